@@ -18,7 +18,7 @@ def json_number(value: float, cap: float = PSNR_CAP) -> float | None:
     """Return a number that JSON can hold.
 
     Args:
-        value: Any number; an infinite one (the PSNR of equal pictures) becomes ``cap`` with
+        value: Any number; an infinite one (the PSNR of equal images) becomes ``cap`` with
             its sign, NaN becomes None.
         cap: The largest magnitude an infinity is written as.
     """

@@ -44,24 +44,24 @@ class ModelMetadata:
         architecture: Name of the network.
         scale: Output pixels per input pixel and axis.
         input_channels: Of the image.
-        output_channels: Of the picture (of logits: classes).
+        output_channels: Of the image (of logits: classes).
         license: License of the weights.
         io: The ports; as they are read all their axes are free.
         version: Of nystra, which wrote the file; None: another program did.
         task: A name of the table of tasks, such as ``restoration``.
-        range: Lowest and highest value of image and picture.
+        range: Lowest and highest value of image and image.
         size_multiple: The sides of the image are padded inside the network to multiples of this.
         size_minimum: The smallest height and width, in pixels.
-        tiling: ``supported``, ``discouraged`` (tiles give another picture than the whole) or
+        tiling: ``supported``, ``discouraged`` (tiles give another image than the whole) or
             ``internal`` (the model must see the whole).
         window: Attention window in tokens, of any number of axes.
-        preprocessing: What becomes of a picture before the file takes it.
+        preprocessing: What becomes of an image before the file takes it.
         precision: ``fp32``, ``fp16``, ``bf16``, ``int8`` or ``bf16-tensorrt`` (for TensorRT alone).
         precision_parameters: Those of the transform that are not its defaults: ``block=32``.
         attention: The JSON of the plan, which is parsed by `attention_plan`.
         exact_layers: Modules that the transform of the file left in float32.
-        quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
-            it sees the whole picture; else 0.
+        quadratic_bytes: Bytes that attention takes over the square of the image's pixels, where
+            it sees the whole image; else 0.
         source_sha256: Of the checkpoint that the file was exported from.
         psnr_vs_torch: PSNR against PyTorch in dB as it was rounded; nothing computes with it.
     """
@@ -148,7 +148,7 @@ def newer_writer(version: str | None) -> str:
 
 
 def without_provenance(entries: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries that decide what a model does with a picture, not where it comes from.
+    """Return the entries that decide what a model does with an image, not where it comes from.
 
     Raises:
         NystraError: The plan cannot be read.

@@ -1,6 +1,6 @@
 """A model file for a program that opens it by an onnxruntime of its own, without nystra.
 
-Such a program takes one picture and shows one, and knows standard operators alone.
+Such a program takes one image and shows one, and knows standard operators alone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _TYPES = ("float32", "float16")
 
 @dataclass(frozen=True)
 class HostModel:
-    """A model file of one picture in and one picture out.
+    """A model file of one image in and one image out.
 
     Attributes:
         path: The file.
         facts: What it says of itself.
         scale: Output pixels per input pixel and axis.
-        channels: Of the picture it takes and of the one it gives, 1 or 3 each.
+        channels: Of the image it takes and of the one it gives, 1 or 3 each.
         ranges: Lowest and highest value of both.
     """
 
@@ -55,7 +55,7 @@ class HostModel:
 def host_problems(session: Session) -> list[str]:
     """Return what keeps a program with an onnxruntime of its own from using a file.
 
-    It wants one 4-D floating input and output, one picture at a time, of 1 or 3 channels; an
+    It wants one 4-D floating input and output, one image at a time, of 1 or 3 channels; an
     output whose sides are whole multiples of the input's, weights in the file, and operators that
     are standard or have bodies.
     """
@@ -72,7 +72,7 @@ def host_problems(session: Session) -> list[str]:
             problems.append(f"it {kind} {tensor.dtype} ({shape}), expected 4 axes of float32")
             continue
         if isinstance(tensor.shape[0], int) and tensor.shape[0] != 1:
-            problems.append(f"it {kind} {tensor.shape[0]} pictures at once, expected one")
+            problems.append(f"it {kind} {tensor.shape[0]} images at once, expected one")
         if tensor.shape[1] not in _CHANNELS:
             problems.append(f"it {kind} {tensor.shape[1]} channels, expected 1 or 3")
     problems += _size_problems(session)
@@ -85,8 +85,8 @@ def host_problems(session: Session) -> list[str]:
 
 def _size_problems(session: Session) -> list[str]:
     facts = session.facts
-    if facts.picture is None or not set(SIDES) <= {*facts.picture.axes}:
-        return ["its output is not a picture"]
+    if facts.output_image is None or not set(SIDES) <= {*facts.output_image.axes}:
+        return ["its output is not an image"]
     if facts.scale is None:
         return ["its metadata does not state the scale, which only files of nystra have"]
     return []

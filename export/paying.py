@@ -18,7 +18,7 @@ from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
 
 SIDE = 128
-"""Of the picture that is timed, where a network takes any."""
+"""Of the image that is timed, where a network takes any."""
 
 _ROUNDS, _SECONDS = 9, 2.0
 """The least runs of each, and for how long more are made."""

@@ -59,11 +59,11 @@ def export_module(
     """Export a module of your own to an ONNX file that is checked against PyTorch.
 
     Its scale, its channels, the multiple that its sides have to be of and the smallest side are
-    measured; a picture of another size is padded in front of it, and the output cropped.
+    measured; an image of another size is padded in front of it, and the output cropped.
 
     Args:
-        module: With its weights; it is not changed. An `OwnNetwork` states other inputs and
-            outputs than one image and one picture.
+        module: With its weights; it is not changed. An `OwnNetwork` states other
+            inputs and outputs than one image each.
         output: As of `export_model`.
         options: How to export; None takes the defaults.
         progress: As of `export_model`.

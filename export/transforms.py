@@ -33,7 +33,7 @@ class TransformInputs:
     Attributes:
         architecture: Of the network.
         feeds: Its inputs at each validation size.
-        pictures: Its inputs for each calibration picture.
+        images: Its inputs for each calibration image.
         output: Its first output.
         minimum: The least headline figure that the user accepts (``min_psnr``), or None.
         parameters: Of the transform; None where it has none.
@@ -41,7 +41,7 @@ class TransformInputs:
 
     architecture: str
     feeds: Sequence[Mapping[str, Array]]
-    pictures: Sequence[Mapping[str, Array]]
+    images: Sequence[Mapping[str, Array]]
     output: Port
     minimum: float | None = None
     parameters: Options | None = None
@@ -89,7 +89,7 @@ class Transform:
             where the transform is known not to be safe, before anything long is begun; None: it
             always is.
         target: The only program that takes the file, or None.
-        calibrated: It measures the user's own pictures, which have to be inputs.
+        calibrated: It measures the user's own images, which have to be inputs.
         parameters: Of the row, those by default; None where the transform has none.
     """
 

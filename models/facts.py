@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..core.ports.port import Port, picture_size
+from ..core.ports.port import Port, image_size
 from ..core.ports.preprocessing import Preprocessing
 
 _LARGEST_CELL = 64  # pixels, where the size multiple is not larger
@@ -22,13 +22,13 @@ class Facts:
         inputs: What it takes, in the order of its arguments; the first one is what it is about.
         outputs: What it gives; the first one is the result.
         size_minimum: Smallest side it takes, in input pixels.
-        pads: It pads pictures to its size multiple itself; False: it takes multiples only.
-        tiling: ``supported`` when a picture may be restored in overlapping tiles, ``discouraged``
+        pads: It pads images to its size multiple itself; False: it takes multiples only.
+        tiling: ``supported`` when an image may be restored in overlapping tiles, ``discouraged``
             when tiles give another one than the whole, so that a run says how many there were,
             ``internal`` when the network has to see the whole of it.
         license: Of the weights, ``unknown`` when the checkpoint does not say.
         window: Sides of the attention window in tokens, where all sites have the same one.
-        preprocessing: What becomes of a picture before the network takes it; None: nobody says.
+        preprocessing: What becomes of an image before the network takes it; None: nobody says.
     """
 
     architecture: str
@@ -77,7 +77,7 @@ class Facts:
         """Side that test sizes are made of: a window where there are some, else four multiples.
 
         Four of large ones would be more than a test needs, and no side is below the smallest.
-        Where the network resizes pictures itself, three quarters of what they become, so that test
+        Where the network resizes images itself, three quarters of what they become, so that test
         sizes are smaller and larger.
         """
         if self.preprocessing is not None and self.preprocessing.in_graph:
@@ -95,7 +95,7 @@ class Facts:
 
     def test_size(self, cells: int = 4) -> dict[str, int]:
         """Return a size of so many cells a side, or the only one the network takes."""
-        return self.sides or picture_size(cells * self.cell, cells * self.cell)
+        return self.sides or image_size(cells * self.cell, cells * self.cell)
 
     def fixed(self, shape: Sequence[int]) -> Facts:
         """Return the facts with every axis of the inputs fixed, by a shape of the first one.

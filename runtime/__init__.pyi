@@ -1,9 +1,9 @@
 from .checking.validation import validate_against_references as validate_against_references
 from .fastest import Fastest as Fastest
 from .fastest import choose_fastest as choose_fastest
-from .images.images import read_picture as read_picture
-from .images.images import write_picture as write_picture
-from .images.picture import Picture as Picture
+from .images.image_data import ImageData as ImageData
+from .images.images import read_image as read_image
+from .images.images import write_image as write_image
 from .machine.clock import interleaved as interleaved
 from .metrics.image_quality import psnr as psnr
 from .metrics.image_quality import ssim as ssim
@@ -19,10 +19,10 @@ from .tasks.classification.classifier import classifier_for as classifier_for
 from .tasks.classification.options import ClassOptions as ClassOptions
 from .tasks.classification.quality import Accuracy as Accuracy
 from .tasks.classification.quality import measure_accuracy as measure_accuracy
-from .tasks.classification.run import classify_pictures as classify_pictures
+from .tasks.classification.run import classify_images as classify_images
 from .tasks.restoration.options import RunOptions as RunOptions
 from .tasks.restoration.quality import validate_quality as validate_quality
-from .tasks.restoration.run import run_pictures as run_pictures
+from .tasks.restoration.run import run_images as run_images
 from .tasks.video.options import VideoOptions as VideoOptions
 from .tasks.video.run import run_video as run_video
 from .tiling.run_tiled import run_tiled as run_tiled

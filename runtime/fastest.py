@@ -17,7 +17,7 @@ from ..core.errors import BackendUnavailableError, NystraError
 from ..core.files.writing import atomic_write_bytes, make_folder
 from ..core.json_text import stable_json
 from ..core.metadata import ModelMetadata
-from ..core.ports.port import Size, picture_size, size_text
+from ..core.ports.port import Size, image_size, size_text
 from ..core.strict_json import read_json
 from .backends import find_backend, require_precision
 from .engines import cache
@@ -60,7 +60,7 @@ def choose_fastest(
 
     Args:
         spec: What is to be run. With the precision ``bf16`` OpenVINO's bfloat16 may be chosen too.
-        side: Of the pictures or tiles to come, in pixels; None: 128. A file of one size is timed
+        side: Of the images or tiles to come, in pixels; None: 128. A file of one size is timed
             at that.
         progress: Is called with what is going on.
 
@@ -77,7 +77,7 @@ def choose_fastest(
         raise BackendUnavailableError(f"no backend is installed to choose from: {missing}")
     if len(here) == 1:
         return _chosen(spec, here[0], f"fastest: {here[0]}, the only one installed ({missing})")
-    size = read_facts(spec.model).sides or picture_size(*[_class_of(side)] * 2)
+    size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
     record = cache.home() / "fastest" / f"{_key(spec, here, size)}.json"
     times, when = _remembered(record, here), "remembered"
     if not times:

@@ -28,7 +28,7 @@ class Session:
         kind: The class of that backend, which says what it is: see `Backend`.
         precision: The arithmetic that was asked for, or None.
         inputs: The graph's inputs (`TensorInfo`).
-        outputs: The graph's outputs; the first one is the picture.
+        outputs: The graph's outputs; the first one is the image.
         metadata: The file's own, as text: of an ONNX file its ``metadata_props``.
         facts: The same, read (`ModelFacts`).
         library: Path of the operator library in use, or None.

@@ -13,8 +13,8 @@ from ...core.files.reading import regular_file
 from ...core.installation import not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import File, Number, Words
-from ...core.ports.picture_sizes import PictureSizes
-from ...core.ports.port import SIDES, Size, picture_size, size_text
+from ...core.ports.image_sizes import ImageSizes
+from ...core.ports.port import SIDES, Size, image_size, size_text
 from ...runtime.backends import backend_names
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json, print_table
@@ -51,7 +51,7 @@ class BenchOptions(Options):
         CHECKPOINT, doc="checkpoint that PyTorch runs, with the plan of the file", usual=""
     )
     sizes: tuple[Size, ...] | None = option(
-        PictureSizes(
+        ImageSizes(
             None,
             "input sizes, height x width in pixels",
             usual="the model's size if fixed, else 128x128",
@@ -141,7 +141,7 @@ def _sizes(args: argparse.Namespace) -> Sequence[Size]:
         return wanted
     own = [stated.sides for stated in facts.values() if stated.sides is not None]
     different = [sides for place, sides in enumerate(own) if sides not in own[:place]]
-    return different or [picture_size(128, 128)]
+    return different or [image_size(128, 128)]
 
 
 def _configurations(args: argparse.Namespace) -> list[Configuration]:
@@ -192,7 +192,7 @@ def _check_plot(path: Path) -> None:
 def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     places, times = ("model", "backend", "operators", "size"), ("p50", "p90", "p99")
     device = any(row.device_memory is not None for row in rows)
-    figures = ("pictures/s", "MP/s", "memory", *["GPU memory"] * device, "speed")
+    figures = ("images/s", "MP/s", "memory", *["GPU memory"] * device, "speed")
     table: list[tuple[str, ...]] = [(*places, *times, *figures)]
     for row in rows:
         where = (row.model, row.backend, row.operators or "-", size_text(row.size))
@@ -203,7 +203,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
             (
                 *where,
                 *(f"{row.percentile(share) * 1e3:.1f} ms" for share in (50, 90, 99)),
-                f"{row.pictures_per_second:.2f}",
+                f"{row.images_per_second:.2f}",
                 f"{row.megapixels_per_second:.3f}",
                 _mebibytes(row.memory.get("above")),
                 *[_mebibytes(row.device_memory)] * device,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Switch, Text
-from ...core.ports.picture_sizes import PictureSizes
+from ...core.ports.image_sizes import ImageSizes
 from ...core.ports.port import Size
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json
@@ -59,7 +59,7 @@ class EngineOptions(Options):
         )
     )
     sizes: tuple[Size, ...] | None = option(
-        PictureSizes(None, "input sizes whose output shapes `dry_run` compares")
+        ImageSizes(None, "input sizes whose output shapes `dry_run` compares")
     )
     engine: Path | None = option(File(None, "use this engine, built elsewhere; needs `trust`"))
     trust: bool = option(Switch("trust the author of `engine`, which is native code"))

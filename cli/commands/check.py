@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Number, Switch, Words
-from ...core.ports.picture_sizes import PictureSize
-from ...core.ports.port import Size, picture_size
+from ...core.ports.image_sizes import ImageSize
+from ...core.ports.port import Size, image_size
 from ..console import echo, in_flags, print_json, print_table, warn
 from ..flags.file_options import REFERENCES
 from ..flags.option_flags import add_options
@@ -61,7 +61,7 @@ class SpeedOptions(Options):
         File(None, "time it against this model", metavar="OTHER.onnx")
     )
     speed_size: Size | None = option(
-        PictureSize(None, "image size of the timing", usual="the baseline's, or 128x128")
+        ImageSize(None, "image size of the timing", usual="the baseline's, or 128x128")
     )
     speed_seconds: float = option(
         Number(10.0, "duration of the timing, in seconds", 0, above=True, metavar="SPEED_SECONDS")
@@ -204,7 +204,7 @@ def _measure(
             progress("speed")
             size = args.speed_size
             if size is None and baseline is not None and "speed" in baseline.settings:
-                size = picture_size(*baseline.settings["speed"]["size"])
+                size = image_size(*baseline.settings["speed"]["size"])
             add_speed(
                 measured,
                 session,

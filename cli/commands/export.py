@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     from ...export.options import ExportOptions
     from ...export.pipeline import export_model
     from ...export.report.export_page import check_report_folder, write_export_page
-    from ...runtime.images.images import picture_format
+    from ...runtime.images.images import image_format
     from ..flags.auto_flags import auto_page, plan_or_auto
 
     if args.report is not None:
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         command=args.command_line,
     )
     if args.sheet is not None:
-        picture_format(args.sheet)  # refused before anything long is done
+        image_format(args.sheet)  # refused before anything long is done
     with steps(args, piped=True) as progress:
         result = export_model(args.checkpoint, args.output, options, progress)
         if args.sheet is not None:

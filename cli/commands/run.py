@@ -1,4 +1,4 @@
-"""``nystra run``: use a model file on pictures and videos."""
+"""``nystra run``: use a model file on images and videos."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _records() -> list[type[Options]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
+    """Carry the command out; return the exit code: 2 when an image of a folder failed."""
     from ...runtime.tasks.registry import find_task
 
     prints = args.output == "-" or (args.output is None and args.format is not None)
@@ -113,14 +113,14 @@ def run(args: argparse.Namespace) -> int:
             {
                 "library_reason": session.library_reason,
                 "assignment": session.assignment and session.assignment.as_dict(),
-                "pictures": [result.as_dict() for result in results],
+                "images": [result.as_dict() for result in results],
             }
         )
     elif not args.quiet and not prints:
         rows = summary.rows(results)
         if len(rows) > 1 and (not args.verbose or not task.needs_output):
             print_table(rows)
-        if args.input.is_dir() and all(result.things == "pictures" for result in results):
+        if args.input.is_dir() and all(result.things == "images" for result in results):
             echo(_counts(results, time.perf_counter() - begin))
     for result in results:
         for text in result.warnings:
@@ -170,7 +170,7 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
 
 
 def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
-    """Return what says on stderr how far it is: a line a picture, or one every so many."""
+    """Return what says on stderr how far it is: a line an image, or one every so many."""
     from ...runtime.progress import wants_bar
 
     if quiet or (wants_bar() and not verbose):
@@ -206,9 +206,9 @@ def _duration(seconds: float) -> str:
 
 
 def _counts(results: Sequence[Result], seconds: float) -> str:
-    """Return one line: how many pictures were done, failed and skipped, and why skipped."""
+    """Return one line: how many images were done, failed and skipped, and why skipped."""
     counts = Counter(result.status for result in results)
-    strange = [result.input for result in results if result.reason == "no picture"]
+    strange = [result.input for result in results if result.reason == "no image"]
     there = counts["skipped"] - len(strange)
     reasons = [f"{there} with existing outputs"] if there else []
     if strange:

@@ -201,14 +201,14 @@ def _restorer(sheet: Path, session: Session) -> Restorer:
 def _sheet(
     args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
 ) -> None:
-    from ...export.report.model_sheet import UserPictures, draw_model_sheet
+    from ...export.report.model_sheet import UserImages, draw_model_sheet
     from ...runtime.tasks.restoration.options import RunOptions
 
-    pictures = None
+    images = None
     if args.images is not None:
         auxiliary = RunOptions(mask=args.mask, reference=args.reference).auxiliary()
-        pictures = UserPictures(Path(args.images), Path(args.truth), auxiliary)
-    draw_model_sheet(args.sheet, session, restorer, source, pictures)
+        images = UserImages(Path(args.images), Path(args.truth), auxiliary)
+    draw_model_sheet(args.sheet, session, restorer, source, images)
 
 
 def _mean(size: Any) -> str:

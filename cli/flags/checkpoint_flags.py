@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.option_kinds import Number, Text
-from ...core.ports.picture_sizes import PictureSize
+from ...core.ports.image_sizes import ImageSize
 from .option_flags import add_option, flag_of
 
 _OPTIONS = {
@@ -23,7 +23,7 @@ _OPTIONS = {
     "window_size": Number(None, "attention window of the network", 1, flag="--window"),
     "num_heads": Number(None, "attention heads of the network", 1, flag="--heads"),
     "frames": Number(None, "frames per run of a video network", 1),
-    "resize_positions": PictureSize(
+    "resize_positions": ImageSize(
         None,
         "input size of a vision transformer; its learned positions are resized (bicubic)",
     ),

@@ -1,4 +1,4 @@
-"""Arrays to feed a network with where no picture is at hand: to trace, time and compare shapes."""
+"""Arrays to feed a network with where no image is at hand: to trace, time and compare shapes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def example_array(port: Port, size: Size) -> Array:
 def batch_sizes(ports: Sequence[Port], sides: Size) -> list[Size]:
     """Return the sizes to look at where the sides are fixed: three batches, if that axis is free.
 
-    A batch of 1 alone would show nothing of what pictures beside each other do.
+    A batch of 1 alone would show nothing of what images beside each other do.
     """
     free = "batch" not in ports[0].lengths
     return [dict(sides) | ({"batch": batch} if free else {}) for batch in _BATCHES]
@@ -71,7 +71,7 @@ def _noise(port: Port, shape: tuple[int, ...]) -> Array:
 
 
 def _hole(port: Port, shape: tuple[int, ...]) -> Array:
-    """Return a mask with a hole in the middle, a ninth of the picture."""
+    """Return a mask with a hole in the middle, a ninth of the image."""
     mask = np.zeros(shape, port.dtype)
     rows, columns = (slice(side // 3, side // 3 + -(-side // 3)) for side in shape[-2:])
     mask[..., rows, columns] = 1.0

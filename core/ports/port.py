@@ -52,8 +52,8 @@ class Port:
 
     Attributes:
         name: Of the tensor in the model file.
-        role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another picture), ``frames``
-            (of a video, in or out), ``picture`` (out), ``logits`` (out), or `UNKNOWN`.
+        role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another image), ``frames``
+            (of a video, in or out), ``image`` (out), ``logits`` (out), or `UNKNOWN`.
         axes: Their names, outermost first; those of `AXES` are understood.
         lengths: Of the axes that are fixed; the others are free.
         range: Lowest and highest value, or None where there is no such thing.
@@ -144,8 +144,8 @@ def keyed_ports(ports: Sequence[Port]) -> dict[str, Port]:
     return {port.role if roles.count(port.role) == 1 else port.name: port for port in ports}
 
 
-def picture_size(height: int, width: int) -> dict[str, int]:
-    """Return the size of a picture by the names of its axes."""
+def image_size(height: int, width: int) -> dict[str, int]:
+    """Return the size of an image by the names of its axes."""
     return {"height": height, "width": width}
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a picture before a classifying network takes it, and its JSON."""
+"""What becomes of an image before a classifying network takes it, and its JSON."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LONGEST_TEXT = 4 << 20
 
 @dataclass(frozen=True)
 class Resize:
-    """How a picture becomes larger or smaller.
+    """How an image becomes larger or smaller.
 
     Attributes:
         sides: In pixels. One: of the shorter side, the other in proportion, rounded down. Two:
-            height and width, whatever the picture's shape.
+            height and width, whatever the image's shape.
         filter: ``bilinear`` or ``bicubic``.
         antialias: Shrinking, the filter is widened to cover every pixel, as Pillow does; otherwise
             only the 2 (bilinear) or 4 pixels an axis around each place count.
@@ -48,7 +48,7 @@ class Resize:
             raise NystraError(f"the filter is {self.filter!r}, expected {' or '.join(FILTERS)}")
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that a picture of these becomes."""
+        """Return the height and width that an image of these becomes."""
         if len(self.sides) == 2:
             return self.sides[0], self.sides[1]
         shorter = min(height, width)
@@ -57,15 +57,15 @@ class Resize:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What is done to a picture in 0..1: resize, crop the middle, (x - mean) / std; in that order.
+    """What is done to an image in 0..1: resize, crop the middle, (x - mean) / std; in that order.
 
     Attributes:
-        resize: None leaves a picture as large as it is.
+        resize: None leaves an image as large as it is.
         crop: Height and width of the middle that is kept; None keeps all.
         mean: Taken from each channel; empty for nothing.
         std: What each channel is then divided by; as many as `mean`.
         labels: What the classes are called, in their order; empty where nobody says.
-        in_graph: The model file does all this itself, to pictures of any size.
+        in_graph: The model file does all this itself, to images of any size.
     """
 
     resize: Resize | None = None
@@ -94,7 +94,7 @@ class Preprocessing:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of what comes out, or None where they depend on the picture."""
+        """Height and width of what comes out, or None where they depend on the image."""
         if self.crop is not None:
             return self.crop
         if self.resize is not None and len(self.resize.sides) == 2:
@@ -103,7 +103,7 @@ class Preprocessing:
 
     @property
     def remaining(self) -> Preprocessing:
-        """What is still to do before a model file takes a picture: nothing, or all of it."""
+        """What is still to do before a model file takes an image: nothing, or all of it."""
         return Preprocessing(labels=self.labels) if self.in_graph else self
 
     def within_graph(self) -> Preprocessing:

@@ -40,7 +40,7 @@ def write_node(
         The model's folder in it.
 
     Raises:
-        NystraError: The file takes more than a picture, or there is a folder already.
+        NystraError: The file takes more than an image, or there is a folder already.
         BackendUnavailableError: No backend can load the file here, to see what it takes.
     """
     how = options or ComfyUIOptions()
@@ -52,7 +52,7 @@ def write_node(
     if restorer.auxiliary:
         names = ", ".join(port.name for port in restorer.auxiliary)
         raise NystraError(
-            f"{model} takes {names} besides a picture, and the node supports a single picture"
+            f"{model} takes {names} besides an image, and the node supports a single image"
         )
     target = Path(folder, f"nystra-{name}")
     with atomic_folder(target, overwrite=how.overwrite) as made:

@@ -45,7 +45,7 @@ class RestoreNode:
         }
 
     def restore(self, image: Any, tile: int, overlap: int, backend: str) -> tuple[Any]:
-        """Run the model on each picture of a batch.
+        """Run the model on each image of a batch.
 
         Args:
             image: (B, H, W, C) in 0..1; channels after the third are left out.
@@ -62,17 +62,17 @@ class RestoreNode:
         bar = import_module("comfy.utils").ProgressBar(1)
         interrupted = import_module("comfy.model_management")
         restorer = _restorer(self.model, backend)
-        pictures = image[..., :3].cpu().numpy()
+        images = image[..., :3].cpu().numpy()
         made = []
-        for index, pixels in enumerate(pictures):
+        for index, pixels in enumerate(images):
 
             def step(done: int, total: int, index: int = index) -> None:
-                bar.update_absolute(index * total + done, len(pictures) * total)
+                bar.update_absolute(index * total + done, len(images) * total)
                 interrupted.throw_exception_if_processing_interrupted()
 
             interrupted.throw_exception_if_processing_interrupted()
-            picture, _ = restorer(pixels, tile, overlap if tile else None, step)
-            made.append(np.repeat(picture, 3, 2) if picture.shape[2] == 1 else picture)
+            restored, _ = restorer(pixels, tile, overlap if tile else None, step)
+            made.append(np.repeat(restored, 3, 2) if restored.shape[2] == 1 else restored)
         return (image.new_tensor(np.clip(np.stack(made), 0, 1)),)
 
 

@@ -15,7 +15,7 @@ from .text_format import Symbol
 
 LABELS = "labels.txt"
 WARM_UP_SIDE = 64
-"""Smallest height and width of the server's warm-up picture, in pixels."""
+"""Smallest height and width of the server's warm-up image, in pixels."""
 
 _QUEUE_DELAY = 2000
 _TYPES = {
@@ -51,7 +51,7 @@ def tensor_config(
     side = warm_up_side(facts)
     config["model_warmup"] = [
         {
-            "name": "grey picture",
+            "name": "grey image",
             "batch_size": 1 if most else 0,
             "inputs": [
                 {"key": port.name, "value": _zeros(port, most, side)} for port in facts.inputs
@@ -71,8 +71,8 @@ def file_config(
 ) -> dict[str, Any]:
     """Return the configuration of the python backend: files in, the arrays of an answer out.
 
-    A request is one picture, which nystra cuts into tiles and runs by itself. Nothing would be
-    gained by batches of whole pictures.
+    A request is one image, which nystra cuts into tiles and runs by itself. Nothing would be
+    gained by batches of whole images.
 
     Args:
         name: Of the model on the server.
@@ -88,7 +88,7 @@ def file_config(
     image = facts.inputs[0].name
     value = {"data_type": Symbol("TYPE_STRING"), "dims": [1], "input_data_file": image}
     if len(facts.inputs) == 1:
-        warm_up = {"name": "grey picture", "inputs": [{"key": image, "value": value}]}
+        warm_up = {"name": "grey image", "inputs": [{"key": image, "value": value}]}
         config["model_warmup"] = [warm_up]
     return config
 
@@ -114,7 +114,7 @@ def kept_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def warm_up_side(facts: ModelFacts) -> int:
-    """Return height and width of the picture to warm up with, where the model leaves them free."""
+    """Return height and width of the image to warm up with, where the model leaves them free."""
     image = facts.inputs[0]
     least = max(WARM_UP_SIDE, facts.size_minimum)
     return -(-least // image.multiple) * image.multiple

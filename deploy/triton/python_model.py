@@ -59,7 +59,7 @@ class TritonPythonModel:
             tensors = [triton.Tensor(name, array) for name, array in answer.tensors.items()]
             return triton.InferenceResponse(output_tensors=tensors)
         except Exception as error:  # whatever it is, the server goes on
-            text = str(in_one_line(error, Path("the picture")))
+            text = str(in_one_line(error, Path("the image")))
             fault = triton.TritonError(text, triton.TritonError.INVALID_ARG)
             return triton.InferenceResponse(error=fault)
 

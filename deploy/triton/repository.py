@@ -15,8 +15,8 @@ from ...core.files.folder import atomic_folder
 from ...core.files.reading import file_sha256
 from ...runtime.engines.cache import check_hash
 from ...runtime.engines.record import EngineRecord
-from ...runtime.images.images import encode_picture
-from ...runtime.images.picture import Picture
+from ...runtime.images.image_data import ImageData
+from ...runtime.images.images import encode_image
 from ...runtime.model.external_data import external_files
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.session import Session
@@ -179,7 +179,7 @@ class _Model:
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:
-        """Write the grey picture that the configuration names."""
+        """Write the grey image that the configuration names."""
         if "model_warmup" not in config:
             return
         image = self.facts.inputs[0]
@@ -187,7 +187,7 @@ class _Model:
         sides = image.sides or {"height": side, "width": side}
         channels = image.channels if image.channels in (1, 3) else 3
         grey = np.full((sides["height"], sides["width"], channels), 0.5, np.float32)
-        data = encode_picture(Picture(grey), "PNG")
+        data = encode_image(ImageData(grey), "PNG")
         (folder / "warmup").mkdir()
         # A tensor of texts: each with its length before it.
         (folder / "warmup" / image.name).write_bytes(struct.pack("<I", len(data)) + data)

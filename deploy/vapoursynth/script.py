@@ -84,7 +84,7 @@ def script(name: str, model: HostModel, options: VapourSynthOptions) -> str:
 
     Args:
         name: Of the script, without its suffix.
-        model: The model; the picture it gives has as many channels as the one it takes.
+        model: The model; the image it gives has as many channels as the one it takes.
         options: How it is run.
     """
     colour = model.channels[0] == 3

@@ -1,1 +1,1 @@
-"""A page that restores pictures in the browser."""
+"""A page that restores images in the browser."""

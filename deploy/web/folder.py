@@ -1,4 +1,4 @@
-"""Writing the folder of a page that restores pictures in the browser."""
+"""Writing the folder of a page that restores images in the browser."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ addresses.
 | `index.html`, `*.js`, `style.css`, `icon.svg` | the page, of nystra (Apache-2.0) |
 | `ort/` | onnxruntime-web {version}, of Microsoft (MIT, `ort/LICENSE`) |
 
-The page makes no requests to other hosts, and sends pictures nowhere. It runs on WebGPU if the
+The page makes no requests to other hosts, and sends images nowhere. It runs on WebGPU if the
 browser supports it and the recorded references are reproduced, otherwise on the CPU by WebAssembly,
 and shows which. `?provider=wasm` at the end of its address skips WebGPU. WebAssembly uses
 one thread unless the server sends `Cross-Origin-Opener-Policy: same-origin` and
@@ -90,7 +90,7 @@ def check_model(path: Path) -> None:
     """Refuse a model file that the page would refuse.
 
     Raises:
-        NystraError: It takes something else than one picture of one size, or holds what
+        NystraError: It takes something else than one image of one size, or holds what
             onnxruntime-web does not run.
     """
     session = Session(path, library="none")
@@ -109,7 +109,7 @@ def _problems(session: Session) -> list[str]:
     if facts.precision != _PRECISION:
         problems.append(f"its precision is {facts.precision}, expected {_PRECISION}")
     if facts.tiling == "internal":
-        problems.append("it needs the whole picture, and the page works in tiles")
+        problems.append("it needs the whole image, and the page works in tiles")
     if any(isinstance(length, str) for length in session.inputs[0].shape):
         problems.append(
             "it takes any size, and the page uses tiles of one size: export it with `target` "

@@ -1,6 +1,6 @@
-// Runs a model that nystra exported on a picture, with the fused kernels of the operator library:
+// Runs a model that nystra exported on an image, with the fused kernels of the operator library:
 //   upscale MODEL.onnx libnystra_onnxruntime.so IN.ppm OUT.ppm
-// The model takes and gives RGB pictures, float32 (1, 3, H, W) from 0 to 1; PPM files are binary
+// The model takes and gives RGB images, float32 (1, 3, H, W) from 0 to 1; PPM files are binary
 // (P6) with 8 bits a channel.
 #include <onnxruntime_cxx_api.h>
 
@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-struct Picture {
+struct Image {
   int64_t height, width;
   std::vector<float> planes;  // (3, height, width)
 };
 
-Picture read(const std::string& path) {
+Image read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string magic;
   int64_t width = 0, height = 0, largest = 0;
@@ -28,10 +28,10 @@ Picture read(const std::string& path) {
   std::vector<uint8_t> bytes(3 * width * height);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), bytes.size()))
     throw std::runtime_error(path + " ends early");
-  Picture picture{height, width, std::vector<float>(bytes.size())};
+  Image image{height, width, std::vector<float>(bytes.size())};
   for (size_t i = 0; i < bytes.size(); ++i)
-    picture.planes[i % 3 * height * width + i / 3] = bytes[i] / 255.0f;
-  return picture;
+    image.planes[i % 3 * height * width + i / 3] = bytes[i] / 255.0f;
+  return image;
 }
 
 void write(const std::string& path, int64_t height, int64_t width, const float* planes) {
@@ -54,11 +54,11 @@ int main(int count, char** arguments) try {
   options.RegisterCustomOpsLibrary(arguments[2]);
   Ort::Session session(environment, arguments[1], options);
 
-  Picture picture = read(arguments[3]);
-  const int64_t shape[] = {1, 3, picture.height, picture.width};
+  Image image = read(arguments[3]);
+  const int64_t shape[] = {1, 3, image.height, image.width};
   const Ort::Value input = Ort::Value::CreateTensor<float>(
-      Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault), picture.planes.data(),
-      picture.planes.size(), shape, 4);
+      Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault), image.planes.data(),
+      image.planes.size(), shape, 4);
   Ort::AllocatorWithDefaultOptions allocator;
   const auto input_name = session.GetInputNameAllocated(0, allocator);
   const auto output_name = session.GetOutputNameAllocated(0, allocator);
@@ -67,9 +67,9 @@ int main(int count, char** arguments) try {
 
   const std::vector<int64_t> size = results[0].GetTensorTypeAndShapeInfo().GetShape();
   if (size.size() != 4 || size[0] != 1 || size[1] != 3)
-    throw std::runtime_error("the model does not give one RGB picture");
+    throw std::runtime_error("the model does not give one RGB image");
   write(arguments[4], size[2], size[3], results[0].GetTensorData<float>());
-  std::cout << picture.width << "x" << picture.height << " -> " << size[3] << "x" << size[2]
+  std::cout << image.width << "x" << image.height << " -> " << size[3] << "x" << size[2]
             << "\n";
   return 0;
 } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-"""How much memory exact attention takes where it grows with the square of the picture."""
+"""How much memory exact attention takes where it grows with the square of the image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BYTES_PER_FUSED_SCORE = 15
 
 
 def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mechanism]) -> float:
-    """Return b: the largest attention of a picture of n pixels takes about b n^2 bytes.
+    """Return b: the largest attention of an image of n pixels takes about b n^2 bytes.
 
     Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
     """

@@ -28,9 +28,9 @@ class _Meter:
 
 
 def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
-    """Return the operations of one picture with attention as trained, in all and at each site.
+    """Return the operations of one image with attention as trained, in all and at each site.
 
-    The picture is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
+    The image is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
     convolutions and matrix products, 2 for each multiply-add. A third-party network that makes
     tensors of its own, which are on the CPU, is counted there.
     """

@@ -35,7 +35,7 @@ class Site:
     Attributes:
         path: Module path, ``layers.0.residual_group.blocks.1.attn``.
         module: The module there.
-        tokens: Number of keys a query sees, N; None where it grows with the picture.
+        tokens: Number of keys a query sees, N; None where it grows with the image.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Site:
 
     @property
     def tokens(self) -> int | None:
-        """Number of keys a query sees; None where it grows with the picture."""
+        """Number of keys a query sees; None where it grows with the image."""
         if isinstance(self.module, WindowSite):
             return self.module.geometry.keys
         if isinstance(self.module, TokenSite):

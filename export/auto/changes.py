@@ -44,7 +44,7 @@ def measure_changes(
     Args:
         network: The loaded network.
         facts: Of the network.
-        samples: Pictures that the choice sees.
+        samples: Images that the choice sees.
         options: Candidates of every site, as trained first.
         record: What was measured before is taken from it, what is measured is added.
         eta: What is to be measured is added to what is left, and announced.

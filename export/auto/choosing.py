@@ -9,7 +9,7 @@ from ...core.ports.port import size_text
 from ...models.loading import LoadedModel
 from ..attention.candidates import uniform_plans
 from ..attention.mechanism import Mechanism
-from ..load.images import Pictures
+from ..load.images import Images
 from .changes import measure_changes
 from .costs import CostTable
 from .eta import Eta
@@ -31,7 +31,7 @@ class Offer:
 
     Attributes:
         loaded: The network.
-        pictures: What it is chosen and verified on.
+        images: What it is chosen and verified on.
         budget: What is wanted, dB against the network as trained.
         candidates: Of every site, those that gain something there.
         costs: What they take.
@@ -39,7 +39,7 @@ class Offer:
     """
 
     loaded: LoadedModel
-    pictures: Pictures
+    images: Images
     budget: float
     candidates: Candidates
     costs: CostTable
@@ -92,15 +92,15 @@ def choose(offer: Offer, record: Record, progress: Callable[[str], None]) -> Aut
         record: What was measured before is taken from it, what is measured is added.
         progress: Is called with what is going on.
     """
-    seen, starts = offer.pictures.seen, uniform_plans(offer.candidates)
-    plan_work, second_pass = len(offer.pictures.samples), _second_pass(offer)
+    seen, starts = offer.images.seen, uniform_plans(offer.candidates)
+    plan_work, second_pass = len(offer.images.samples), _second_pass(offer)
     eta = Eta(progress)
     eta.left = (1 + most_plans(len(starts))) * plan_work + second_pass
     changes = measure_changes(
         offer.loaded.network, offer.loaded.facts, seen, offer.candidates, record, eta
     )
     eta.announce("run the network as trained")
-    verifier = Verifier(offer.loaded.network, offer.loaded.facts, offer.pictures)
+    verifier = Verifier(offer.loaded.network, offer.loaded.facts, offer.images)
     eta.done(plan_work)
     options = offer.items(changes)
     uniform = {
@@ -130,7 +130,7 @@ def _result(
 ) -> AutoResult:
     return AutoResult(
         loaded=offer.loaded,
-        pictures=offer.pictures,
+        images=offer.images,
         budget=offer.budget,
         options=options,
         choice=choice,
@@ -146,7 +146,7 @@ def _result(
 
 def _second_pass(offer: Offer) -> float:
     """Return the work of a second pass over all sites, half of the network each."""
-    return len(offer.pictures.seen) * (1.0 + len(offer.candidates) / 2)
+    return len(offer.images.seen) * (1.0 + len(offer.candidates) / 2)
 
 
 def _option(row: Sequence[Item], name: str) -> Item:
@@ -154,7 +154,7 @@ def _option(row: Sequence[Item], name: str) -> Item:
 
 
 def _search(options: Items, offer: Offer, verifier: Verifier, eta: Eta) -> Search:
-    plan_work, second_pass = len(offer.pictures.samples), _second_pass(offer)
+    plan_work, second_pass = len(offer.images.samples), _second_pass(offer)
     mechanisms, verified, shared = offer.mechanisms, 0, False
 
     def plan(choice: Selection) -> dict[str, Mechanism]:

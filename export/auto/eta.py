@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Eta:
     """Announces what comes next, the percent that is under way and the time that is left.
 
-    Work is counted in runs of the network on one picture.
+    Work is counted in runs of the network on one image.
 
     Attributes:
         left: Work to come, as far as it is known: a search may find more, or need less.

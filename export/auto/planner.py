@@ -37,7 +37,7 @@ def find_plan(
     """Return the fastest plan that was found to keep the budget.
 
     Args:
-        prepared: The network and its pictures.
+        prepared: The network and its images.
         options: What is wanted besides the budget.
         folder: Where what was measured is kept.
         progress: Is called with what is going on.
@@ -45,15 +45,15 @@ def find_plan(
     Raises:
         NystraError: A bad table of costs, or a record of another checkpoint.
     """
-    loaded, pictures = prepared.loaded, prepared.pictures
+    loaded, images = prepared.loaded, prepared.images
     record = _record(prepared, folder)
     exact = exact_on_a_gpu(loaded) if prepared.options.target == TENSORRT else []
-    every = _candidates(loaded, [*options.keep_full, *exact], coarse=pictures.coarse)
+    every = _candidates(loaded, [*options.keep_full, *exact], coarse=images.coarse)
     progress("time attention")
     calls = record_calls(loaded.network, loaded.facts)
     costs = _costs(options.costs, every, calls, record, progress)
     budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
-    offer = Offer(loaded, pictures, budget, _useful(every, costs, calls), costs, calls)
+    offer = Offer(loaded, images, budget, _useful(every, costs, calls), costs, calls)
     if offer.is_empty:
         result = keep_trained(offer, _no_gain(loaded, exact))
         progress(result.idle)
@@ -86,7 +86,7 @@ def _no_gain(loaded: LoadedModel, exact: Sequence[str]) -> str:
     tokens = f" of {min(counts)} tokens" if len(counts) == 1 else ""
     return (
         f"no candidate is {LEAST_GAIN:g} times as fast as trained at any of the {len(sites)} sites"
-        f"{tokens} on this machine, so that none was tried on pictures"
+        f"{tokens} on this machine, so that none was tried on images"
     )
 
 
@@ -122,7 +122,7 @@ def _record(prepared: Prepared, folder: Path) -> Record:
     checkpoint = prepared.loaded.checkpoint
     path = folder / f"{checkpoint.path.stem}.auto.json"
     return Record.open(
-        path, prepared.loaded, prepared.pictures.seen, replace=prepared.options.overwrite
+        path, prepared.loaded, prepared.images.seen, replace=prepared.options.overwrite
     )
 
 

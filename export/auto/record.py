@@ -1,7 +1,7 @@
 """The measurements of a search, written as they come: an interrupted search goes on from them.
 
 ``<checkpoint>.auto.json`` beside the model file. It stays there: a choice for another budget takes
-everything from it. It belongs to one checkpoint; within it, to pictures, window and version.
+everything from it. It belongs to one checkpoint; within it, to images, window and version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Record:
     Attributes:
         path: Of the file.
         costs: As last measured, or None.
-        changes: For the present pictures, window and version.
+        changes: For the present images, window and version.
     """
 
     def __init__(self, path: Path, sha256: str) -> None:
@@ -58,7 +58,7 @@ class Record:
         Args:
             path: The file.
             loaded: The network.
-            samples: The pictures that changes are measured on.
+            samples: The images that changes are measured on.
             replace: Begin anew where the file is of something else.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Runs a network on one picture many times, each time only from the changed site on.
+"""Runs a network on one image many times, each time only from the changed site on.
 
 What a network computes before a site does not know what that site is. So the outputs of the
 modules on the way (blocks, groups of blocks, layers beside them) are kept once, and a run in which
@@ -32,7 +32,7 @@ class _Kept:
 
 
 class Replay:
-    """A picture and a network with a plan.
+    """An image and a network with a plan.
 
     Attributes:
         output: Of the network with that plan.

@@ -10,7 +10,7 @@ from ...core.json_text import json_number
 from ...models.loading import LoadedModel
 from ...runtime.metrics.measures import decibels
 from ..attention.mechanism import Mechanism
-from ..load.images import Pictures
+from ..load.images import Images
 from .knapsack import Items, Selection, seconds
 from .verification import Verified
 
@@ -21,21 +21,21 @@ class AutoResult:
 
     Attributes:
         loaded: The network.
-        pictures: What it was chosen and verified on.
+        images: What it was chosen and verified on.
         budget: What was wanted, dB against the network as trained.
         options: Of every site, the one as trained first, each with what it changes alone.
         choice: The plan.
         plan: The same as mechanisms with their reasons.
         mechanisms: Name of an option -> what it is.
-        verified: The whole plan on the pictures.
-        uniform: Candidate -> it at every site that it serves, and that plan on the pictures.
+        verified: The whole plan on the images.
+        uniform: Candidate -> it at every site that it serves, and that plan on the images.
         tried: Every plan that was verified.
-        timed: Height and width of the picture that attention was timed at, such as ``128x128``.
-        idle: Why nothing was measured on pictures, or "" where it was.
+        timed: Height and width of the image that attention was timed at, such as ``128x128``.
+        idle: Why nothing was measured on images, or "" where it was.
     """
 
     loaded: LoadedModel
-    pictures: Pictures
+    images: Images
     budget: float
     options: Items
     choice: Selection
@@ -64,8 +64,8 @@ class AutoResult:
         if self.changes_nothing:
             return f"nothing faster keeps {self.budget:g} dB"
         return (
-            f"{_db(self.verified.seen)} on the pictures of the choice, "
-            f"{_db(self.verified.held_out)} on {', '.join(self.pictures.held_out_pictures)}, held "
+            f"{_db(self.verified.seen)} on the images of the choice, "
+            f"{_db(self.verified.held_out)} on {', '.join(self.images.held_out_images)}, held "
             f"out (wanted {self.budget:g}); attention alone "
             f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained "
             f"({self.timed}, in PyTorch)"
@@ -76,10 +76,10 @@ class AutoResult:
         words = []
         if self.changes_nothing:
             words.append(f"`mechanism` auto keeps the attention the network came with: {self._why}")
-        if self.pictures.coarse:
+        if self.images.coarse:
             words.append(
                 "the network is large: `mechanism` auto tried a part of the candidates on one crop "
-                "of each picture"
+                "of each image"
             )
         return tuple(words)
 
@@ -100,7 +100,7 @@ class AutoResult:
         plans |= {f"{name} everywhere": plan for name, plan in self.uniform.items()}
         return {
             "min_psnr": self.budget,
-            "held_out": list(self.pictures.held_out_pictures),
+            "held_out": list(self.images.held_out_images),
             "attention_seconds_as_trained": seconds(self.trained),
             "verified": len(self.tried),
             "plans": {

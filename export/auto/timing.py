@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...core.ports.port import Size, picture_size
+from ...core.ports.port import Size, image_size
 from ...models.facts import Facts
-from ...runtime.images.images import read_picture
+from ...runtime.images.images import read_image
 from ...runtime.machine.clock import least_seconds
 from ..attention.implementation import AnySite, implement
 from ..attention.mechanism import Mechanism
@@ -34,7 +34,7 @@ class Calls:
     Attributes:
         of: Path of a site -> its calls.
         arguments: Call -> a site that makes it, and its arguments.
-        size: Of the picture.
+        size: Of the image.
     """
 
     of: dict[str, list[str]] = field(default_factory=dict)
@@ -63,11 +63,11 @@ def attention_size(facts: Facts) -> Size:
     if facts.window is None:  # attention to all places: its time is not that of more pixels
         return facts.test_size()
     side = -(-_SIDE // facts.cell) * facts.cell
-    return picture_size(side, side)
+    return image_size(side, side)
 
 
 def _inputs(facts: Facts, size: Size) -> list[Tensor]:
-    pixels = read_picture(next(iter(photographs().values()))).pixels
+    pixels = read_image(next(iter(photographs().values()))).pixels
     return [torch.from_numpy(array) for array in feeds_of(facts, pixels, size).values()]
 
 

@@ -1,4 +1,4 @@
-"""Verifies a whole plan on all pictures, seen and held out."""
+"""Verifies a whole plan on all images, seen and held out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...models.facts import Facts
 from ...runtime.metrics.measures import decibels
 from ..attention.mechanism import Mechanism
 from ..attention.site import neutral, swap
-from ..load.images import Feeds, Pictures
+from ..load.images import Feeds, Images
 from .changes import Difference
 from .replay import Replay
 
@@ -22,7 +22,7 @@ class Verified:
     """Mean-square change of the output.
 
     Attributes:
-        seen: Mean over the pictures of the choice.
+        seen: Mean over the images of the choice.
         held_out: Mean over those held out.
     """
 
@@ -43,9 +43,9 @@ class Verified:
 class Verifier:
     """Runs plans against the network as trained."""
 
-    def __init__(self, network: nn.Module, facts: Facts, pictures: Pictures) -> None:
-        """Run the network as trained on every picture."""
-        self._network, self._pictures = network, pictures
+    def __init__(self, network: nn.Module, facts: Facts, images: Images) -> None:
+        """Run the network as trained on every image."""
+        self._network, self._images = network, images
         self._difference = Difference(facts)
         self._exact = self._outputs(neutral(network))
         self._known: dict[tuple[str, ...], Verified] = {}
@@ -62,15 +62,15 @@ class Verifier:
                 name: self._difference(output, self._exact[name])
                 for name, output in self._outputs(plan).items()
             }
-            held = [changes[name] for name in self._pictures.held_out]
-            seen = [changes[name] for name in self._pictures.seen]
+            held = [changes[name] for name in self._images.held_out]
+            seen = [changes[name] for name in self._images.seen]
             self._known[key] = Verified(sum(seen) / len(seen), sum(held) / len(held))
         return self._known[key]
 
     def shares(
         self, plan: Mapping[str, Mechanism], progress: Callable[[str, float], None]
     ) -> dict[str, float]:
-        """Return by how much less a plan changes the seen pictures with a site as trained again.
+        """Return by how much less a plan changes the seen images with a site as trained again.
 
         Sites that are as trained are left out.
 
@@ -81,7 +81,7 @@ class Verifier:
         trained = neutral(self._network)
         paths = [path for path, mechanism in plan.items() if mechanism != trained[path]]
         totals = dict.fromkeys(paths, 0.0)
-        seen = self._pictures.seen
+        seen = self._images.seen
         places = {path: place for place, path in enumerate(plan)}
         for name, feeds in seen.items():
             progress(f"the whole plan on {name}", 1.0)
@@ -95,7 +95,7 @@ class Verifier:
 
     def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Tensor]:
         network = swap(self._network, plan, "operator")
-        return {name: _run(network, feeds) for name, feeds in self._pictures.samples.items()}
+        return {name: _run(network, feeds) for name, feeds in self._images.samples.items()}
 
 
 def _key(plan: Mapping[str, Mechanism]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def replayed(
         run: What was found of it.
         core: The attention.
         q: Its queries, one matrix a group.
-        others: Shapes of the graph's tensors at another size of the picture.
+        others: Shapes of the graph's tensors at another size of the image.
 
     Raises:
         NotOnMap: They cannot be told from the scores, or are of no size that is known.
@@ -67,7 +67,7 @@ def _free(
     """Let sizes that a graph of one size states, and that are others at another, be asked for."""
     own, other = tuple(run.values[node].data.shape), others[node]
     if len(own) != len(other):
-        raise NotOnMap("its scores have another number of axes at other sizes of the picture")
+        raise NotOnMap("its scores have another number of axes at other sizes of the image")
     free = [axis for axis in range(len(own)) if own[axis] != other[axis]]
     sizes: list[Any] = list(own)
     if len(free) == 1 or node.target is _EXPAND:

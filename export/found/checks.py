@@ -76,7 +76,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
         _NoResultError: It has none, or one of another shape.
     """
     if not {*region.inputs, region.output} <= values.keys():
-        raise _NoResultError("what it takes or gives is not there at another size of the picture")
+        raise _NoResultError("what it takes or gives is not there at another size of the image")
     expected = values[region.output]
     try:
         with torch.no_grad():
@@ -84,12 +84,12 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
     except (RuntimeError, NystraError) as error:  # it was written for other sides
         reason = str(error).strip().partition("\n")[0]
         raise _NoResultError(
-            f"a site in its place fails at another size of the picture: {reason:.160}"
+            f"a site in its place fails at another size of the image: {reason:.160}"
         ) from error
     if got.shape != expected.shape:
         one, other = ("x".join(map(str, t.shape)) for t in (got, expected))
         raise _NoResultError(
-            f"its result is {other} at another size or number of pictures, a site there gives {one}"
+            f"its result is {other} at another size or number of images, a site there gives {one}"
         )
     return float((got - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
 

@@ -38,7 +38,7 @@ _KEPT = (
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
 _META = ("nn_module_stack", "onnx", "cut", "sized")
 """What nodes keep besides their operator: the path of their module; of a file's nodes the name of
-their value, whether they are one (by default), and whether a constant is of the picture's sizes."""
+their value, whether they are one (by default), and whether a constant is of the image's sizes."""
 
 
 Module = TypeVar("Module", bound=nn.Module)

@@ -184,14 +184,14 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     layout.before = (before, 0)
     batch, time, y, x = decode(rows[:, before:])
     if bool((batch != batch[:, :1]).any()) or len(time.unique()) > 1:
-        layout.unread("tokens", "a window stands over several pictures")
+        layout.unread("tokens", "a window stands over several images")
         return
     # Rows and columns are numbered by rank: a map of every second place is as good.
-    pictures, batch = batch.unique(return_inverse=True)
+    images, batch = batch.unique(return_inverse=True)
     layout.rows, y = y.unique(return_inverse=True)
     layout.columns, x = x.unique(return_inverse=True)
     height, width = len(layout.rows), len(layout.columns)
-    layout.map = (len(pictures), height, width)
+    layout.map = (len(images), height, width)
     layout.places = (batch * height + y) * width + x
     if layout.places.shape[1] == 1 and layout.keys > 1:
         layout.unread("neighbourhood", "each query has keys of its own")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...core.ports.examples import trace_size
-from ...core.ports.port import picture_size
+from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import common_window, find_sites
@@ -119,7 +119,7 @@ def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.G
 
 
 def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor, ...]:
-    """Return pictures of noise, of so many units a side, several where they may be.
+    """Return images of noise, of so many units a side, several where they may be.
 
     Args:
         facts: Of the network.
@@ -129,7 +129,7 @@ def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor
     unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
     while unit * min(units) < facts.size_minimum:
         unit *= 2
-    size = facts.sides or picture_size(unit * units[0] - less, unit * units[1] - less)
+    size = facts.sides or image_size(unit * units[0] - less, unit * units[1] - less)
     random = torch.Generator().manual_seed(0)
     shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
     return tuple(torch.rand(shape, generator=random) for shape in shapes)

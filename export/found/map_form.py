@@ -58,7 +58,7 @@ class Places:
         run: What was found of the graph.
         codes: The places of the map, sorted.
         map: Batch, rows, columns.
-        shapes: Of tensors at another size of the picture.
+        shapes: Of tensors at another size of the image.
         axes: Of each node that was asked for: those of the map, or None.
     """
 
@@ -164,8 +164,8 @@ class MapWriter:
         """Return the sizes of the axes of a map that lies in pieces, free ones by name or as -1.
 
         Args:
-            sizes: Of the picture that attention was found in.
-            others: Of another picture: what is the same there is of the windows.
+            sizes: Of the image that attention was found in.
+            others: Of another image: what is the same there is of the windows.
         """
         if not is_symbolic(self.graph):
             return list(sizes)

@@ -10,7 +10,7 @@ import onnx
 import torch
 from torch import Tensor, fx, nn
 
-from ...core.ports.port import picture_size
+from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
@@ -61,7 +61,7 @@ class FoundPieces:
         names = {name for region in regions for name in region.inputs}
         recorder = Recorder(graph, names | {name for part in own for name in _inputs(part)})
         with torch.inference_mode():
-            recorder.run(*self._pictures())
+            recorder.run(*self._images())
         values = recorder.recorded
         return [
             Piece(
@@ -83,8 +83,8 @@ class FoundPieces:
             tidy(model, self.facts.inputs, self.facts.outputs)
             attach_bodies(model, self.opset)
         ports = [port.name for port in self.facts.inputs]
-        pictures = (picture.numpy() for picture in self._pictures())
-        return Timed(own, replaced, dict(zip(ports, pictures, strict=True)))
+        images = (image.numpy() for image in self._images())
+        return Timed(own, replaced, dict(zip(ports, images, strict=True)))
 
     def _timed(self, region: Region, own: fx.GraphModule, values: Mapping[str, Tensor]) -> Timed:
         replaced = swap(region.module, self.resolved, "operator")
@@ -100,10 +100,10 @@ class FoundPieces:
         examples = tuple(values[name].clone() for name in names)
         return trace_piece(module, examples, None, self.opset, names, _OUTPUT)
 
-    def _pictures(self) -> tuple[Tensor, ...]:
+    def _images(self) -> tuple[Tensor, ...]:
         """Return noise of the size that is timed."""
         facts = self.facts
-        size = facts.sides or picture_size(facts.taken(SIDE), facts.taken(SIDE))
+        size = facts.sides or image_size(facts.taken(SIDE), facts.taken(SIDE))
         random = torch.Generator().manual_seed(0)
         return tuple(torch.rand(port.shape(size), generator=random) for port in facts.inputs)
 

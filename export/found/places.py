@@ -58,8 +58,8 @@ def fresh_places(shape: Sequence[int]) -> Tensor:
 def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the place of all elements along dims, which are kept as 1; and where it is one.
 
-    Of several places the first stands for all, where pictures keep several (a merged patch);
-    a picture that would keep one place has none.
+    Of several places the first stands for all, where images keep several (a merged patch);
+    an image that would keep one place has none.
     """
     dims = [dims] if isinstance(dims, int) else list(dims)
     least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)

@@ -152,7 +152,7 @@ def _readings(run: Provenance, second: _Second) -> list[_Reading]:
 
 @dataclass(frozen=True)
 class _Second:
-    """What is known of another size of the picture, by the nodes of the graph.
+    """What is known of another size of the image, by the nodes of the graph.
 
     Attributes:
         layouts: Of attention, by its result; None where there is no other size.

@@ -46,7 +46,7 @@ def put_tokens(
         core: The attention.
         layout: How its tokens lie.
         name: Of the submodule that becomes the site.
-        others: Shapes of the graph's tensors at another size of the picture.
+        others: Shapes of the graph's tensors at another size of the image.
 
     Returns:
         The node whose value the site computes, and the new node that has that value.

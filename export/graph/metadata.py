@@ -15,7 +15,7 @@ def describe(facts: Facts) -> ModelMetadata:
     """Return the metadata of a model file, as far as they are facts of its network.
 
     Of a network that takes multiples only they say no scale: who runs the file then finds out by
-    trial runs what it takes, and pads pictures in front of it.
+    trial runs what it takes, and pads images in front of it.
     """
     return ModelMetadata(
         architecture=facts.architecture,

@@ -17,16 +17,16 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _SIDES = (2, 3)
 
 
-def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, picture: Port) -> None:
-    """Let a model prepare pictures of any size itself, in place.
+def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -> None:
+    """Let a model prepare images of any size itself, in place.
 
     Args:
         model: Traced and tidied; its first input is what `preprocessing` makes.
-        preprocessing: What is done to a picture.
-        picture: The input in its place, of the same name.
+        preprocessing: What is done to an image.
+        image: The input in its place, of the same name.
     """
     replaced, graph = model.graph.input[0], model.graph
-    writer = _Writer(picture.name)
+    writer = _Writer(image.name)
     if preprocessing.resize is not None:
         writer.resize(preprocessing.resize)
     if preprocessing.crop is not None:
@@ -42,9 +42,9 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, picture: Port)
     graph.node.extend([*writer.nodes, *traced])
     graph.initializer.extend(writer.constants)
     dimensions = replaced.type.tensor_type.shape.dim
-    free = picture.free_axes()
-    for place, axis in enumerate(picture.axes):
-        if axis not in picture.lengths:
+    free = image.free_axes()
+    for place, axis in enumerate(image.axes):
+        if axis not in image.lengths:
             dimensions[place].Clear()
             dimensions[place].dim_param = free[place]
 
@@ -59,13 +59,13 @@ class _Writer:
     """
 
     def __init__(self, image: str) -> None:
-        """Begin with the picture."""
+        """Begin with the image."""
         self.image = image
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
     def resize(self, resize: Resize) -> None:
-        """Add the resizing: with one side, the other follows from the picture's shape."""
+        """Add the resizing: with one side, the other follows from the image's shape."""
         sides = self._constant("sides", np.array(resize.sides, np.int64))
         if len(resize.sides) == 1:
             shape = self._shape()

@@ -138,7 +138,7 @@ def _graph(
         inputs = TransformInputs(
             facts.architecture,
             prepared.traced_feeds,
-            prepared.traced_pictures,
+            prepared.traced_images,
             facts.outputs[0],
             options.min_psnr,
             transform.parameters,

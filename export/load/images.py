@@ -1,4 +1,4 @@
-"""The pictures that an export is measured on: the shipped photographs or the user's own.
+"""The images that an export is measured on: the shipped photographs or the user's own.
 
 What an input gets goes by its role: the photograph, the mirrored photograph as reference, a hole
 in the middle as mask.
@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from ...core.errors import NystraError
 from ...core.ports.examples import batch_sizes, example_array, own_sizes
-from ...core.ports.port import Port, Size, picture_size
+from ...core.ports.port import Port, Size, image_size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
-from ...runtime.images.images import read_picture
+from ...runtime.images.images import read_image
 from ...runtime.tasks.classification.preparing import prepare
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
@@ -30,19 +30,19 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Images:
     """What a plan is validated on, and searched for on where ``--attn auto`` makes it.
 
     Attributes:
-        samples: Inputs of the network by name of the picture, or of what is cut out of it.
+        samples: Inputs of the network by name of the image, or of what is cut out of it.
         held_out: Names of those that a plan is not chosen by, only verified on.
-        held_out_pictures: The pictures that these are from.
+        held_out_images: The images that these are from.
         coarse: The network leaves no time for all candidates.
     """
 
     samples: dict[str, Feeds]
     held_out: tuple[str, ...] = ()
-    held_out_pictures: tuple[str, ...] = ()
+    held_out_images: tuple[str, ...] = ()
     coarse: bool = False
 
     @property
@@ -71,17 +71,17 @@ def validation_sizes(facts: Facts) -> list[Size]:
         (2 * cell + 3, max(least, cell + cell // 2 - 1)),
         (max(least, cell // 2 + 1), 2 * cell + cell // 2),
     ]
-    return [picture_size(facts.taken(rows), facts.taken(columns)) for rows, columns in sizes]
+    return [image_size(facts.taken(rows), facts.taken(columns)) for rows, columns in sizes]
 
 
 def validation_feeds(facts: Facts) -> list[Feeds]:
     """Return the inputs by name for each validation size, in the batch that the network takes.
 
-    A picture is in 0..1 in steps of 1/255.
+    An image is in 0..1 in steps of 1/255.
     """
     sources = list(photographs().values())
     return [
-        feeds_of(facts, read_picture(sources[index % len(sources)]).pixels, size)
+        feeds_of(facts, read_image(sources[index % len(sources)]).pixels, size)
         for index, size in enumerate(validation_sizes(facts))
     ]
 
@@ -89,24 +89,24 @@ def validation_feeds(facts: Facts) -> list[Feeds]:
 def calibration_feeds(
     facts: Facts, folder: Path | None, side: int | None = None
 ) -> dict[str, Feeds]:
-    """Return what a plan is validated on: name of a picture to inputs as `validation_feeds` gives.
+    """Return what a plan is validated on: name of an image to inputs as `validation_feeds` gives.
 
     Args:
         facts: Of the network.
-        folder: The user's pictures (the middle 256x256 of each), or None for the shipped ones;
-            where the facts say how a picture is prepared, the whole of each is.
-        side: Of what is cut out of a picture; None takes these.
+        folder: The user's images (the middle 256x256 of each), or None for the shipped ones;
+            where the facts say how an image is prepared, the whole of each is.
+        side: Of what is cut out of an image; None takes these.
 
     Raises:
-        NystraError: The folder is missing or holds no pictures.
+        NystraError: The folder is missing or holds no images.
     """
     if side is None:
         side = sample_side(facts) if folder is None else _LARGEST_CALIBRATION_SIDE
     samples = {}
-    for path in calibration_pictures(folder):
-        pixels = read_picture(path).pixels
+    for path in calibration_images(folder):
+        pixels = read_image(path).pixels
         height, width = pixels.shape[:2]
-        size = facts.sides or picture_size(
+        size = facts.sides or image_size(
             facts.taken(min(side, height)), facts.taken(min(side, width))
         )
         samples[path.stem] = (
@@ -117,11 +117,11 @@ def calibration_feeds(
     return samples
 
 
-def calibration_pictures(folder: Path | None) -> list[Path]:
-    """Return the user's pictures, or the shipped photographs where no folder is given.
+def calibration_images(folder: Path | None) -> list[Path]:
+    """Return the user's images, or the shipped photographs where no folder is given.
 
     Raises:
-        NystraError: The folder is missing or holds no pictures.
+        NystraError: The folder is missing or holds no images.
     """
     if folder is None:
         return list(photographs().values())
@@ -129,7 +129,7 @@ def calibration_pictures(folder: Path | None) -> list[Path]:
         raise NystraError(f"`calibrate` {folder} is not a folder")
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
     if not paths:
-        raise NystraError(f"`calibrate` {folder} holds no pictures ({', '.join(_SUFFIXES)})")
+        raise NystraError(f"`calibrate` {folder} holds no images ({', '.join(_SUFFIXES)})")
     return paths
 
 
@@ -139,7 +139,7 @@ def sample_side(facts: Facts) -> int:
 
 
 def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
-    """Return the inputs by name for the middle of a picture (H, W, C) in 0..1."""
+    """Return the inputs by name for the middle of an image (H, W, C) in 0..1."""
     whole = own_sizes(facts.inputs, size)
     return {port.name: _MAKERS[port.role](port, pixels, whole) for port in facts.inputs}
 
@@ -188,7 +188,7 @@ def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
 
 
 def _planes(pixels: Pixels, channels: int) -> Pixels:
-    """Return a picture as (1, channels, H, W), in steps of 1/255."""
+    """Return an image as (1, channels, H, W), in steps of 1/255."""
     if channels == 1 and pixels.shape[2] != 1:
         pixels = pixels.mean(axis=2, keepdims=True)
     elif pixels.shape[2] != channels:

@@ -28,7 +28,7 @@ _ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 coarsest type that the file computes in."""
 
 _SMALL = (1, 3, 64, 64)
-"""Shape of a picture, where the file does not say it."""
+"""Shape of an image, where the file does not say it."""
 
 
 def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
@@ -51,7 +51,7 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
     taken, given = len(network.graph.inputs), len(network.graph.outputs)
     if (taken, given) != (1, 1):
         raise UnsupportedModelError(
-            f"{path} has {taken} inputs and {given} outputs: files of one picture to one result "
+            f"{path} has {taken} inputs and {given} outputs: files of one image to one result "
             "are read; write it again with these alone"
         )
     try:
@@ -68,7 +68,7 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
 
 
 def _try_small(network: FileNetwork) -> None:
-    """Run a file's network on a small picture, before onnxruntime is let at the file.
+    """Run a file's network on a small image, before onnxruntime is let at the file.
 
     Raises:
         NodeError: It declares a result that is too large; at this size it may fail otherwise.

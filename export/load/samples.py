@@ -1,6 +1,6 @@
-"""The pictures that a plan is searched for and verified on, and how many there is time for.
+"""The images that a plan is searched for and verified on, and how many there is time for.
 
-Counted in operations and never timed, so that the same network has the same pictures everywhere.
+Counted in operations and never timed, so that the same network has the same images everywhere.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import NystraError
-from ...core.ports.port import picture_size
+from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ...runtime.images.images import read_picture
+from ...runtime.images.images import read_image
 from ...runtime.metrics.measures import measure_for
 from ..attention.candidates import candidates
 from ..attention.full.parameters import Full
 from ..attention.operations import network_flops
 from ..attention.plan import Plan
 from ..attention.site import find_sites
-from .images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
+from .images import Feeds, Images, calibration_images, feeds_of, sample_side
 
 MOST_OPERATIONS = 36e12
 """Of all measurements: some five minutes of two cores."""
 
 MOST_CROPS = 24
 CROPS = 4
-"""Of a picture: its corners, or the middle alone where time is short."""
+"""Of an image: its corners, or the middle alone where time is short."""
 
 _HELD = 3
-"""Every third picture is held out."""
+"""Every third image is held out."""
 
 
 def choose_samples(
     loaded: LoadedModel, folder: Path | None, keep_full: Sequence[str] = ()
-) -> Pictures:
-    """Cut samples out of the pictures, and hold every third picture out.
+) -> Images:
+    """Cut samples out of the images, and hold every third image out.
 
-    Of a single picture the last crop is held out.
+    Of a single image the last crop is held out.
 
     Args:
         loaded: The network.
-        folder: The user's pictures, or None for the shipped photographs.
+        folder: The user's images, or None for the shipped photographs.
         keep_full: Sites that stay as trained.
 
     Raises:
-        NystraError: The folder is missing or holds no pictures, or one smaller than a window; the
-            network has no attention, no such site, or an output that is no picture.
+        NystraError: The folder is missing or holds no images, or one smaller than a window; the
+            network has no attention, no such site, or an output that is no image.
     """
     _refuse_unsuitable(loaded, keep_full)
-    facts, paths = loaded.facts, calibration_pictures(folder)
+    facts, paths = loaded.facts, calibration_images(folder)
     side = sample_side(facts)
     crops, kept, coarse = _effort(loaded, side, len(paths))
     paths = [paths[len(paths) * index // kept] for index in range(kept)]
@@ -66,17 +66,17 @@ def choose_samples(
             held += names[-1:] if len(paths) == 1 else names
     if len(samples) == len(held):
         raise NystraError(
-            f"`calibrate` {folder} holds one picture, too small to cut two crops of {side}x{side} "
-            "out of it: give more pictures, some of them are held out to verify the plan"
+            f"`calibrate` {folder} holds one image, too small to cut two crops of {side}x{side} "
+            "out of it: give more images, some of them are held out to verify the plan"
         )
-    return Pictures(samples, tuple(held), tuple(path.name for path in out), coarse)
+    return Images(samples, tuple(held), tuple(path.name for path in out), coarse)
 
 
 def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
     headline = measure_for(loaded.facts.outputs[0]).headline
     if headline != "psnr":
         raise NystraError(
-            "`mechanism` auto is for pictures and frames: outputs of this network "
+            "`mechanism` auto is for images and frames: outputs of this network "
             f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
         )
     sites = [site.path for site in find_sites(loaded.network)]
@@ -87,14 +87,14 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
     Plan(sites=dict.fromkeys(keep_full, Full())).refuse_unknown_sites(sites)
 
 
-def _effort(loaded: LoadedModel, side: int, pictures: int) -> tuple[int, int, bool]:
-    """Return crops of a picture, pictures, and whether a part of the candidates has to do."""
+def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool]:
+    """Return crops of an image, images, and whether a part of the candidates has to do."""
     size = loaded.facts.test_size()
     operations = network_flops(loaded.network, loaded.facts)[0]
     crop = operations * side * side / (size["height"] * size["width"])
     sites = find_sites(loaded.network)
-    most = min(pictures, MOST_CROPS)
-    few, least = min(pictures, _HELD), min(pictures, 2)
+    most = min(images, MOST_CROPS)
+    few, least = min(images, _HELD), min(images, 2)
     levels = [(max(1, min(CROPS, MOST_CROPS // most)), most, False), (1, few, False)]
     for crops, kept, coarse in (*levels, (1, few, True)):
         runs = sum(len(candidates(site, coarse=coarse)) - 1 for site in sites)
@@ -104,18 +104,18 @@ def _effort(loaded: LoadedModel, side: int, pictures: int) -> tuple[int, int, bo
 
 
 def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
-    """Return the corners of a picture, those that differ, or its middle."""
-    pixels = read_picture(path).pixels
+    """Return the corners of an image, those that differ, or its middle."""
+    pixels = read_image(path).pixels
     height, width = pixels.shape[:2]
     smallest = max(facts.window[-2:]) if facts.window is not None else 1
     if facts.sides is None and min(height, width) < smallest:
         raise NystraError(
             f"{path.name} is {height}x{width}, smaller than a window of the network: a plan is "
-            f"chosen on pictures of {smallest}x{smallest} or more"
+            f"chosen on images of {smallest}x{smallest} or more"
         )
     if facts.sides is not None:
         return [feeds_of(facts, pixels, facts.sides)]
-    size = picture_size(facts.taken(min(side, height)), facts.taken(min(side, width)))
+    size = image_size(facts.taken(min(side, height)), facts.taken(min(side, width)))
     if crops == 1:
         return [feeds_of(facts, pixels, size)]
     corners = [(rows, columns) for rows in _ends(height, side) for columns in _ends(width, side)]

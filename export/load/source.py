@@ -26,7 +26,7 @@ class Source:
     """What a model file was made of.
 
     Attributes:
-        loaded: The checkpoint, at the file's window; where the file prepares pictures itself, so
+        loaded: The checkpoint, at the file's window; where the file prepares images itself, so
             does the network.
         resolved: Mechanism of every site, by path.
     """

@@ -22,7 +22,7 @@ from ..onnx_models.options import refuse_options
 from ..options import ExportOptions
 from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
-from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
+from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
 from .samples import choose_samples
 from .targeted import for_target
@@ -36,13 +36,13 @@ class Prepared:
     Attributes:
         options: How to export.
         loaded: The network, at the window and with the fixed axes of the options.
-        traced: The same where the graph is to prepare pictures: without that, which is written in
+        traced: The same where the graph is to prepare images: without that, which is written in
             front of it.
         trained: The network at its trained window, or None where that is the same.
         transform: What changes the arithmetic of the graph.
         target: What the file is made for, or None.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
-        pictures: What the plan is validated on.
+        images: What the plan is validated on.
     """
 
     options: ExportOptions
@@ -52,7 +52,7 @@ class Prepared:
     transform: Transform
     target: Target | None
     feeds: list[Feeds]
-    pictures: Pictures
+    images: Images
 
     @property
     def traced_feeds(self) -> list[Feeds]:
@@ -63,8 +63,8 @@ class Prepared:
         return [prepared_feeds(feeds, preprocessing) for feeds in self.feeds]
 
     @property
-    def traced_pictures(self) -> list[Feeds]:
-        """What `traced` takes for each calibration picture: the middle, as large as is enough."""
+    def traced_images(self) -> list[Feeds]:
+        """What `traced` takes for each calibration image: the middle, as large as is enough."""
         facts = self.traced.facts
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
 
@@ -81,14 +81,14 @@ class Prepared:
 
     @property
     def samples(self) -> dict[str, Feeds]:
-        """Inputs that the plan is validated on, by name of the picture."""
-        return self.pictures.samples
+        """Inputs that the plan is validated on, by name of the image."""
+        return self.images.samples
 
 
 def prepare(
     source: Path | OwnNetwork, options: ExportOptions, progress: Callable[[str], None]
 ) -> Prepared:
-    """Load a network and the pictures; nothing is exported.
+    """Load a network and the images; nothing is exported.
 
     Raises:
         NystraError: Bad input.
@@ -100,8 +100,8 @@ def prepare(
     options = for_target(options, target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
-            f"`precision` {transform.name} measures how large the maps become on your pictures: "
-            "give `calibrate` FOLDER, some ten pictures like those that the file will run on"
+            f"`precision` {transform.name} measures how large the maps become on your images: "
+            "give `calibrate` FOLDER, some ten images like those that the file will run on"
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
@@ -117,13 +117,13 @@ def prepare(
     headline = measure_for(facts.outputs[0]).headline
     if options.min_psnr is not None and headline != "psnr":
         raise NystraError(
-            f"`min_psnr` is for pictures and frames: outputs of this network ({facts.task}) are "
+            f"`min_psnr` is for images and frames: outputs of this network ({facts.task}) are "
             f"compared by {headline}; omit it"
         )
     if isinstance(options.plan, AutoOptions):
-        pictures = choose_samples(loaded, options.calibrate, options.plan.keep_full)
+        images = choose_samples(loaded, options.calibrate, options.plan.keep_full)
     else:
-        pictures = Pictures(calibration_feeds(facts, options.calibrate))
+        images = Images(calibration_feeds(facts, options.calibrate))
     return Prepared(
         options,
         loaded,
@@ -132,7 +132,7 @@ def prepare(
         transform,
         target,
         validation_feeds(facts),
-        pictures,
+        images,
     )
 
 

@@ -24,17 +24,17 @@ from .images import Feeds, Pixels
 
 @dataclass(frozen=True)
 class Preparation:
-    """Resizes, crops and normalises pictures before a network runs: a forward pre-hook."""
+    """Resizes, crops and normalises images before a network runs: a forward pre-hook."""
 
     preprocessing: Preprocessing
 
     def __call__(self, _: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments with the first, pictures (B, C, H, W) in 0..1, prepared."""
+        """Return the arguments with the first, images (B, C, H, W) in 0..1, prepared."""
         image, *others = arguments
         return (self.prepared(image), *others)
 
     def prepared(self, image: Tensor) -> Tensor:
-        """Return (B, C, H', W') for pictures (B, C, H, W) in 0..1."""
+        """Return (B, C, H', W') for images (B, C, H, W) in 0..1."""
         resize, crop = self.preprocessing.resize, self.preprocessing.crop
         if resize is not None:
             height, width = image.shape[2:]
@@ -53,22 +53,22 @@ class Preparation:
 
 
 def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
-    """Return a network that takes pictures of any size; the given one is left as it is.
+    """Return a network that takes images of any size; the given one is left as it is.
 
     Raises:
-        NystraError: Nobody says how its pictures are prepared, or they become of a size that it
+        NystraError: Nobody says how its images are prepared, or they become of a size that it
             does not take.
     """
     facts = loaded.facts
     preprocessing, image = facts.preprocessing, facts.inputs[0]
     if preprocessing is None or preprocessing == Preprocessing(labels=preprocessing.labels):
         raise NystraError(
-            f"`with_preprocessing`: {loaded.checkpoint.path.name} does not say how its pictures "
+            f"`with_preprocessing`: {loaded.checkpoint.path.name} does not say how its images "
             "are prepared (resize, crop, mean, std): omit it"
         )
     if facts.sides is not None and preprocessing.size is None:
         raise NystraError(
-            f"`with_preprocessing`: pictures do not become of the one size that "
+            f"`with_preprocessing`: images do not become of the one size that "
             f"{loaded.checkpoint.path.name} takes, {tuple(facts.sides.values())}: omit it"
         )
     sides = None if facts.sides is None else (facts.sides["height"], facts.sides["width"])
@@ -88,7 +88,7 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
 
 
 def prepared_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
-    """Return the inputs of a network, by name, for pictures (B, C, H, W) in 0..1 as the first."""
+    """Return the inputs of a network, by name, for images (B, C, H, W) in 0..1 as the first."""
     (name, image), *others = feeds.items()
     prepared: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
     return {name: prepared} | dict(others)

@@ -23,7 +23,7 @@ _CHANNELS = 3
 
 
 def facts_of(path: Path) -> Facts:
-    """Return the facts of a file that takes one picture and gives a picture or numbers of classes.
+    """Return the facts of a file that takes one image and gives an image or numbers of classes.
 
     Raises:
         NystraError: It fails at every size that was tried.
@@ -33,7 +33,7 @@ def facts_of(path: Path) -> Facts:
     image, result = session.facts.inputs[0], session.facts.outputs[0]
     if image.role != "image":
         raise UnsupportedModelError(
-            f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one picture "
+            f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one image "
             "(batch, channels, height, width)"
         )
     image = replace(image, dtype="float32")
@@ -45,14 +45,14 @@ def facts_of(path: Path) -> Facts:
 def _restorer(path: Path, session: Session, image: Port, result: Port) -> Facts:
     batch = image.lengths.get("batch", 1)
 
-    def function(picture: Array) -> Array:
-        made: Array = session(np.repeat(picture, batch, axis=0))
+    def function(pixels: Array) -> Array:
+        made: Array = session(np.repeat(pixels, batch, axis=0))
         return made
 
     known = image.sides
     fixed = None if known is None else (known["height"], known["width"])
     if fixed is None and set(SIDES) & set(image.lengths):
-        raise UnsupportedModelError(f"{path} fixes one side of its picture and not the other")
+        raise UnsupportedModelError(f"{path} fixes one side of its image and not the other")
     found = probe(path, function, image.channels, fixed)
     lengths = {**image.lengths, "channels": found.inputs}
     if found.fixed is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, fx
 
-from ...core.ports.port import picture_size
+from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ..found.graph import Traced
 from ..found.loaded import left_as_trained
@@ -17,7 +17,7 @@ from .network import Cut, OnnxNetwork
 from .tracing import NAME, TracedFile, trace
 
 _UNITS = ((2, 3), (3, 5)), ((4, 6), (6, 10))
-"""Rows and columns of the two pictures that are looked at, in units; and where windows grow. Free
+"""Rows and columns of the two images that are looked at, in units; and where windows grow. Free
 sides are those that differ between the two."""
 
 _BATCHES = (2, 3)
@@ -37,24 +37,22 @@ def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
     if not any(node.operator == "Softmax" for node in network.graph.nodes):
         return ()
     for units in _UNITS:
-        pictures = [
-            _picture(facts, size, batch) for size, batch in zip(units, _BATCHES, strict=True)
-        ]
-        free = pictures[0].shape != pictures[1].shape
-        first = trace(network, (pictures[0],))
-        second = trace(network, (pictures[1],)) if free else None
+        images = [_image(facts, size, batch) for size, batch in zip(units, _BATCHES, strict=True)]
+        free = images[0].shape != images[1].shape
+        first = trace(network, (images[0],))
+        second = trace(network, (images[1],)) if free else None
         found = find_in_graph(
             Traced(
                 first.graph,
-                (pictures[0],),
-                (pictures[1],) if free else None,
+                (images[0],),
+                (images[1],) if free else None,
                 None if second is None else second.graph,
             )
         )
         if not found.changing or not free:
             break
     network.folded = first.folded
-    mixed = _cut(network, found, first, second or first, pictures[0])
+    mixed = _cut(network, found, first, second or first, images[0])
     attentions = tuple(
         replace(attention, level="as trained", reason=_MIXED)
         if attention.path in mixed
@@ -64,12 +62,12 @@ def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
     return tuple(left_as_trained(replace(found, attentions=attentions)))
 
 
-def _picture(facts: Facts, units: tuple[int, int], batch: int) -> Tensor:
-    """Return noise of so many units a side, and so many pictures where that is free."""
+def _image(facts: Facts, units: tuple[int, int], batch: int) -> Tensor:
+    """Return noise of so many units a side, and so many images where that is free."""
     port = facts.inputs[0]
     unit = max(facts.size_multiple, _LEAST_UNIT)
     unit *= -(-facts.size_minimum // (unit * min(units)))
-    size = dict(facts.sides or picture_size(unit * units[0], unit * units[1]))
+    size = dict(facts.sides or image_size(unit * units[0], unit * units[1]))
     if "batch" not in port.lengths:
         size["batch"] = batch
     low, high = facts.range
@@ -82,7 +80,7 @@ def _cut(
     found: FoundGraph,
     first: TracedFile,
     second: TracedFile,
-    picture: Tensor,
+    image: Tensor,
 ) -> set[str]:
     """Cut regions out of a network, in place; return the paths of those of mixed types."""
     names: Mapping[str, str] = {
@@ -91,7 +89,7 @@ def _cut(
     borders = {names[name] for region in found.regions for name in (*region.inputs, region.output)}
     wanted = borders.union(*(first.others.get(name, ()) for name in borders))
     with torch.inference_mode():
-        types = {name: value.dtype for name, value in network.values(wanted, picture).items()}
+        types = {name: value.dtype for name, value in network.values(wanted, image).items()}
     mixed: set[str] = set()
     for number, region in enumerate(found.regions):
         output = names[region.output]

@@ -27,7 +27,7 @@ class NodeError(RuntimeError):
     """A node that cannot be computed; the message names it.
 
     Attributes:
-        too_large: It would give more than any node is to give, whatever the size of the picture.
+        too_large: It would give more than any node is to give, whatever the size of the image.
     """
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:

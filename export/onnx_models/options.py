@@ -10,7 +10,7 @@ _WHY = {
     "static": "its inputs stay as they are",
     "precision": "its types stay as they are",
     "target": "it stays for the programs that take it",
-    "with_preprocessing": "it says nothing of how pictures are prepared",
+    "with_preprocessing": "it says nothing of how images are prepared",
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from onnx import helper, numpy_helper
 from torch import Tensor
 
-from ...core.ports.port import picture_size
+from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites
@@ -62,7 +62,7 @@ class FilePieces:
     def whole(self, paths: set[str]) -> Timed:
         """Return the file, with those sites replaced and no others."""
         source = self.network.source.model
-        feeds = {self.facts.inputs[0].name: _picture(self.network, self.facts).numpy()}
+        feeds = {self.facts.inputs[0].name: _image(self.network, self.facts).numpy()}
         return Timed(source, self._replaced(source, paths), feeds)
 
     def _timed(self, cut: Cut, values: Values) -> Timed:
@@ -78,15 +78,15 @@ class FilePieces:
 
 
 def _values(network: FileNetwork, facts: Facts, wanted: set[str]) -> Values:
-    """Return values of the file for a picture of a size that is worth measuring."""
+    """Return values of the file for an image of a size that is worth measuring."""
     with torch.inference_mode():
-        values = network.values(wanted, _picture(network, facts))
+        values = network.values(wanted, _image(network, facts))
     return {name: value.contiguous() for name, value in values.items()}
 
 
-def _picture(network: FileNetwork, facts: Facts) -> Tensor:
+def _image(network: FileNetwork, facts: Facts) -> Tensor:
     """Return noise of the size that is timed, of the type that the file takes."""
-    size = facts.sides or picture_size(facts.taken(SIDE), facts.taken(SIDE))
+    size = facts.sides or image_size(facts.taken(SIDE), facts.taken(SIDE))
     random = torch.Generator().manual_seed(0)
     return torch.rand(facts.inputs[0].shape(size), generator=random).to(network.types[0])
 

@@ -1,7 +1,7 @@
 """The traced graph of a file's network: operators of PyTorch, each value with its name in the file.
 
 What depends on no pixel is computed outside of the trace: sizes, masks and tables of indices become
-constants, so that the graph holds what is computed of the picture alone. Half precision is computed
+constants, so that the graph holds what is computed of the image alone. Half precision is computed
 as float32, in which a site can be told from what stood in its place.
 """
 
@@ -31,7 +31,7 @@ CUT = "cut"
 """The same: False where the node is no value of the file, so that no cut begins or ends there."""
 
 SIZED = "sized"
-"""The same: True for a constant that was computed from the sides of the picture."""
+"""The same: True for a constant that was computed from the sides of the image."""
 
 _WIDE = torch.float32
 _STACK = "nn_module_stack"
@@ -63,7 +63,7 @@ class _Recorder:
         network: The file.
         names: Traced node -> names of the values that it is, in their order.
         folded: Values that depend on no pixel.
-        sized: Of these, what depends on the sides of the picture.
+        sized: Of these, what depends on the sides of the image.
         values: All values.
     """
 

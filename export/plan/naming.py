@@ -1,7 +1,7 @@
 """The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``.
 
 Before the suffix stands what else makes it another file: ``_prepares`` where it resizes and
-normalises pictures itself, ``_w8`` where the window is not the trained one, ``_inline`` and
+normalises images itself, ``_w8`` where the window is not the trained one, ``_inline`` and
 ``_bare`` (no bodies) for the form of the operators, ``_portable`` for what the file is made for.
 """
 

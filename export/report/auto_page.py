@@ -1,4 +1,4 @@
-"""The page of ``--report``: the choice, the curve, the sites, and pictures."""
+"""The page of ``--report``: the choice, the curve, the sites, and images."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..auto.result import AutoResult
 from ..auto.verification import Verified
 from ..load.images import Pixels
 from ..pytorch.network_session import NetworkSession
-from .images import figure_uri, picture_uri
+from .images import figure_uri, image_uri
 from .page import Page
 
-_PICTURES = 4
+_IMAGES = 4
 _WIDTH = 256
 
 
@@ -53,7 +53,7 @@ def add_choice(page: Page, result: AutoResult) -> None:
     page.figure(
         figure_uri(pareto_figure(result)),
         "Time of attention alone, each site's on its own: what the whole file gains stands where "
-        "the file was timed. PSNR of whole plans, on the pictures seen or on those held out, "
+        "the file was timed. PSNR of whole plans, on the images seen or on those held out, "
         "whichever is worse. The line adds up what the sites change alone, as the first choice "
         "does.",
     )
@@ -71,8 +71,8 @@ def add_choice(page: Page, result: AutoResult) -> None:
         ("site", "chosen", "why"),
         [(path, str(mechanism), mechanism.reason) for path, mechanism in result.plan.items()],
     )
-    page.heading("Pictures")
-    _add_pictures(page, result)
+    page.heading("Images")
+    _add_images(page, result)
 
 
 def _plan_row(
@@ -83,14 +83,14 @@ def _plan_row(
     return (text, f"{1e3 * seconds(choice):.1f}", f"{ratio:.2f}x as fast", psnr[0], psnr[1])
 
 
-def _add_pictures(page: Page, result: AutoResult) -> None:
-    """Add the pictures that change most, one of those held out at the least."""
-    network, pictures = result.loaded.network, result.pictures
+def _add_images(page: Page, result: AutoResult) -> None:
+    """Add the images that change most, one of those held out at the least."""
+    network, images = result.loaded.network, result.images
     exact = NetworkSession(swap(network, neutral(network), "operator"))
     planned = NetworkSession(swap(network, result.plan, "operator"))
     pairs = {
         name: (exact(*feeds.values()), planned(*feeds.values()))
-        for name, feeds in pictures.samples.items()
+        for name, feeds in images.samples.items()
     }
     low, high = result.loaded.facts.outputs[0].range or (0.0, 1.0)
     shown = {
@@ -99,8 +99,8 @@ def _add_pictures(page: Page, result: AutoResult) -> None:
     }
     changes = {name: float(np.mean((a - b) ** 2)) for name, (a, b) in shown.items()}
     ranked = sorted(changes, key=lambda name: -changes[name])
-    held = next(name for name in ranked if name in pictures.held_out)
-    chosen = list(dict.fromkeys([held, *ranked]))[:_PICTURES]
+    held = next(name for name in ranked if name in images.held_out)
+    chosen = list(dict.fromkeys([held, *ranked]))[:_IMAGES]
     differences = {name: np.abs(shown[name][0] - shown[name][1]) for name in chosen}
     factor = readable_factor(list(differences.values()))
     page.paragraph(
@@ -109,18 +109,18 @@ def _add_pictures(page: Page, result: AutoResult) -> None:
     )
     for name in chosen:
         full, plan = shown[name]
-        where = f"{name}, held out" if name in pictures.held_out else name
+        where = f"{name}, held out" if name in images.held_out else name
         row = [
-            (f"{where}: as trained", picture_uri(full)),
-            (f"the plan, {min(decibels(changes[name]), PSNR_CAP):.1f} dB", picture_uri(plan)),
-            (f"difference x {factor:g}", picture_uri(differences[name] * factor)),
+            (f"{where}: as trained", image_uri(full)),
+            (f"the plan, {min(decibels(changes[name]), PSNR_CAP):.1f} dB", image_uri(plan)),
+            (f"difference x {factor:g}", image_uri(differences[name] * factor)),
         ]
-        page.pictures(row, _WIDTH)
+        page.images(row, _WIDTH)
 
 
 def _shown(output: Pixels, low: float, high: float) -> Pixels:
-    """Return the first picture of an output (or its first frame) as (H, W, 1 or 3) in 0..1."""
-    picture = output.reshape(-1, *output.shape[-3:])[0].transpose(1, 2, 0)
-    channels = 3 if picture.shape[2] >= 3 else 1
-    shown: Pixels = (picture[:, :, :channels] - low) / (high - low)
+    """Return the first image of an output (or its first frame) as (H, W, 1 or 3) in 0..1."""
+    image = output.reshape(-1, *output.shape[-3:])[0].transpose(1, 2, 0)
+    channels = 3 if image.shape[2] >= 3 else 1
+    shown: Pixels = (image[:, :, :channels] - low) / (high - low)
     return shown

@@ -17,7 +17,7 @@ from ...runtime.metrics.measures import PSNR_CEILING
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from .figures import figures_of
-from .images import picture_uri
+from .images import image_uri
 from .loading_text import loading_texts
 from .model_sheet import model_rows
 from .page import Page
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .export_result import ExportResult
 
 _SIDE = 320
-"""Of a picture at 1:1: three stand side by side."""
+"""Of an image at 1:1: three stand side by side."""
 
 _ZOOMED, _ZOOMED_WIDTH = 40, 232
 """Of a part that is enlarged, in pixels of the output and of the page."""
@@ -53,8 +53,8 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
         session = Session(result.model)
         page = Page(f"{result.model.name}: what was exported")
         _add_figures(page, result)
-        page.heading("Pictures")
-        _add_pictures(page, session, result)
+        page.heading("Images")
+        _add_images(page, session, result)
         _add_sites(page, result)
         page.heading("Load it")
         for title, text in loading_texts(session):
@@ -125,10 +125,10 @@ def _parameters(mechanism: Mechanism) -> str:
     return ", ".join(f"{name} {text}" for name, text in texts.items())
 
 
-def _add_pictures(page: Page, session: Session, result: ExportResult) -> None:
+def _add_images(page: Page, session: Session, result: ExportResult) -> None:
     facts = session.facts
-    if facts.image is None or facts.picture is None or facts.picture.role != "picture":
-        page.paragraph("The file makes no pictures of pictures: none are shown.")
+    if facts.image is None or facts.output_image is None or facts.output_image.role != "picture":
+        page.paragraph("The file makes no images of images: none are shown.")
         return
     restorer = restorer_for(session)
     rows = model_rows(session, restorer, result.source, most=_SIDE)
@@ -143,7 +143,7 @@ def _add_pictures(page: Page, session: Session, result: ExportResult) -> None:
 
 
 def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
-    """Add a picture at 1:1, and the part of it that changes most."""
+    """Add an image at 1:1, and the part of it that changes most."""
     full = row.baseline_image[1]
     figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
     cells = [
@@ -151,13 +151,13 @@ def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
         (f"exported, {figure}", row.exported),
         (f"difference x {factor:g}", row.difference * factor),
     ]
-    page.pictures([(text, picture_uri(cell)) for text, cell in cells], full.shape[1])
+    page.images([(text, image_uri(cell)) for text, cell in cells], full.shape[1])
     top, left = _most_changed(row.difference[:, :, 0], scale)
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
     source = row.shown[top // scale :, left // scale :][:part, :part]
     near = [("input", source), *((text.split(",")[0], cell[place]) for text, cell in cells)]
-    page.pictures([(text, picture_uri(cell)) for text, cell in near], _ZOOMED_WIDTH)
+    page.images([(text, image_uri(cell)) for text, cell in near], _ZOOMED_WIDTH)
 
 
 def _most_changed(difference: Array, scale: int) -> tuple[int, int]:

@@ -114,4 +114,4 @@ def _figures(measure: Measure, values: dict[str, float]) -> str:
     mean, beyond = sum(values.values()) / len(values), "lowest" if measure.higher else "highest"
     worst = min(values.values()) if measure.higher else max(values.values())
     count = len(values)
-    return f"{measure.text(mean)} mean, {measure.text(worst)} {beyond} of {count} pictures"
+    return f"{measure.text(mean)} mean, {measure.text(worst)} {beyond} of {count} images"

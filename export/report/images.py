@@ -1,4 +1,4 @@
-"""Figures and pictures as data URIs."""
+"""Figures and images as data URIs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from ...core.errors import BackendUnavailableError
 from ...core.installation import not_installed
-from ...runtime.images.images import encode_picture
-from ...runtime.images.picture import Picture
+from ...runtime.images.image_data import ImageData
+from ...runtime.images.images import encode_image
 from ..load.images import Pixels
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def figure_uri(figure: Figure) -> str:
     return _uri(stream.getvalue())
 
 
-def picture_uri(pixels: Pixels) -> str:
-    """Return a picture (H, W, 1 or 3) as PNG; values are clipped to 0..1."""
+def image_uri(pixels: Pixels) -> str:
+    """Return an image (H, W, 1 or 3) as PNG; values are clipped to 0..1."""
     shown = np.clip(pixels, 0.0, 1.0).astype(np.float32)
-    return _uri(encode_picture(Picture(shown), "PNG"))
+    return _uri(encode_image(ImageData(shown), "PNG"))
 
 
 def _uri(png: bytes) -> str:

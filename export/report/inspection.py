@@ -22,7 +22,7 @@ class SiteReport:
 
     Attributes:
         path: Of the site.
-        tokens: Keys a query sees, N; None where it grows with the picture.
+        tokens: Keys a query sees, N; None where it grows with the image.
         flops_share: Of the whole network's multiply-adds, spent in exact attention here.
         bias: Largest entry of the position bias, in logits, or None.
         planned: What the plan does here.
@@ -87,7 +87,7 @@ def inspect_network(
         network: The loaded network.
         facts: Of the network.
         resolved: Mechanism of every site.
-        samples: Inputs by name of the picture, that errors and guarded shares are measured on.
+        samples: Inputs by name of the image, that errors and guarded shares are measured on.
     """
     costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
     total, spent = network_flops(network, facts)

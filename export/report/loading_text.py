@@ -30,7 +30,7 @@ def loading_texts(session: Session) -> list[tuple[str, str]]:
     return [
         ("Python, with tiles, colour and 16 bits:", _nystra(session)),
         ("Python, onnxruntime alone:", _python(session, operators)),
-        ("C++ (examples/cpp reads and writes pictures too):", _cpp(session, operators)),
+        ("C++ (examples/cpp reads and writes images too):", _cpp(session, operators)),
         ("C#:", _csharp(session, operators)),
         (
             "Triton, config.pbtxt beside 1/model.onnx (nystra deploy triton writes both):",

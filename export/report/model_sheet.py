@@ -1,4 +1,4 @@
-"""The sheet of a model file: which pictures, compared with full attention in PyTorch."""
+"""The sheet of a model file: which images, compared with full attention in PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.images.images import picture_format
+from ...runtime.images.images import image_format
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.restorer import Restorer
 from ...runtime.tasks.restoration.session_restorer import restorer_for
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class UserPictures:
-    """Pictures of the user's own.
+class UserImages:
+    """Images of the user's own.
 
     Attributes:
         images: What the model gets, a file or a folder.
@@ -34,12 +34,12 @@ class UserPictures:
 
 
 def sheet_restorer(sheet: Path, session: Session) -> Restorer:
-    """Return the model as what takes pictures, before anything long is done for the sheet.
+    """Return the model as what takes images, before anything long is done for the sheet.
 
     Raises:
-        NystraError: The sheet's ending is no picture's, or the model does not make pictures.
+        NystraError: The sheet's ending is no image's, or the model does not make images.
     """
-    picture_format(sheet)
+    image_format(sheet)
     return restorer_for(session)
 
 
@@ -48,21 +48,21 @@ def draw_model_sheet(
     session: Session,
     restorer: Restorer,
     source: Source | None,
-    pictures: UserPictures | None = None,
+    images: UserImages | None = None,
 ) -> None:
-    """Draw what a model file makes of pictures.
+    """Draw what a model file makes of images.
 
     Args:
         sheet: Where to.
         session: The model file.
         restorer: The same, from `sheet_restorer`.
         source: What it was exported from, for full attention beside it, or None.
-        pictures: Pictures of the user's own, or None for the shipped photographs.
+        images: Images of the user's own, or None for the shipped photographs.
 
     Raises:
-        NystraError: A picture cannot be read or run, or the sheet cannot be written.
+        NystraError: An image cannot be read or run, or the sheet cannot be written.
     """
-    rows = model_rows(session, restorer, source, pictures)
+    rows = model_rows(session, restorer, source, images)
     draw_sheet(sheet, rows, restorer.scale, session.path.name)
 
 
@@ -70,26 +70,26 @@ def model_rows(
     session: Session,
     restorer: Restorer,
     source: Source | None,
-    pictures: UserPictures | None = None,
+    images: UserImages | None = None,
     most: int = 1 << 16,
 ) -> list[SheetRow]:
-    """Return what a model file makes of pictures; see `draw_model_sheet`.
+    """Return what a model file makes of images; see `draw_model_sheet`.
 
     Args:
         session: As there.
         restorer: As there.
         source: As there.
-        pictures: As there.
+        images: As there.
         most: Largest side of an output that is shown, in pixels.
     """
     exact = None if source is None else _in_torch(restorer, source)
     unbounded = exact is not None and session.facts.window is None
     side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
     side = min(side, most // restorer.scale)
-    if pictures is None:
+    if images is None:
         scenes = shipped_scenes(restorer, side)
     else:
-        scenes = user_scenes(pictures.images, pictures.truth, pictures.auxiliary, restorer, side)
+        scenes = user_scenes(images.images, images.truth, images.auxiliary, restorer, side)
     return run_scenes(scenes, restorer, exact)
 
 

@@ -1,4 +1,4 @@
-"""A page of headings, text, tables and pictures, all in one HTML file without scripts."""
+"""A page of headings, text, tables and images, all in one HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Page:
             f"<figcaption>{words}</figcaption></figure>"
         )
 
-    def pictures(self, row: Sequence[tuple[str, str]], width: int) -> None:
-        """Add pictures side by side, each with its caption.
+    def images(self, row: Sequence[tuple[str, str]], width: int) -> None:
+        """Add images side by side, each with its caption.
 
         Args:
-            row: Caption and picture (`images.picture_uri`).
+            row: Caption and image (`images.image_uri`).
             width: Of each, in CSS pixels; what is smaller is enlarged without smoothing.
         """
         parts = [

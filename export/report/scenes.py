@@ -1,4 +1,4 @@
-"""The pictures of a sheet: the shipped photographs, or the middle of the user's own."""
+"""The images of a sheet: the shipped photographs, or the middle of the user's own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.ports.port import Port
-from ...runtime.images.images import read_picture
-from ...runtime.images.pairs import paired_pictures
+from ...runtime.images.images import read_image
+from ...runtime.images.pairs import paired_images
 from ...runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES
 from ...runtime.tasks.restoration.restorer import Restorer
@@ -20,7 +20,7 @@ from ..load.images import photographs
 
 Pixels = npt.NDArray[np.float32]
 
-MOST_PICTURES = 6
+MOST_IMAGES = 6
 _INPUT_SIDE, _OUTPUT_SIDE, _QUADRATIC_SIDE = 256, 512, 128
 
 
@@ -29,8 +29,8 @@ class Scene:
     """What a row of the sheet is about.
 
     Attributes:
-        name: Of the picture.
-        pixels: (H, W, C) in 0..1, what the model gets: a picture of its own.
+        name: Of the image.
+        pixels: (H, W, C) in 0..1, what the model gets: an image of its own.
         truth: (H * scale, W * scale, C') in 0..1, what it should make of it, or None.
         auxiliary: What goes with it, as a `Restorer` takes it.
         ports: The inputs that this is for.
@@ -44,7 +44,7 @@ class Scene:
 
 
 def scene_side(restorer: Restorer, *, small: bool) -> int:
-    """Return the side in input pixels that is shown of a picture.
+    """Return the side in input pixels that is shown of an image.
 
     Args:
         restorer: The model file.
@@ -54,12 +54,12 @@ def scene_side(restorer: Restorer, *, small: bool) -> int:
 
 
 def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
-    """Yield the shipped photographs: holes in the middle, the mirrored picture as reference.
+    """Yield the shipped photographs: holes in the middle, the mirrored image as reference.
 
     A photograph is the truth where the model keeps its size: of the hole, of the colours.
     """
     for name, path in photographs().items():
-        pixels = read_picture(path).pixels
+        pixels = read_image(path).pixels
         pixels = pixels[_middle(pixels.shape, side)]
         auxiliary = {
             port.name: AUXILIARY_ROLES[port.role].stand_in(pixels) for port in restorer.auxiliary
@@ -71,14 +71,14 @@ def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
 def user_scenes(
     images: Path, truths: Path, paths: Mapping[str, Path], restorer: Restorer, side: int
 ) -> Iterator[Scene]:
-    """Yield the first of the user's pictures with their truth, around the middle or the hole."""
+    """Yield the first of the user's images with their truth, around the middle or the hole."""
     scale = restorer.scale
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    for here, there in paired_pictures(images, truths)[:MOST_PICTURES]:
-        picture, truth = read_picture(here), read_picture(there).pixels
-        arrays, _ = auxiliary.read(here, picture.size)
+    for here, there in paired_images(images, truths)[:MOST_IMAGES]:
+        image, truth = read_image(here), read_image(there).pixels
+        arrays, _ = auxiliary.read(here, image.size)
         holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
-        rows, columns = shown = _middle(picture.size, side, *holes[:1])
+        rows, columns = shown = _middle(image.size, side, *holes[:1])
         for port in restorer.auxiliary:
             pixels = arrays[port.name]
             same = AUXILIARY_ROLES[port.role].same_size
@@ -86,11 +86,11 @@ def user_scenes(
         large = tuple(
             slice(extent.start * scale, extent.stop * scale) for extent in (rows, columns)
         )
-        yield Scene(here.name, picture.pixels[shown], truth[large], arrays, restorer.auxiliary)
+        yield Scene(here.name, image.pixels[shown], truth[large], arrays, restorer.auxiliary)
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:
-    """Return rows and columns of the middle of a picture, or of what a mask says to fill."""
+    """Return rows and columns of the middle of an image, or of what a mask says to fill."""
     centre = [length / 2 for length in size[:2]]
     if mask is not None and mask.any():
         centre = [float(places.mean()) for places in np.nonzero(mask)[:2]]

@@ -1,4 +1,4 @@
-"""The sheet of a model file: real pictures through a model file, side by side at 1:1."""
+"""The sheet of a model file: real images through a model file, side by side at 1:1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...runtime.images.picture import GREY_WEIGHTS, resize_plane
+from ...runtime.images.image_data import GREY_WEIGHTS, resize_plane
 from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
 from ...runtime.metrics.image_quality import psnr
 from ...runtime.metrics.measures import PSNR_CEILING
@@ -24,7 +24,7 @@ class SheetRow:
     Attributes:
         scene: The scene.
         shown: What the model gets of it: grey where it makes colour of grey, holes in white.
-        exported: By the model file; pictures from here on are (H, W, 3) in 0..1.
+        exported: By the model file; images from here on are (H, W, 3) in 0..1.
         exact: By PyTorch with exact attention, or None.
         truth: The scene's, or None.
         plain: The input, enlarged by Lanczos interpolation where the model enlarges.
@@ -39,7 +39,7 @@ class SheetRow:
 
     @property
     def baseline_image(self) -> tuple[str, Pixels]:
-        """What the difference is to: name and picture."""
+        """What the difference is to: name and image."""
         if self.exact is not None:
             return "full attention", self.exact
         if self.truth is not None:
@@ -49,13 +49,13 @@ class SheetRow:
 
     @property
     def difference(self) -> Pixels:
-        """Largest of red, green and blue of the exported picture's difference, (H, W, 1)."""
+        """Largest of red, green and blue of the exported image's difference, (H, W, 1)."""
         difference = magnified_difference(self.exported, self.baseline_image[1], 1.0)
         largest: Pixels = difference.max(axis=2, keepdims=True)
         return largest
 
     def cells(self, factor: float) -> list[tuple[str, Pixels]]:
-        """Return captions and pictures from left to right."""
+        """Return captions and images from left to right."""
         height, width = self.scene.pixels.shape[:2]
         name, _ = self.baseline_image
         cells = [(f"{self.scene.name}: input, {width}x{height}", self.shown)]
@@ -74,8 +74,8 @@ class SheetRow:
             cells.append(("truth", self.truth))
         return [*cells, (f"difference from {name} x {factor:g}", self.difference * factor)]
 
-    def _against(self, picture: Pixels) -> str:
-        return "" if self.truth is None else f": {_decibels(picture, self.truth)} to truth"
+    def _against(self, image: Pixels) -> str:
+        return "" if self.truth is None else f": {_decibels(image, self.truth)} to truth"
 
 
 def run_scenes(
@@ -89,7 +89,7 @@ def run_scenes(
         exact: The network with the attention it was trained with, or None.
 
     Raises:
-        NystraError: A picture cannot be read or run.
+        NystraError: An image cannot be read or run.
     """
     rows = []
     for scene in scenes:
@@ -126,15 +126,15 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
     comparison_sheet([row.cells(factor) for row in rows], path, heading)
 
 
-def _colour(picture: Pixels) -> Pixels:
-    """Return a picture as (H, W, 3) in 0..1."""
-    clipped = np.clip(picture, 0.0, 1.0)
+def _colour(image: Pixels) -> Pixels:
+    """Return an image as (H, W, 3) in 0..1."""
+    clipped = np.clip(image, 0.0, 1.0)
     return np.repeat(clipped, 3, axis=2) if clipped.shape[2] == 1 else clipped
 
 
-def _plain(picture: Pixels, exported: Pixels) -> Pixels:
+def _plain(image: Pixels, exported: Pixels) -> Pixels:
     """Return the input in the size of what was made of it."""
-    planes = np.moveaxis(_colour(picture), 2, 0)
+    planes = np.moveaxis(_colour(image), 2, 0)
     size = (exported.shape[0], exported.shape[1])
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
 

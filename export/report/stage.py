@@ -72,7 +72,7 @@ def _write_set(
 def _with_psnr(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:
     """Return the metadata of the model with its PSNR against PyTorch."""
     psnr = json_number(validated.file.figures.get("psnr", math.nan))
-    if psnr is None:  # NaN: the output holds some, or is no picture
+    if psnr is None:  # NaN: the output holds some, or is no image
         return metadata
     return replace(metadata, psnr_vs_torch=f"{psnr:.1f}")
 

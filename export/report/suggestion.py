@@ -40,13 +40,13 @@ def suggestion(
 ) -> str:
     """Return what ``cluster`` and ``auto`` would gain and lose; "" where ``cluster`` gains nothing.
 
-    All run in PyTorch on the operators' kernels, in turn, on the smallest picture. What ``auto``
+    All run in PyTorch on the operators' kernels, in turn, on the smallest image. What ``auto``
     would gain is a lower bound: the fastest of `UNIFORM` that keeps its budget.
 
     Args:
         network: The loaded network.
         resolved: Mechanism of every site.
-        samples: Inputs by name of the picture.
+        samples: Inputs by name of the image.
         output: What the network gives.
     """
     sites = {
@@ -88,7 +88,7 @@ def suggestion(
             text += f"at least {ratios[keeping[0]]:.1f} times, as {keeping[0]} everywhere"
         else:
             text += "some sites only"
-    return f"{text} (one picture in PyTorch on the operators' kernels)"
+    return f"{text} (one image in PyTorch on the operators' kernels)"
 
 
 def _pixels(feeds: Feeds) -> int:

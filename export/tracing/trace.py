@@ -22,7 +22,7 @@ from torch.export import Dim
 
 from ...core.errors import ExportError, TraceError
 from ...core.ports.examples import trace_size
-from ...core.ports.port import AXES, SIDES, Port, picture_size
+from ...core.ports.port import AXES, SIDES, Port, image_size
 from ...models.facts import Facts
 from .expansion import Template, expand, free_weights
 from .nodes import translation_table
@@ -33,7 +33,7 @@ from .translations import missing_translations
 from .weights import squeeze_weights
 
 _CELLS = (11, 13)
-"""Rows and columns of the picture that a network's own code is traced with, in its cells."""
+"""Rows and columns of the image that a network's own code is traced with, in its cells."""
 
 
 def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
@@ -44,7 +44,7 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     Swin transformers ask whether a map is of the size that they were trained at, mostly 64x64:
     where it is, the answer fixes the sides of the graph.
     """
-    size = facts.sides or picture_size(*(cells * facts.cell - 1 for cells in _CELLS))
+    size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 

@@ -1,4 +1,4 @@
-"""What a plan costs: the planned network against full attention, on pictures.
+"""What a plan costs: the planned network against full attention, on images.
 
 Both sides run in the operator form, whose torch ops are as fast as the model file where the native
 library is built. They are not validated here: the file is compared with the plain form (see
@@ -27,7 +27,7 @@ from ..load.images import Feeds, Pixels
 from ..pytorch.network_session import NetworkSession
 
 Progress = Callable[[str], None]
-PICTURE = Port("output", "picture")
+IMAGE = Port("output", "picture")
 """What a network gives whose facts say no more."""
 
 
@@ -37,7 +37,7 @@ class SiteCost:
 
     Attributes:
         path: Of the site.
-        error: Relative error of the site's output, Frobenius norm over all pictures, with every
+        error: Relative error of the site's output, Frobenius norm over all images, with every
             other site exact.
         guarded: Share of tokens the guard touched, None for mechanisms without a guard.
     """
@@ -49,10 +49,10 @@ class SiteCost:
 
 @dataclass
 class Fidelity:
-    """A plan against full attention, by picture: the headline figure of the output's measure.
+    """A plan against full attention, by image: the headline figure of the output's measure.
 
     Attributes:
-        measure: By which outputs are compared; PSNR in dB for pictures.
+        measure: By which outputs are compared; PSNR in dB for images.
         plan: The plan against full attention at the same window.
         no_bias: Full attention without position bias against full attention, empty when no
             planned site drops a bias.
@@ -104,7 +104,7 @@ def fidelity_steps(
     """Return how many steps `measure_fidelity` announces: none where there is no difference.
 
     Args:
-        samples: Inputs by name of the picture.
+        samples: Inputs by name of the image.
         trained: The network at its trained window, where that is another one.
         as_trained: The plan is what the network came with.
     """
@@ -117,14 +117,14 @@ def measure_fidelity(
     samples: Mapping[str, Feeds],
     as_trained: nn.Module | None = None,
     progress: Progress = lambda _: None,
-    output: Port = PICTURE,
+    output: Port = IMAGE,
 ) -> Fidelity:
     """Measure what a plan costs.
 
     Args:
         network: The loaded network.
         resolved: Mechanism of every site.
-        samples: Inputs of the network in the order of its arguments, by name of the picture.
+        samples: Inputs of the network in the order of its arguments, by name of the image.
         as_trained: The network at its trained window, where that is another one.
         progress: Is called with the name of each step.
         output: What the network gives.

@@ -23,7 +23,7 @@ def chainner_problems(session: Session) -> list[str]:
     import onnx
 
     problems = host_problems(session)
-    for kind, port in (("takes", session.facts.image), ("gives", session.facts.picture)):
+    for kind, port in (("takes", session.facts.image), ("gives", session.facts.output_image)):
         if port is not None and port.range not in (None, (0.0, 1.0)):
             low, high = port.range
             problems.append(f"it {kind} values in {low:g}..{high:g}, expected 0..1")

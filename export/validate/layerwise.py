@@ -5,7 +5,7 @@ the same inputs; polygraphy's ``Comparator`` runs and compares. Nodes of the dom
 their functions stay as they are; what happens inside a function or a subgraph is one layer.
 
 **When a layer departs.** Its largest difference may be a share of the largest magnitude of the
-reference's tensor. The share is what the file was exported with: the tolerance of the picture, in
+reference's tensor. The share is what the file was exported with: the tolerance of the image, in
 0..1, at that size (1e-4, more where PyTorch itself is less precise). In a file that computes in
 float16 it is 2^-5 at least, and the mean difference may be 2^-10 of the largest magnitude, one unit
 in the last place: rounding grows on its way through attention, at few places by much, and a fault

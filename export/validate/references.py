@@ -288,7 +288,7 @@ def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
 def _refuse_turned(mean: float, change: float, low: str) -> None:
     if mean > MOST_OF_A_SEED * change:
         raise UnsupportedModelError(
-            f"rounding to {low} makes the search find other matches: pictures change by "
+            f"rounding to {low} makes the search find other matches: images change by "
             f"{mean / 2:.1e} in the mean, by another seed they change by {change:.1e}, so that no "
             f"check could tell a right file from a wrong one. Use `precision` fp32, or another "
             "`mechanism`"

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core.ports.port import Size, picture_size
+from ...core.ports.port import Size, image_size
 from ...models.facts import Facts
 from ...runtime.timing.bench import BODIES_BACKEND, bench, session_configuration
 from ...runtime.timing.rows import Row
 
 _SIDE = 256
-"""Of the picture, where the file takes any: what a tile of a user is like."""
+"""Of the image, where the file takes any: what a tile of a user is like."""
 
 _LARGEST_ATTENTION = 1 << 30
 """Bytes that exact attention may take at the size that is timed."""
@@ -38,14 +38,14 @@ FULL = "full attention"
 
 @dataclass(frozen=True)
 class Speed:
-    """Median seconds of one picture, and the ratio of interleaved runs.
+    """Median seconds of one image, and the ratio of interleaved runs.
 
     Attributes:
         planned: Seconds of the planned file.
         full: Seconds of the full-attention file.
         ratio: Full over planned, median over the rounds; above 1 the plan is faster.
         spread: The same, a quarter of the rounds below and a quarter above.
-        size: Height and width of the picture.
+        size: Height and width of the image.
         library: Both ran with the operator library.
         other: What the other file is.
     """
@@ -118,13 +118,13 @@ def compare_speed(
     Args:
         planned: The file of the plan.
         full: The same with full attention.
-        size: Height and width of the picture.
+        size: Height and width of the image.
         library: Run both with the operator library, where it serves them.
         seconds_per_pixel: As for `timed_size`; what is slow has fewer runs.
     """
     backend = "ort-cpu" if library else BODIES_BACKEND
     configurations = [session_configuration(path, backend) for path in (planned, full)]
-    sizes: list[Size] = [picture_size(*size)]
+    sizes: list[Size] = [image_size(*size)]
     runs = max(_LEAST, min(_RUNS, _rounds(size, seconds_per_pixel)))
     rows: list[Row] = bench(configurations, sizes, seconds=_SECONDS, runs=runs)
     if any(row.reason is not None for row in rows):

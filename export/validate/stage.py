@@ -64,7 +64,7 @@ def validate(
     """Record references, run the file against them, measure the plan, and time the file.
 
     Raises:
-        UnsupportedModelError: Rounding to the precision alone does too much to the pictures.
+        UnsupportedModelError: Rounding to the precision alone does too much to the images.
         BackendUnavailableError: The file needs the operator library and there is none.
     """
     network, options = prepared.loaded.network, prepared.options

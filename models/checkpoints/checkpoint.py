@@ -23,8 +23,8 @@ from .tensor_checks import check_tensors
 _MAXIMUM_EXPANSION = 200  # a zip whose members unpack to more times its size is a bomb
 _MAXIMUM_BYTES = 16 * 1024**3
 _MAGIC = (
-    (b"\x89PNG", "a PNG picture"),
-    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
     (b"%PDF", "a PDF document"),
     (b"<!DOCTYPE", "a web page: the download needs another address"),
     (b"<html", "a web page: the download needs another address"),

@@ -1,4 +1,4 @@
-"""Loading picture networks of shifted windows, at the window they were trained with or another."""
+"""Loading image networks of shifted windows, at the window they were trained with or another."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ...core.errors import CheckpointError
-from ...core.ports.port import Port, picture_size
+from ...core.ports.port import Port, image_size
 from ..architecture import BuiltNetwork, Hyper, Request, State
 from ..facts import Facts
-from ..layers.picture_network import PictureNetwork
+from ..layers.image_network import ImageNetwork
 from .construction import construct, require
 from .hyper_types import check_types
 from .retarget import POSITION_BIAS, retarget
@@ -20,7 +20,7 @@ _NEEDED = ("window_size", "num_heads")
 
 def load_restorer(
     architecture: str,
-    build: type[PictureNetwork],
+    build: type[ImageNetwork],
     read: Hyper,
     state: State,
     request: Request,
@@ -61,11 +61,11 @@ def load_restorer(
 
 
 def restorer_facts(
-    architecture: str, network: PictureNetwork, hyper: Hyper, license_name: str
+    architecture: str, network: ImageNetwork, hyper: Hyper, license_name: str
 ) -> Facts:
     """Return what a built network promises."""
     channels = {"channels": hyper["in_chans"]}
-    sides = {} if network.fixed_size is None else picture_size(*network.fixed_size)
+    sides = {} if network.fixed_size is None else image_size(*network.fixed_size)
     return Facts(
         architecture=architecture,
         task="restoration",

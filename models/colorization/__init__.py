@@ -1,1 +1,1 @@
-"""Guided colorization of a grey picture."""
+"""Guided colorization of a grey image."""

@@ -4,10 +4,10 @@ As small as it can be, so that what it does is what its attention does: a 3x3 co
 channels, attention between 7x7 patches, a 3x3 convolution to 3 channels, and a skip. The paper
 publishes no checkpoint and does not say what is convolved; here
 
-* queries are the grey picture, keys the luma of the reference, by one shared convolution, so that
+* queries are the grey image, keys the luma of the reference, by one shared convolution, so that
   equal patches have the distance 0;
 * values are the colour differences of the reference (colour minus luma), by another one;
-* the skip adds the grey picture to each of the three channels, so that attention has to bring
+* the skip adds the grey image to each of the three channels, so that attention has to bring
   the colour only.
 """
 
@@ -33,7 +33,7 @@ class PatchAttention(PatchSite):
 
 
 class Colorization(nn.Module):
-    """A grey picture and a reference in colour to a picture in colour, sizes from 1x1 on."""
+    """A grey image and a reference in colour to an image in colour, sizes from 1x1 on."""
 
     luma: Tensor
 
@@ -72,7 +72,7 @@ class Colorization(nn.Module):
         self.project = nn.Conv2d(channels, 3, 3, padding=1)
 
     def forward(self, image: Tensor, reference: Tensor) -> Tensor:
-        """Return the picture in colour.
+        """Return the image in colour.
 
         Args:
             image: Grey, (B, 1, H, W) in 0..1.

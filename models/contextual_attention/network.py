@@ -1,7 +1,7 @@
 """Inpainting with contextual attention (Yu et al., 2018): a coarse and a refining generator.
 
 State-dict compatible with generator checkpoints of the PyTorch form with ``coarse_generator`` and
-``fine_generator``. Unlike there, each picture of a batch is filled by its own mask.
+``fine_generator``. Unlike there, each image of a batch is filled by its own mask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..sites import PatchSite
 MULTIPLE = 8
 """Inside the network height and width are multiples of it."""
 
-_MASK_STEP = 4  # features are at a quarter of the picture's size
+_MASK_STEP = 4  # features are at a quarter of the image's size
 
 _Activation = Callable[[Tensor], Tensor]
 
@@ -132,7 +132,7 @@ def _with_mask(x: Tensor, mask: Tensor) -> Tensor:
 
 
 class CoarseGenerator(nn.Module):
-    """The first guess: a picture with a hole to a whole picture, both in -1..1."""
+    """The first guess: an image with a hole to a whole image, both in -1..1."""
 
     def __init__(self, colours: int, width: int) -> None:
         """Build the convolutions."""
@@ -186,7 +186,7 @@ class FineGenerator(nn.Module):
         _decode(self, "allconv", width, 8 * width, colours)
 
     def forward(self, x: Tensor, coarse: Tensor, mask: Tensor) -> Tensor:
-        """Return the refined picture; arguments as in ``CoarseGenerator`` and its result."""
+        """Return the refined image; arguments as in ``CoarseGenerator`` and its result."""
         masked = _with_mask(coarse * mask + x * (1.0 - mask), mask)
         y = self.conv3(self.conv2_downsample(self.conv1(masked)))
         y = self.conv6(self.conv5(self.conv4_downsample(y)))
@@ -199,13 +199,13 @@ class FineGenerator(nn.Module):
 
 
 class InpaintingGenerator(nn.Module):
-    """A picture and a mask to a picture without the hole, any height and width >= 1."""
+    """An image and a mask to an image without the hole, any height and width >= 1."""
 
     def __init__(self, *, input_dim: int = 3, ngf: int = 32) -> None:
         """Build the network.
 
         Args:
-            input_dim: Channels of the picture.
+            input_dim: Channels of the image.
             ngf: Channels of the first maps, even; deeper ones have up to 4 times as many.
 
         Raises:
@@ -218,7 +218,7 @@ class InpaintingGenerator(nn.Module):
         self.fine_generator = FineGenerator(input_dim, ngf)
 
     def stages(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the coarse and the refined picture, both whole and in -1..1, nothing pasted.
+        """Return the coarse and the refined image, both whole and in -1..1, nothing pasted.
 
         Args:
             x: (B, input_dim, H, W) in -1..1, zero in the hole; H and W multiples of 8.
@@ -228,7 +228,7 @@ class InpaintingGenerator(nn.Module):
         return coarse, self.fine_generator(x, coarse, mask)
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
-        """Return the picture with its hole filled; outside the hole it is the input itself.
+        """Return the image with its hole filled; outside the hole it is the input itself.
 
         Args:
             image: (B, input_dim, H, W) in 0..1; what is in the hole does not matter.

@@ -192,7 +192,7 @@ def _mean_shift(colours: int, rgb_range: float, sign: float) -> nn.Conv2d:
 class CSNLN(nn.Module):
     """CSNLN: (B, n_colors, H, W) to (B, n_colors, scale H, scale W), any H and W >= 1.
 
-    Pictures are mirrored inside up to a multiple of 2 (x2, x4) or 3 (x3).
+    Images are mirrored inside up to a multiple of 2 (x2, x4) or 3 (x3).
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class CSNLN(nn.Module):
             scale: 2, 3 or 4; the published form is a list of one.
             n_feats: Channels of the maps, even; the published ones have 128.
             depth: How often the cell is used; its weights are the same each time.
-            rgb_range: Highest value the weights were trained for; pictures stay in 0..1.
+            rgb_range: Highest value the weights were trained for; images stay in 0..1.
             n_colors: Channels of input and output.
 
         Raises:
@@ -233,7 +233,7 @@ class CSNLN(nn.Module):
         self.tail = nn.Sequential(nn.Conv2d(n_feats * depth, n_colors, 3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the enlarged picture for x (B, n_colors, H, W), values 0..1."""
+        """Return the enlarged image for x (B, n_colors, H, W), values 0..1."""
         height, width = x.shape[2], x.shape[3]
         whole = pad_to_multiple(x, (self.multiple, self.multiple)) * self.rgb_range
         state = self.head(self.sub_mean(whole))

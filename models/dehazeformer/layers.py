@@ -41,7 +41,7 @@ class WholeNorm(nn.Module):
 
 
 class Fusion(nn.Module):
-    """Weighs two maps channel by channel, by what the whole picture holds of them."""
+    """Weighs two maps channel by channel, by what the whole image holds of them."""
 
     def __init__(self, dim: int) -> None:
         """Build the layers under the published keys."""

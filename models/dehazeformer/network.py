@@ -98,7 +98,7 @@ class DehazeFormer(nn.Module):
         self.patch_unembed = _Projection(one, 4, listed=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values -1..1."""
+        """Return the restored image for x (B, 3, H, W), values -1..1."""
         image = pad_to_multiple(x, (MULTIPLE, MULTIPLE))
         first = self._stage(1, self.patch_embed(image))
         second = self._stage(2, self.patch_merge1(first))

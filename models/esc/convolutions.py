@@ -1,6 +1,6 @@
 """ESC's convolutional attention: a large filter of the whole network, and a small one of the image.
 
-The small filter is computed from the mean over the whole map, so the picture that a network makes
+The small filter is computed from the mean over the whole map, so the image that a network makes
 of a tile is not the part of what it makes of the whole.
 """
 

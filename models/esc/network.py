@@ -23,7 +23,7 @@ LARGEST_SCALE = 64
 
 
 class EscNetwork(nn.Module):
-    """The blocks that all variants have: a picture (B, 3, H, W) of any H and W >= 1.
+    """The blocks that all variants have: an image (B, 3, H, W) of any H and W >= 1.
 
     A subclass has ``proj``, ``last`` and what follows.
     """
@@ -142,7 +142,7 @@ class ESC(LargeFilterNetwork):
         self.to_img = nn.Conv2d(dim, 3 * upscaling_factor**2, 3, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values 0..1."""
+        """Return the restored image for x (B, 3, H, W), values 0..1."""
         features = self.proj(x)
         features = self.last(self.deep(features)) + features
         return F.pixel_shuffle(self.to_img(features), self.scale) + enlarged(x, self.scale)
@@ -188,7 +188,7 @@ class ESCFP(EscNetwork):
         return self.lk_channel, self.lk_spatial
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values 0..1."""
+        """Return the restored image for x (B, 3, H, W), values 0..1."""
         features = self.proj(x)
         features = self.last(self.ln_last(self.deep(features))) + features
         smooth = F.interpolate(x, scale_factor=float(self.scale), mode="bicubic")
@@ -256,10 +256,10 @@ class ESCRIB(LargeFilterNetwork):
         self.upsampler = upsampler(upsampler_type, dim, intermediate_dim, upscaling_factor)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values 0..1."""
+        """Return the restored image for x (B, 3, H, W), values 0..1."""
         features = self.proj(x)
-        picture: Tensor = self.upsampler(self.last(self.deep(features)) + features, x)
-        return picture
+        image: Tensor = self.upsampler(self.last(self.deep(features)) + features, x)
+        return image
 
 
 def table_attention(dim: int, heads: int, window: int) -> Callable[[], MapAttention]:

@@ -1,4 +1,4 @@
-"""ESC-Real and ESC-RealM, for pictures of unknown damage, state-dict compatible."""
+"""ESC-Real and ESC-RealM, for images of unknown damage, state-dict compatible."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ class ESCReal(_Real):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values 0..1."""
+        """Return the restored image for x (B, 3, H, W), values 0..1."""
         features = self.proj(x)
         features = self.last(self.deep(features)) + features + self.skip(x)
-        picture: Tensor = self.to_img(features)
-        return picture
+        image: Tensor = self.to_img(features)
+        return image
 
 
 class ESCRealM(_Real):
@@ -170,9 +170,9 @@ class ESCRealM(_Real):
         self.to_img.append(nn.Conv2d(mid_dim, 3, 3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values 0..1."""
+        """Return the restored image for x (B, 3, H, W), values 0..1."""
         image = pad_to_multiple(x, (self.folded, self.folded))
         features = self.proj(image)
         features = self.last(self.deep(features)) + features + self.skip(image)
-        picture = self.to_img(features)
-        return crop(picture, x.shape[2] * self.scale, x.shape[3] * self.scale)
+        restored = self.to_img(features)
+        return crop(restored, x.shape[2] * self.scale, x.shape[3] * self.scale)

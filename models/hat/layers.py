@@ -14,7 +14,7 @@ from .index import published_rows
 
 
 class ChannelAttention(nn.Module):
-    """Weighs the channels by what the whole picture holds of them: (B, dim, H, W) to the same."""
+    """Weighs the channels by what the whole image holds of them: (B, dim, H, W) to the same."""
 
     def __init__(self, dim: int, squeezed: int, most: float) -> None:
         """Build the layers under the published keys; ``most`` is the largest weight."""

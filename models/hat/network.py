@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..layers.picture_network import PictureNetwork, check_sizes
+from ..layers.image_network import ImageNetwork, check_sizes
 from ..layers.swin import (
     ResidualGroup,
     WindowAttention,
@@ -20,7 +20,7 @@ from ..layers.window_sides import both_sides
 from .layers import ConvBlock, HybridBlock, OverlapBlock
 
 
-class HAT(PictureNetwork):
+class HAT(ImageNetwork):
     """HAT: (B, in_chans, H, W) to (B, in_chans, H * upscale, W * upscale), any H and W >= 1.
 
     Source: X. Chen et al., "Activating More Pixels in Image Super-Resolution Transformer", 2023.
@@ -56,7 +56,7 @@ class HAT(PictureNetwork):
         Args:
             upscale: Output side over input side.
             in_chans: Channels of input and output.
-            img_size: Side or (rows, columns) of the training pictures, larger than the window;
+            img_size: Side or (rows, columns) of the training images, larger than the window;
                 read with ``ape`` only.
             window_size: Window, a side or rows and columns.
             compress_ratio: Channels of the map over those between the two convolutions of a block.

@@ -1,4 +1,4 @@
-"""Padding a picture and cropping it back, inside the traced graph.
+"""Padding an image and cropping it back, inside the traced graph.
 
 Written with ``index_select`` because its index may depend on a symbolic size: the exported
 graph then takes every size of one pixel and more.
@@ -13,7 +13,7 @@ from torch import Tensor
 def reflect_index(size: int, multiple: int, before: int = 0) -> Tensor:
     """Return which rows to take to mirror ``size`` rows up to a multiple.
 
-    The edge row is not repeated, and the picture is mirrored as often as needed, which equals
+    The edge row is not repeated, and the image is mirrored as often as needed, which equals
     the usual reflect padding wherever that is defined (pad smaller than the size).
 
     Args:

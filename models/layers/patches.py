@@ -144,7 +144,7 @@ def value_blocks(value: Tensor, geometry: PatchGeometry) -> Tensor:
 
 
 def join_blocks(blocks: Tensor, geometry: PatchGeometry) -> Tensor:
-    """Return the picture of overlapping votes: the inverse of ``value_blocks``, with the divisor.
+    """Return the image of overlapping votes: the inverse of ``value_blocks``, with the divisor.
 
     Args:
         blocks: (B, Cv * stride^2, H + reach - 1, W + reach - 1), the added up votes: block (r, c)
@@ -154,12 +154,12 @@ def join_blocks(blocks: Tensor, geometry: PatchGeometry) -> Tensor:
     Returns:
         (B, Cv, stride * H, stride * W).
     """
-    picture = F.pixel_shuffle(blocks, geometry.value_stride)
+    image = F.pixel_shuffle(blocks, geometry.value_stride)
     pad = geometry.value_pad
     if pad:
-        height, width = picture.shape[2], picture.shape[3]
-        picture = picture[:, :, pad : height - pad, pad : width - pad]
-    return picture if geometry.divisor == 1.0 else picture / geometry.divisor
+        height, width = image.shape[2], image.shape[3]
+        image = image[:, :, pad : height - pad, pad : width - pad]
+    return image if geometry.divisor == 1.0 else image / geometry.divisor
 
 
 def paste_patches(

@@ -1,4 +1,4 @@
-"""How the networks of SST's kind make a picture of their map: (map, image) to the picture."""
+"""How the networks of SST's kind make an image of their map: (map, image) to the image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DirectUpsampler(nn.Module):
         self.up_conv = nn.Conv2d(dim, 3 * scale**2, 3, 1, 1)
 
     def forward(self, x: Tensor, image: Tensor) -> Tensor:
-        """Return the picture of a map (B, dim, H, W)."""
+        """Return the image of a map (B, dim, H, W)."""
         return F.pixel_shuffle(self.up_conv(x), self.scale) + enlarged(image, self.scale)
 
 
@@ -39,7 +39,7 @@ class ShuffleUpsampler(nn.Module):
         self.final_conv = nn.Conv2d(middle, 3, 3, 1, 1)
 
     def forward(self, x: Tensor, image: Tensor) -> Tensor:
-        """Return the picture of a map (B, dim, H, W)."""
+        """Return the image of a map (B, dim, H, W)."""
         y = self.up_conv(F.leaky_relu(self.feature_conv(x), 0.1))
         added: Tensor = self.final_conv(F.pixel_shuffle(y, self.scale))
         return added + enlarged(image, self.scale)
@@ -73,7 +73,7 @@ class NearestUpsampler(nn.Module):
         self.f = nn.Sequential(*steps, nn.Conv2d(middle, 3, 3, 1, 1))
 
     def forward(self, x: Tensor, image: Tensor) -> Tensor:
-        """Return the picture of a map (B, dim, H, W)."""
+        """Return the image of a map (B, dim, H, W)."""
         y: Tensor = self.f(x + self.f_img(image))
         return y
 

@@ -15,7 +15,7 @@ Sides: TypeAlias = tuple[int, int]
 
 
 def both_sides(size: int | Sides) -> Sides:
-    """Return rows and columns of a window or of the training pictures.
+    """Return rows and columns of a window or of the training images.
 
     Raises:
         ValueError: A side is not one that the operators take.

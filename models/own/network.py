@@ -24,10 +24,10 @@ class OwnNetwork:
         inputs: What it takes; (): one image (B, C, H, W) in 0..1, of 3 channels, else of 1 or 4.
             ``Port.multiple`` states what sides are to be a multiple of, ``Port.lengths`` axes
             that have one length only.
-        outputs: What it returns; (): one picture (B, C, H, W) of a whole scale, or logits (B, K).
+        outputs: What it returns; (): one image (B, C, H, W) of a whole scale, or logits (B, K).
         name: What files and metadata call it; "": its class.
         license: Of the weights.
-        preprocessing: Of a classifier: what becomes of a picture before the network takes it.
+        preprocessing: Of a classifier: what becomes of an image before the network takes it.
     """
 
     module: nn.Module

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import LOGITS_AXES, Port, picture_size
+from ...core.ports.port import LOGITS_AXES, Port, image_size
 from ..sizes.padded_network import in_order
 
 _SIDES = (64, 48, 56, 60, 72, 80, 96, 112, 120, 128, 32, 28, 144, 160, 192, 224, 240, 256, 384)
@@ -57,7 +57,7 @@ def _hint(reason: str) -> str:
     if not any(name in reason for name in ("Half", "BFloat16", "float16")):
         return ""
     return (
-        "; weights and pictures are float32 here, so do not convert them inside of it "
+        "; weights and images are float32 here, so do not convert them inside of it "
         "(`.half()`, `.bfloat16()`), or convert to the type of its weights"
     )
 
@@ -67,7 +67,7 @@ def _image(channels: int) -> Port:
 
 
 def _examples(ports: Sequence[Port], side: int | None) -> list[Tensor]:
-    size = {"batch": 1} | ({} if side is None else picture_size(side, side))
+    size = {"batch": 1} | ({} if side is None else image_size(side, side))
     return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]
 
 
@@ -87,6 +87,6 @@ def _output(returned: Tensor, given: Tensor) -> Port:
     if scale == 0 or tuple(sides) != (scale * own[0], scale * own[1]):
         raise UnsupportedModelError(
             f"the network returns the shape {tuple(returned.shape)} for {tuple(given.shape)}, "
-            "expected a picture (B, C, H, W) of an integer scale, or logits (B, K)"
+            "expected an image (B, C, H, W) of an integer scale, or logits (B, K)"
         )
     return Port("output", "picture", lengths={"channels": returned.shape[1]}, multiple=scale)

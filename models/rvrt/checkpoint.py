@@ -76,7 +76,7 @@ ARCHITECTURE = Architecture(
     load,
     PrecisionPolicy(
         modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES},
-        refused={"int8": "its calibration would need videos, and `calibrate` takes pictures"},
+        refused={"int8": "its calibration would need videos, and `calibrate` takes images"},
     ),
     retargets=True,
 )

@@ -131,14 +131,14 @@ class RVRT(nn.Module):
         frames = x.flatten(0, 1)
         if self.upscale == 1:
             frames = pad_to_multiple(frames, (_SHRINK, _SHRINK))
-        pictures = frames[:, :3]
+        images = frames[:, :3]
         shallow = self._shallow(frames, (batch, count))
-        small = quarter(pictures) if self.upscale == 1 else pictures
+        small = quarter(images) if self.upscale == 1 else images
         guides = self._guides(small.unflatten(0, (batch, count)))
         seen = propagate(list(shallow.split(CLIP, 1)), guides, self.backbone, self.deform_align)
         features = torch.cat([torch.cat(clips, 1) for clips in seen], 2)
         residual = self._head(self.reconstruction(features).flatten(0, 1))
-        restored = residual + self._enlarged(pictures)
+        restored = residual + self._enlarged(images)
         if self.upscale == 1:
             restored = crop(restored, height, width)
         video: Tensor = restored.unflatten(0, (batch, count))
@@ -173,10 +173,10 @@ class RVRT(nn.Module):
         y: Tensor = self.conv_last(self.upsampler(self.conv_before_upsampler(features)))
         return y
 
-    def _enlarged(self, pictures: Tensor) -> Tensor:
+    def _enlarged(self, images: Tensor) -> Tensor:
         if self.upscale == 1:
-            return pictures
-        return F.interpolate(pictures, scale_factor=float(self.upscale), mode="bilinear")
+            return images
+        return F.interpolate(images, scale_factor=float(self.upscale), mode="bilinear")
 
 
 def _halving(channels: int, width: int) -> list[nn.Module]:

@@ -1,4 +1,4 @@
-"""How pictures are continued beyond their sides, to a multiple that a network needs."""
+"""How images are continued beyond their sides, to a multiple that a network needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..layers.padding import reflect_index
 
 @dataclass(frozen=True)
 class Sides:
-    """How a picture is padded at the bottom and the right, and to what.
+    """How an image is padded at the bottom and the right, and to what.
 
     Attributes:
         multiple: Sides become multiples of it, in pixels.

@@ -1,9 +1,9 @@
 """Padding that a network does by itself, detected, so that it can be done in front of it.
 
-A network that pads to its windows inside computes the padding from the picture's sides, and a
+A network that pads to its windows inside computes the padding from the image's sides, and a
 tracer cannot see that what comes out is a multiple. Padded before by the same rule there is
 nothing left to pad, and every size can be traced. The rule is not stated anywhere: it is found by
-handing the network small pictures and looking at what its first layer is given.
+handing the network small images and looking at what its first layer is given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import Port, picture_size
+from ...core.ports.port import Port, image_size
 from .borders import BORDERS, Sides
 from .padded_network import Call
 
@@ -34,7 +34,7 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
         call: (network, inputs) -> output.
         ports: Its inputs, of free height and width.
     """
-    arrays = example_arrays(ports, picture_size(2 * _FIRST, _FIRST))
+    arrays = example_arrays(ports, image_size(2 * _FIRST, _FIRST))
     inputs = [torch.from_numpy(array) for array in arrays.values()]
 
     def first(rows: int, sides: Sides | None = None) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""A network behind nystra's interface: any size in, a picture of its scale out."""
+"""A network behind nystra's interface: any size in, an image of its scale out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call_plainly(network: nn.Module, *inputs: Tensor) -> Any:
 class PaddedNetwork(nn.Module):
     """Pads the inputs, calls a network, crops its outputs.
 
-    A picture is not clipped to its range: a check sees what is beyond.
+    An image is not clipped to its range: a check sees what is beyond.
 
     Attributes:
         network: What is called, the module with its weights.

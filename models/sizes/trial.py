@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core.errors import UnsupportedModelError
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import Port, picture_size
+from ...core.ports.port import Port, image_size
 from .padded_network import PaddedNetwork, in_order
 
 _LARGEST_MULTIPLE = 128
@@ -52,7 +52,7 @@ class Trial:
         network: Padded to the multiple that it needs.
         minimum: Smallest side that it takes, in pixels.
         fixed: The only height and width it takes, or None.
-        single: It takes one picture at a time.
+        single: It takes one image at a time.
         warnings: What was found and is not stated, one sentence each.
     """
 
@@ -64,7 +64,7 @@ class Trial:
 
     def measured(self, inputs: Sequence[Port]) -> tuple[Port, ...]:
         """Return the inputs of the network with the multiple and the lengths that it needs."""
-        fixed = {} if self.fixed is None else picture_size(*self.fixed)
+        fixed = {} if self.fixed is None else image_size(*self.fixed)
         if self.single:
             fixed["batch"] = 1
         multiple = self.network.sides.multiple
@@ -128,7 +128,7 @@ def _measured(
 
 
 def _refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, int]) -> None:
-    """Raise where two runs of one picture differ: no file could be compared with such a network."""
+    """Raise where two runs of one image differ: no file could be compared with such a network."""
     inputs = _examples(stated.inputs, 1, *size)
     with torch.no_grad():
         one, other = (in_order(network(*inputs), network.outputs)[0] for _ in range(2))
@@ -136,7 +136,7 @@ def _refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, int]
         most = float((one - other).abs().max())
         raise UnsupportedModelError(
             f"{stated.source}: the output of the network is not deterministic: two runs on the "
-            f"same picture differ by {most:.0e}, so an exported file could not be validated"
+            f"same image differ by {most:.0e}, so an exported file could not be validated"
         )
 
 
@@ -193,10 +193,10 @@ def _fault(
 
 def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]:
     """Return the shape that an output is to have."""
-    size = {"batch": batch} | picture_size(height * output.multiple, width * output.multiple)
+    size = {"batch": batch} | image_size(height * output.multiple, width * output.multiple)
     return output.shape({axis: size[axis] for axis in output.axes if axis in size})
 
 
 def _examples(ports: Sequence[Port], batch: int, height: int, width: int) -> list[Tensor]:
-    size = {"batch": batch} | picture_size(height, width)
+    size = {"batch": batch} | image_size(height, width)
     return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]

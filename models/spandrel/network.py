@@ -23,13 +23,13 @@ class TraceableCall:
     """Calls a network as spandrel does, with the stand-ins in their places while it is traced.
 
     Attributes:
-        call: (network, inputs) -> the picture among its outputs, in 0..1.
+        call: (network, inputs) -> the image among its outputs, in 0..1.
     """
 
     call: Callable[..., Tensor]
 
     def __call__(self, network: nn.Module, *inputs: Tensor) -> Tensor:
-        """Return the picture."""
+        """Return the image."""
         with traceable(network, self.call):
             return self.call(network, *inputs)
 
@@ -52,7 +52,7 @@ def tried_network(descriptor: Any, source: str) -> Trial:
         source: Name of the file, for messages.
 
     Raises:
-        UnsupportedModelError: It fails at every size, or does not return a picture.
+        UnsupportedModelError: It fails at every size, or does not return an image.
     """
     inputs, outputs = ports_of(descriptor)
     needs = descriptor.size_requirements

@@ -135,7 +135,7 @@ class SST(nn.Module):
         self.upsampler = upsampler(upsampler_type, dim, intermediate_dim, upscaling_factor)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, 3, H, W), values 0..1."""
+        """Return the restored image for x (B, 3, H, W), values 0..1."""
         features = self.proj(x)
-        picture: Tensor = self.upsampler(features + self.body(features), x)
-        return picture
+        image: Tensor = self.upsampler(features + self.body(features), x)
+        return image

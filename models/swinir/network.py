@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..layers.picture_network import PictureNetwork, check_sizes
+from ..layers.image_network import ImageNetwork, check_sizes
 from ..layers.swin import (
     Block,
     ResidualGroup,
@@ -20,7 +20,7 @@ from ..layers.swin import (
 from ..layers.window_sides import both_sides
 
 
-class SwinIR(PictureNetwork):
+class SwinIR(ImageNetwork):
     """SwinIR: (B, in_chans, H, W) to (B, in_chans, H * upscale, W * upscale), any H and W >= 1.
 
     Source: J. Liang et al., "SwinIR: Image Restoration Using Swin Transformer", 2021.
@@ -52,7 +52,7 @@ class SwinIR(PictureNetwork):
         Args:
             upscale: Output side over input side.
             in_chans: Channels of input and output.
-            img_size: Side or (rows, columns) of the training pictures. A side not above the
+            img_size: Side or (rows, columns) of the training images. A side not above the
                 window shrinks the window to it and removes every shift, as published;
                 None leaves window and shift alone.
             window_size: Window, a side or rows and columns.

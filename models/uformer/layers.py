@@ -1,4 +1,4 @@
-"""The parts of Uformer, all but the projections of pictures on maps (B, H, W, channels)."""
+"""The parts of Uformer, all but the projections of images on maps (B, H, W, channels)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Block(nn.Module):
 
 
 class InputProjection(nn.Module):
-    """A picture (B, channels, H, W) to a map (B, H, W, dim)."""
+    """An image (B, channels, H, W) to a map (B, H, W, dim)."""
 
     def __init__(self, channels: int, dim: int) -> None:
         """Build the convolution under the published key."""
@@ -112,12 +112,12 @@ class InputProjection(nn.Module):
         self.proj = nn.Sequential(nn.Conv2d(channels, dim, 3, 1, 1), nn.LeakyReLU(0.01))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the map of the picture x."""
+        """Return the map of the image x."""
         return to_map(self.proj(x))
 
 
 class OutputProjection(nn.Module):
-    """A map (B, H, W, dim) to a picture (B, channels, H, W)."""
+    """A map (B, H, W, dim) to an image (B, channels, H, W)."""
 
     def __init__(self, dim: int, channels: int) -> None:
         """Build the convolution under the published key."""
@@ -125,7 +125,7 @@ class OutputProjection(nn.Module):
         self.proj = nn.Sequential(nn.Conv2d(dim, channels, 3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the picture of the map x."""
+        """Return the image of the map x."""
         y: Tensor = self.proj(to_image(x))
         return y
 

@@ -4,8 +4,8 @@ The constructor's names are those of the published configurations but for ``wind
 every network of nystra calls so (``win_size`` there). Two arguments are new:
 ``position_bias=False`` and ``mask=False`` give the form that PnP-Nystra runs at large windows.
 
-The published network takes squares, and its scripts put a picture into the middle of a black one.
-This one works on rows by columns and mirrors the picture at its border: no window sees a black
+The published network takes squares, and its scripts put an image into the middle of a black one.
+This one works on rows by columns and mirrors the image at its border: no window sees a black
 frame, and nothing is computed to make a square. On a square of the multiple both are the same.
 """
 
@@ -73,8 +73,8 @@ class Uformer(nn.Module):
         """Build the network.
 
         Args:
-            img_size: Side of the training pictures. A stage whose map of one is not above the
-                window has that map as window and no shift, for pictures of every size.
+            img_size: Side of the training images. A stage whose map of one is not above the
+                window has that map as window and no shift, for images of every size.
             in_chans: Channels of the output.
             dd_in: Channels of the input. With 3, the network computes what is added to it.
             embed_dim: Channels of the first map.
@@ -133,9 +133,9 @@ class Uformer(nn.Module):
         self.output_proj = OutputProjection(widths[-1], in_chans)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, dd_in, H, W), values 0..1."""
-        picture = pad_to_multiple(x, self.multiple)
-        y = self.input_proj(picture)
+        """Return the restored image for x (B, dd_in, H, W), values 0..1."""
+        image = pad_to_multiple(x, self.multiple)
+        y = self.input_proj(image)
         skipped = []
         for level in range(4):
             y = self.get_submodule(f"encoderlayer_{level}")(y)
@@ -146,14 +146,14 @@ class Uformer(nn.Module):
             y = torch.cat([self.get_submodule(f"upsample_{index}")(y), skipped.pop()], dim=-1)
             y = self.get_submodule(f"decoderlayer_{index}")(y)
         y = self.output_proj(y)
-        return crop(picture + y if self.residual else y, x.shape[2], x.shape[3])
+        return crop(image + y if self.residual else y, x.shape[2], x.shape[3])
 
 
 def stage_window(window: Sides, img_size: int, level: int) -> tuple[Sides, bool]:
     """Return the window of the stages whose map is halved so often, and whether it is shifted.
 
     Raises:
-        ValueError: The map of a training picture is empty there.
+        ValueError: The map of a training image is empty there.
     """
     side = img_size >> level
     if side < 1:
@@ -162,7 +162,7 @@ def stage_window(window: Sides, img_size: int, level: int) -> tuple[Sides, bool]
 
 
 def _multiple(windows: Sequence[tuple[Sides, bool]], axis: int) -> int:
-    """Return what a side of the picture must be a multiple of: whole windows at every level."""
+    """Return what a side of the image must be a multiple of: whole windows at every level."""
     return math.lcm(*(window[axis] << level for level, (window, _) in enumerate(windows)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.errors import CheckpointError, NystraError, UnsupportedModelError
-from ...core.ports.port import LOGITS_AXES, Port, picture_size
+from ...core.ports.port import LOGITS_AXES, Port, image_size
 from ...core.ports.preprocessing import Preprocessing
 from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
 from ..checkpoints.construction import construct, merge_hyper
@@ -112,8 +112,8 @@ def _grid_of(size: Any, patch: int, source: str) -> tuple[int, int]:
 
 
 def vit_facts(network: ViT, hyper: Hyper, license_name: str, preprocessing: Preprocessing) -> Facts:
-    """Return what a built network promises: pictures of one size, any number of them."""
-    size = {"channels": hyper["num_channels"]} | picture_size(*network.image_size)
+    """Return what a built network promises: images of one size, any number of them."""
+    size = {"channels": hyper["num_channels"]} | image_size(*network.image_size)
     classes = {"classes": hyper["num_classes"]}
     return Facts(
         architecture="vit",

@@ -1,4 +1,4 @@
-"""From a picture to tokens: patches or a small convolutional network, positions, class token."""
+"""From an image to tokens: patches or a small convolutional network, positions, class token."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Embedding(nn.Module):
         """Build the layers.
 
         Args:
-            channels: Of the picture.
+            channels: Of the image.
             width: Of a token.
             patch: Side of a patch, in pixels.
             grid: Rows and columns of patches.
             class_token: A learned token comes before those of the patches.
-            stem: ``patches`` of the picture, or of what two ``convolutions`` make of it.
+            stem: ``patches`` of the image, or of what two ``convolutions`` make of it.
         """
         super().__init__()
         inner = channels if stem == "patches" else width
@@ -82,7 +82,7 @@ class Embedding(nn.Module):
         self.position_embeddings = nn.Parameter(torch.randn(1, count, width) * 0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the tokens of a picture x (B, C, H, W)."""
+        """Return the tokens of an image x (B, C, H, W)."""
         tokens = self.patch_embeddings(x if self.backbone is None else self.backbone(x))
         if self.cls_token is not None:
             tokens = torch.cat([self.cls_token.expand(tokens.shape[0], -1, -1), tokens], 1)

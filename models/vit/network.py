@@ -99,9 +99,9 @@ class ViT(nn.Module):
         """Build the layers.
 
         Args:
-            image_size: Height and width of the picture, multiples of the patch.
+            image_size: Height and width of the image, multiples of the patch.
             patch_size: Side of a patch, in pixels.
-            num_channels: Of the picture.
+            num_channels: Of the image.
             num_classes: Number of logits.
             hidden_size: Channels of a token.
             intermediate_size: Channels inside the feed-forward.
@@ -112,7 +112,7 @@ class ViT(nn.Module):
             attention: What it was trained with.
             pool: Logits are made of the ``class`` token or of the ``mean`` of the patches' tokens.
             class_token: There is a class token; it must be for ``pool`` ``class``.
-            stem: Tokens are ``patches`` of the picture or of what two ``convolutions`` make of it.
+            stem: Tokens are ``patches`` of the image or of what two ``convolutions`` make of it.
             norm: The last norm is of the ``tokens``, of what is ``pooled``, or there is ``none``.
             norm_epsilon: Of the norms.
             gelu: Approximated by ``tanh``, or ``none``: exact.
@@ -164,7 +164,7 @@ class ViT(nn.Module):
         self.classifier = nn.Linear(hidden_size, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits (B, classes) of pictures x (B, C, H, W)."""
+        """Return the logits (B, classes) of images x (B, C, H, W)."""
         tokens = self.encoder(self.embedding(x))
         if self.pool == "class":
             tokens = tokens[:, :1]  # nothing else is looked at: the norm is of one token
@@ -180,7 +180,7 @@ class ViT(nn.Module):
 
 
 def grid_of(image_size: Sequence[int], patch_size: int) -> tuple[int, int]:
-    """Return rows and columns of the patches of a picture.
+    """Return rows and columns of the patches of an image.
 
     Raises:
         ValueError: The size is not two numbers, or no multiple of the patch.

@@ -29,7 +29,7 @@ def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tup
     if stated is None:
         raise NystraError(
             f"{source}: its {count} positions do not form a square; give the height and width of "
-            "its training pictures with `hyper` image_size=[H,W]"
+            "its training images with `hyper` image_size=[H,W]"
         )
     raise NystraError(
         f"{source}: image_size gives {grid[0]}x{grid[1]} patches, the file has {count} positions. "

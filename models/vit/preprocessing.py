@@ -1,4 +1,4 @@
-"""How pictures are prepared for a vision transformer."""
+"""How images are prepared for a vision transformer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHOWN = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' if it is 
 def preprocessing_for(
     stored: Any, layout: Layout, sides: tuple[int, int], channels: int
 ) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return how pictures are prepared, and a sentence where that is assumed.
+    """Return how images are prepared, and a sentence where that is assumed.
 
     What is stored takes precedence over the default of the library that the network comes from:
     that of torchvision's published ViT weights, and of most of timm's. The study has none: it does
-    not publish the numbers that it normalised pictures by.
+    not publish the numbers that it normalised images by.
 
     Args:
         stored: The JSON object of ``nystra.preprocessing``, or None.
@@ -39,7 +39,7 @@ def preprocessing_for(
         fits = stated.size == sides
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
     if channels != 3 or layout.name not in ("timm", "torchvision"):
-        assumed = "the normalisation of pictures is unknown, so they are not normalised"
+        assumed = "the normalisation of images is unknown, so they are not normalised"
         return Preprocessing(Resize(sides)), (f"{assumed}: {_SHOWN}",)
     if layout.name == "torchvision":
         usual = Preprocessing(
@@ -48,14 +48,14 @@ def preprocessing_for(
     else:
         half = (0.5, 0.5, 0.5)
         usual = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
-    assumed = f"pictures are prepared as is usual for {layout.name} (mean {usual.mean[0]:g}, ...)"
+    assumed = f"images are prepared as is usual for {layout.name} (mean {usual.mean[0]:g}, ...)"
     return usual, (f"{assumed}: {_SHOWN}",)
 
 
 def _middle(
     sides: tuple[int, int], share: float, filter_name: str
 ) -> tuple[Resize, tuple[int, int] | None]:
-    """Return what keeps the middle share of a picture; all of it where no square comes out."""
+    """Return what keeps the middle share of an image; all of it where no square comes out."""
     if sides[0] != sides[1]:
         return Resize(sides, filter_name), None
     return Resize((int(sides[0] / share),), filter_name), sides

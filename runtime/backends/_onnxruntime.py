@@ -144,7 +144,7 @@ class OnnxRuntimeBackend(Backend):
             # for 36 attentions.
             options.enable_mem_reuse = False
         if self.stated.tiling == "internal":
-            # It takes whole pictures, however large. The arena grows by powers of two, and blocked
+            # It takes whole images, however large. The arena grows by powers of two, and blocked
             # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
             options.enable_cpu_mem_arena = False
             options.graph_optimization_level = (

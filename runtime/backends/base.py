@@ -200,7 +200,7 @@ def _fit(tensor: TensorInfo, array: Array) -> Array:
         if not floating:
             raise NystraError(
                 f"the input {tensor.name!r} got {array.dtype.name}, expected {tensor.dtype}: "
-                "convert it first (8-bit pictures: divide by 255)"
+                "convert it first (8-bit images: divide by 255)"
             )
         array = array.astype(tensor.dtype)
     fits = len(array.shape) == len(tensor.shape) and all(

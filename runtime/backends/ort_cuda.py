@@ -28,7 +28,7 @@ class CudaOptions(Options):
 
     Attributes:
         conv_search: How cuDNN's algorithms for convolutions are chosen; all but ``heuristic``
-            measure anew for each picture size.
+            measure anew for each image size.
     """
 
     conv_search: str = option(

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import BackendUnavailableError
 from ...core.files.scratch import scratch_folder
 from ...core.ports.examples import batch_sizes, example_arrays
-from ...core.ports.port import Size, picture_size
+from ...core.ports.port import Size, image_size
 from ...plugins.domain import DOMAIN
 from ..engines import toolkit
 from ..engines.build import BuildOptions
@@ -85,7 +85,7 @@ def default_sizes(facts: ModelFacts) -> list[Size]:
         (3 * height - 5, width + 2),
         (least, least + 3),
     ]
-    return [picture_size(max(h, least), max(w, least)) for h, w in sizes]
+    return [image_size(max(h, least), max(w, least)) for h, w in sizes]
 
 
 def dry_run(

@@ -1,6 +1,6 @@
 """Whether a file is the one that was exported, which its outputs alone do not show.
 
-A changed range or scale in the metadata leaves every output as it was and spoils every picture; a
+A changed range or scale in the metadata leaves every output as it was and spoils every image; a
 changed constant in an operator's body does not show where a kernel runs in its place.
 """
 
@@ -75,18 +75,18 @@ def bodies_of(session: Session) -> Session | None:
 
 
 def _scale_changes(session: Session, references: References) -> list[str]:
-    scale, image, picture = session.facts.scale, session.facts.image, session.facts.picture
-    if scale is None or image is None or picture is None or not set(SIDES) <= {*picture.axes}:
+    scale, image, restored = session.facts.scale, session.facts.image, session.facts.output_image
+    if scale is None or image is None or restored is None or not set(SIDES) <= {*restored.axes}:
         return []
     changes = []
     for case in references.cases:
-        if image.name not in case.inputs or picture.name not in case.outputs:
+        if image.name not in case.inputs or restored.name not in case.outputs:
             continue
         input_sides = case.inputs[image.name].shape[-2:]
-        output_sides = case.outputs[picture.name].shape[-2:]
+        output_sides = case.outputs[restored.name].shape[-2:]
         if output_sides != tuple(side * scale for side in input_sides):
             sizes = " to ".join("x".join(map(str, sides)) for sides in (input_sides, output_sides))
-            changes.append(f"its metadata entry scale is {scale}, and its pictures go from {sizes}")
+            changes.append(f"its metadata entry scale is {scale}, and its images go from {sizes}")
     return changes
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import Size, picture_size
+from ...core.ports.port import Size, image_size
 from ...plugins.domain import DOMAIN
 from ..machine.clock import interleaved
 from ..metrics.measures import PSNR_CEILING, ROUNDING
@@ -24,7 +24,7 @@ from .baseline import KERNELS
 from .integrity import find_changes, is_listed
 from .validation import SizeReport, ValidationReport, allowed_differences, compare
 
-DEFAULT_SIZE = picture_size(128, 128)
+DEFAULT_SIZE = image_size(128, 128)
 BY_BODIES = " by the operators' bodies"
 """The suffix of a size that was also computed without the operator library."""
 
@@ -35,7 +35,7 @@ class Measured:
 
     Attributes:
         items: Name among `guarded_items` -> value.
-        findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
+        findings: Name -> what is wrong whatever the baseline says: NaN, a flat image.
         settings: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.

@@ -40,7 +40,7 @@ class SizeReport:
         shapes: Input name -> shape.
         max_abs: Largest absolute difference over all outputs.
         mean_abs: Mean absolute difference.
-        figures: How the outputs agree, by name, as `reference_figures` finds: the PSNR of pictures,
+        figures: How the outputs agree, by name, as `reference_figures` finds: the PSNR of images,
             relative error and top-1 and top-5 agreement of logits.
         tolerance: What `max_abs` may be.
         mean_tolerance: What `mean_abs` may be where `max_abs` is above its tolerance; None: there

@@ -69,7 +69,7 @@ def isolated_workers() -> Iterator[dict[str, Any]]:
     """Yield the ``runtime_env`` of workers that import nothing from the present folder.
 
     Ray puts the present folder of the program that connects first on the path of all its workers,
-    on every machine, so that a ``numpy.py`` beside downloaded pictures would run. It does not where
+    on every machine, so that a ``numpy.py`` beside downloaded images would run. It does not where
     they have a folder of their own; this one is empty. Ray has its copy of it after ``ray.init``.
     """
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")  # of `ray job submit`

@@ -1,4 +1,4 @@
-"""A folder of pictures, each restored by the worker that is free."""
+"""A folder of images, each restored by the worker that is free."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..progress import progress_bar
-from ..tasks.restoration.result import PictureResult
+from ..tasks.restoration.result import ImageResult
 from ..tasks.task import Report
 from .worker import Failed
 from .worker_pool import WorkerPool
@@ -16,8 +16,8 @@ Pair = tuple[Path, Path]
 
 
 @dataclass(frozen=True)
-class DistributedResult(PictureResult):
-    """What became of a picture that a worker restored; `PictureResult` has the rest.
+class DistributedResult(ImageResult):
+    """What became of an image that a worker restored; `ImageResult` has the rest.
 
     Attributes:
         worker: Where it was made, in words.
@@ -30,41 +30,41 @@ class DistributedResult(PictureResult):
 
 def run_folder(
     pool: WorkerPool, pairs: list[Pair], name: str, report: Report | None, *, quiet: bool
-) -> list[PictureResult]:
-    """Restore pictures; one that fails does not stop the others.
+) -> list[ImageResult]:
+    """Restore images; one that fails does not stop the others.
 
     The workers read and write the files themselves: what goes over the network is their names.
 
     Args:
         pool: The workers.
-        pairs: Pictures and their outputs.
+        pairs: Images and their outputs.
         name: What the bar is called.
-        report: As in `run_pictures`.
+        report: As in `run_images`.
         quiet: Show no bar.
 
     Returns:
-        What became of each picture, in the order of the pairs.
+        What became of each image, in the order of the pairs.
 
     Raises:
         NystraError: No worker is left; what is finished stays.
     """
     repeated = _repeated(pairs)
-    results: dict[int, PictureResult] = {
-        place: PictureResult(
+    results: dict[int, ImageResult] = {
+        place: ImageResult(
             str(pairs[place][0]),
             "failed",
-            error=f"{pairs[place][1]} is the output of another picture of this run too",
+            error=f"{pairs[place][1]} is the output of another image of this run too",
         )
         for place in repeated
     }
     places = [place for place in range(len(pairs)) if place not in repeated]
     calls = (("file", tuple(path.absolute() for path in pairs[place])) for place in places)
-    with progress_bar(name, unit="picture", quiet=quiet) as move:
+    with progress_bar(name, unit="image", quiet=quiet) as move:
         for result in pool.run(calls):
             place = places[result.place]
             here, there = pairs[place]
             if isinstance(result.value, Failed):
-                outcome = PictureResult(str(here), "failed", error=result.value.error)
+                outcome = ImageResult(str(here), "failed", error=result.value.error)
             else:
                 outcome = replace(result.value, input=str(here), output=str(there))
             results[place] = DistributedResult(

@@ -15,8 +15,8 @@ from ...core.files.reading import file_sha256
 from ..session import Session
 from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from ..tasks.restoration.options import RunOptions
-from ..tasks.restoration.result import PictureResult
-from ..tasks.restoration.run import plan_pictures, run_pictures
+from ..tasks.restoration.result import ImageResult
+from ..tasks.restoration.run import plan_images, run_images
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tasks.task import Report
 from ..tasks.video.dispatch import check_no_video, means_video
@@ -40,8 +40,8 @@ def run_distributed(
     *,
     cluster: ClusterOptions,
     report: Report | None = None,
-) -> Sequence[PictureResult]:
-    """Run a model on a folder, a video or one picture, spread over the workers of a cluster.
+) -> Sequence[ImageResult]:
+    """Run a model on a folder, a video or one image, spread over the workers of a cluster.
 
     Model, inputs and outputs have the same paths on all machines. What this session would make of
     them is what comes out, to the bit, where tiles are asked for by their side: their automatic
@@ -49,15 +49,15 @@ def run_distributed(
 
     Args:
         session: The model as it runs here; the workers open the same file.
-        input: As in `run_pictures` or `run_video`.
+        input: As in `run_images` or `run_video`.
         output: The same.
-        options: The same. Of one picture the tiles are `TILE` where nothing is asked for.
+        options: The same. Of one image the tiles are `TILE` where nothing is asked for.
         video: As in `run_video`.
         cluster: Which cluster, and how much of it.
-        report: As in `run_pictures` or `run_video`.
+        report: As in `run_images` or `run_video`.
 
     Returns:
-        As `run_pictures` and `run_video`; of a folder each a `DistributedResult`.
+        As `run_images` and `run_video`; of a folder each a `DistributedResult`.
 
     Raises:
         NystraError: As they do; also where no worker could open the model.
@@ -72,7 +72,7 @@ def run_distributed(
                 session, input, output, how, video=clip, report=report, open_restorer=open_restorer
             )
     check_no_video(clip)
-    pairs, results, folder = plan_pictures(input, output, how)
+    pairs, results, folder = plan_images(input, output, how)
     if not pairs:
         return results
     AuxiliaryInputs.match(restorer_for(session).auxiliary, how.auxiliary())
@@ -83,7 +83,7 @@ def run_distributed(
     with open_pool(how) as pool:
         tiled = replace(how, tile=how.tile or max(TILE, session.facts.size_minimum))
         distribute = partial(distribute_tiles, pool=pool)
-        return run_pictures(session, input, output, tiled, report=report, distribute=distribute)
+        return run_images(session, input, output, tiled, report=report, distribute=distribute)
 
 
 @contextmanager

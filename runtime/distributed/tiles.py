@@ -1,4 +1,4 @@
-"""One picture whose tiles are run by all workers; it is cut and put together here."""
+"""One image whose tiles are run by all workers; it is cut and put together here."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def distribute_tiles(network: Network, pool: WorkerPool) -> Network:
     in memory than the workers have at hand.
 
     Raises:
-        NystraError: The network has to see the whole picture, so there is nothing to spread.
+        NystraError: The network has to see the whole image, so there is nothing to spread.
     """
     if network.whole:
         raise NystraError(
-            "the model has to see the whole of a picture, so workers cannot share one: run "
+            "the model has to see the whole of an image, so workers cannot share one: run "
             "it without a cluster, or give a folder"
         )
 

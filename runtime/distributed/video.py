@@ -34,7 +34,7 @@ def distributed_restorer_for(
 ) -> FrameRestorer:
     """Return what restores the frames of a source with all workers.
 
-    A network on single pictures is given a frame a worker. Of one on several frames the workers
+    A network on single images is given a frame a worker. Of one on several frames the workers
     share the tiles of each window.
 
     Raises:
@@ -74,7 +74,7 @@ class _DistributedFrames:
             now = time.perf_counter()
             warnings = warnings + restored.warnings
             yield RestoredFrame(
-                frame, restored.picture, now - before, restored.tiles, warnings=warnings
+                frame, restored.image, now - before, restored.tiles, warnings=warnings
             )
             before = now
 
@@ -86,8 +86,8 @@ class _DistributedFrames:
     ) -> Iterator[Call]:
         wanted = (frame for frame in source.frames() if is_wanted(frame.index))
         for place, frame in enumerate(wanted):
-            picture, name = frame.load(), source.name(frame.index)
-            auxiliary, warnings = self.local.auxiliary.read(name, picture.size)
+            image, name = frame.load(), source.name(frame.index)
+            auxiliary, warnings = self.local.auxiliary.read(name, image.size)
             under_way[place] = frame, warnings
             how: dict[str, Any] = {**self.local.tiling, "auxiliary": auxiliary}
-            yield "picture", (picture, str(name), how)
+            yield "image", (image, str(name), how)

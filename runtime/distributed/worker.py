@@ -12,16 +12,16 @@ from typing import Any
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
-from ..images.picture import Picture
+from ..images.image_data import ImageData
 from ..machine.memory import available_memory, resident_memory
 from ..session import Session
 from ..session_spec import SessionSpec
 from ..tasks.errors import in_one_line
-from ..tasks.restoration.answer import RestoredPicture, restore
+from ..tasks.restoration.answer import RestoredImage, restore
+from ..tasks.restoration.image_job import ImageJob
 from ..tasks.restoration.options import RunOptions
-from ..tasks.restoration.picture_job import PictureJob
 from ..tasks.restoration.restorer import Restorer
-from ..tasks.restoration.result import PictureResult
+from ..tasks.restoration.result import ImageResult
 from ..tasks.restoration.sequential import LockedModel
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tiling.run_tiled import run_batch
@@ -72,14 +72,12 @@ class Worker:
             return Failed(f"{where}: {str(error) or type(error).__name__}")
         return where
 
-    def file(self, here: Path, there: Path) -> PictureResult:
-        """Restore a picture file into another one; one that an earlier try wrote is replaced."""
+    def file(self, here: Path, there: Path) -> ImageResult:
+        """Restore an image file into another one; one that an earlier try wrote is replaced."""
         return self._model.restore((here, there))
 
-    def picture(
-        self, before: Picture, name: str, how: Mapping[str, Any]
-    ) -> RestoredPicture | Failed:
-        """Restore a picture; see `restore`."""
+    def image(self, before: ImageData, name: str, how: Mapping[str, Any]) -> RestoredImage | Failed:
+        """Restore an image; see `restore`."""
         try:
             with self._model.lock:
                 return restore(self._restorer, before, name, **how)
@@ -114,7 +112,7 @@ class Worker:
             options = replace(options, max_memory=_share(setup.session.threads or 1))
         # What may be replaced was decided before the run began.
         options = replace(options, overwrite=True, skip_existing=False, quiet=True)
-        self._model = LockedModel(PictureJob(self._restorer, options))
+        self._model = LockedModel(ImageJob(self._restorer, options))
 
 
 def _share(threads: int) -> int:

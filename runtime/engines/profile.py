@@ -92,7 +92,7 @@ def make_profile(
         inputs: The model's.
         shapes: Those asked for; what is left out of three is taken from the best or the
             largest one.
-        tile: Side of the picture where no shapes are asked for: one fixed shape, of batch 1.
+        tile: Side of the image where no shapes are asked for: one fixed shape, of batch 1.
 
     Raises:
         NystraError: A shape has an unknown name, another rank or another fixed size, the three

@@ -1,1 +1,1 @@
-"""Pictures in memory and on disk."""
+"""Images in memory and on disk."""

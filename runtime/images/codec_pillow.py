@@ -1,4 +1,4 @@
-"""Pictures by Pillow: everything in 8 bits, and grey PNG in 16."""
+"""Images by Pillow: everything in 8 bits, and grey PNG in 16."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from . import codec_png, jpeg_scan
-from .picture import Picture, plausible_dpi, turned, unpremultiplied
+from .image_data import ImageData, plausible_dpi, turned, unpremultiplied
 from .png_chunks import check_chunks
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "AVIF")
@@ -35,7 +35,7 @@ _PEAK_8, _PEAK_16 = np.float32(255), np.float32(65535)
 
 
 class PillowFile:
-    """A file that Pillow opened; see `PictureFile`."""
+    """A file that Pillow opened; see `ImageFile`."""
 
     def __init__(self, image: Any, stream: BinaryIO, name: str) -> None:
         """Take what Pillow read of the header."""
@@ -51,24 +51,24 @@ class PillowFile:
             self._orientation = value if isinstance(value, int) else 1
         return self._orientation
 
-    def decode(self) -> Picture:
-        """Return the picture with profile, resolution and EXIF data."""
+    def decode(self) -> ImageData:
+        """Return the image with profile, resolution and EXIF data."""
         image = self._image
         deep = self.format == "PNG" and self._check_png()
         if self.format in ("PNG", "WEBP") and getattr(image, "n_frames", 1) > 1:
-            raise NystraError(f"{self._name} is animated, expected a single picture")
+            raise NystraError(f"{self._name} is animated, expected a single image")
         if self.format == "JPEG":
             image = _jpeg_that_must_end(image, self._stream)
         image.load()
         orientation = self.orientation()  # a PNG may carry it behind its pixels
         exif = _without_orientation(self._image.getexif())
-        picture = (
-            codec_png.decode(self._stream, self._name) if deep else picture_of(image, self._name)
+        decoded = (
+            codec_png.decode(self._stream, self._name) if deep else image_of(image, self._name)
         )
-        return turned(replace(with_extras(picture, image), exif=exif), orientation)
+        return turned(replace(with_extras(decoded, image), exif=exif), orientation)
 
     def _check_png(self) -> bool:
-        """Check the chunks; return whether the picture is for `codec_png`."""
+        """Check the chunks; return whether the image is for `codec_png`."""
         position = self._stream.tell()
         check_chunks(self._stream, self._name)
         deep = codec_png.is_deep_colour(self._stream)
@@ -107,7 +107,7 @@ def _jpeg_that_must_end(image: Any, stream: BinaryIO) -> Any:
 
 
 def encode(
-    stream: BinaryIO, kind: str, values: Array, picture: Picture, quality: int | None
+    stream: BinaryIO, kind: str, values: Array, image: ImageData, quality: int | None
 ) -> None:
     """Write (H, W, 1 to 4) uint8 values as PNG, JPEG or WebP."""
     from PIL import Image
@@ -119,24 +119,24 @@ def encode(
         "WebP": lossless if quality is None else {"quality": quality, "exact": True},
     }
     options = by_kind[kind]
-    if picture.icc:
-        options["icc_profile"] = picture.icc
-    if picture.exif:
-        options["exif"] = picture.exif
-    if picture.dpi and kind != "WebP":
-        options["dpi"] = picture.dpi
+    if image.icc:
+        options["icc_profile"] = image.icc
+    if image.exif:
+        options["exif"] = image.exif
+    if image.dpi and kind != "WebP":
+        options["dpi"] = image.dpi
     flat = values[:, :, 0] if values.shape[2] == 1 else values
     Image.fromarray(np.ascontiguousarray(flat)).save(stream, format=kind.upper(), **options)
 
 
-def picture_of(image: Any, name: str) -> Picture:
+def image_of(image: Any, name: str) -> ImageData:
     """Return the pixels of a loaded Pillow image, in 8 bits or as 16-bit grey.
 
     Raises:
         NystraError: It has more bits.
     """
     if image.mode.startswith("I;16"):
-        return Picture(
+        return ImageData(
             np.divide(np.asarray(image), _PEAK_16, dtype=np.float32)[:, :, None], bits=16
         )
     if image.mode in ("I", "F"):
@@ -152,25 +152,25 @@ def picture_of(image: Any, name: str) -> Picture:
     return _parted(values if values.ndim == 3 else values[:, :, None])
 
 
-def with_extras(picture: Picture, image: Any) -> Picture:
-    """Return a picture with profile and resolution of the Pillow image that it came from."""
+def with_extras(decoded: ImageData, image: Any) -> ImageData:
+    """Return an image with profile and resolution of the Pillow image that it came from."""
     # The profile of CMYK and its like is of the colours it had before.
     keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
     icc = (image.info.get("icc_profile") or None) if keeps_colours else None
-    return replace(picture, icc=icc, dpi=_dpi(image.info.get("dpi")))
+    return replace(decoded, icc=icc, dpi=_dpi(image.info.get("dpi")))
 
 
-def _parted(values: Array, *, premultiplied: bool = False) -> Picture:
-    """Return (H, W, 1 to 4) uint8 values as a picture; the last of 2 or 4 is alpha."""
+def _parted(values: Array, *, premultiplied: bool = False) -> ImageData:
+    """Return (H, W, 1 to 4) uint8 values as an image; the last of 2 or 4 is alpha."""
     planes = values.shape[2]
     colours = planes - 1 if planes in (2, 4) else planes
     pixels = np.divide(values[:, :, :colours], _PEAK_8, dtype=np.float32)
     if colours == planes:
-        return Picture(pixels)
+        return ImageData(pixels)
     alpha = np.divide(values[:, :, -1], _PEAK_8, dtype=np.float32)
     if premultiplied:
         pixels = unpremultiplied(pixels, alpha)
-    return Picture(pixels, alpha)
+    return ImageData(pixels, alpha)
 
 
 class _PixelLimit:

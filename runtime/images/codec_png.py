@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
-from .picture import Picture
+from .image_data import ImageData
 
 _METRES_PER_INCH = 0.0254
 
@@ -22,7 +22,7 @@ def is_deep_colour(stream: BinaryIO) -> bool:
     return depth == 16 and (colour != 0 or b"tRNS" in stream.read(1 << 16))
 
 
-def decode(stream: BinaryIO, name: str) -> Picture:
+def decode(stream: BinaryIO, name: str) -> ImageData:
     """Read the pixels of a 16-bit PNG whose chunks were checked.
 
     Raises:
@@ -38,18 +38,18 @@ def decode(stream: BinaryIO, name: str) -> Picture:
     for count, row in enumerate(rows, 1):
         values[count - 1] = row
     if count != height:
-        raise NystraError(f"the picture {name} is truncated: {count} of {height} rows")
+        raise NystraError(f"the image {name} is truncated: {count} of {height} rows")
     values = values.reshape(height, width, planes)
     peak = np.float32((1 << int(info["bitdepth"])) - 1)
     colours = planes - 1 if planes in (2, 4) else planes
     pixels = np.divide(values[:, :, :colours], peak, dtype=np.float32, order="C")
     if colours == planes:
-        return Picture(pixels, bits=16)
+        return ImageData(pixels, bits=16)
     alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
-    return Picture(pixels, alpha, 16)
+    return ImageData(pixels, alpha, 16)
 
 
-def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:
+def encode(stream: BinaryIO, values: npt.NDArray[Any], image: ImageData) -> None:
     """Write (H, W, 1 to 4) uint16 values as PNG."""
     import io
 
@@ -63,11 +63,11 @@ def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None
     writer.write(body, values.reshape(height, width * planes))
     chunks = list(png.Reader(bytes=body.getvalue()).chunks())
     extra = []
-    if picture.icc:
-        extra.append((b"iCCP", b"ICC Profile\0\0" + zlib.compress(picture.icc)))
-    if picture.dpi:
-        per_metre = (round(value / _METRES_PER_INCH) for value in picture.dpi)
+    if image.icc:
+        extra.append((b"iCCP", b"ICC Profile\0\0" + zlib.compress(image.icc)))
+    if image.dpi:
+        per_metre = (round(value / _METRES_PER_INCH) for value in image.dpi)
         extra.append((b"pHYs", b"".join(n.to_bytes(4, "big") for n in per_metre) + b"\1"))
-    if picture.exif:
-        extra.append((b"eXIf", picture.exif.removeprefix(b"Exif\0\0")))
+    if image.exif:
+        extra.append((b"eXIf", image.exif.removeprefix(b"Exif\0\0")))
     png.write_chunks(stream, chunks[:1] + extra + chunks[1:])

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
-from .codec_pillow import picture_of, pixel_limit_lifted, with_extras
-from .picture import Picture, plausible_dpi, turned, unpremultiplied
+from .codec_pillow import image_of, pixel_limit_lifted, with_extras
+from .image_data import ImageData, plausible_dpi, turned, unpremultiplied
 from .tiff_directories import only_directory
 from .tiff_segments import DEFLATE, LZW, NONE, PACKBITS, check_segments, named
 
@@ -26,10 +26,10 @@ _UNDEFINED = 7  # the TIFF data type of plain bytes
 
 @contextmanager
 def opened(stream: BinaryIO, name: str) -> Iterator[TiffFile]:
-    """Open a TIFF at its only picture; reduced copies of it do not count.
+    """Open a TIFF at its only image; reduced copies of it do not count.
 
     Raises:
-        NystraError: The file is damaged, or holds several pictures.
+        NystraError: The file is damaged, or holds several images.
     """
     import tifffile
 
@@ -39,7 +39,7 @@ def opened(stream: BinaryIO, name: str) -> Iterator[TiffFile]:
 
 
 class TiffFile:
-    """A TIFF that is open at a page; see `PictureFile`."""
+    """A TIFF that is open at a page; see `ImageFile`."""
 
     format = "TIFF"
 
@@ -54,8 +54,8 @@ class TiffFile:
         value = self._value(_ORIENTATION)
         return value if isinstance(value, int) else 1
 
-    def decode(self) -> Picture:
-        """Return the picture with profile and resolution.
+    def decode(self) -> ImageData:
+        """Return the image with profile and resolution.
 
         Raises:
             NystraError: They are compressed or coloured in a way that is not read, or the page
@@ -73,7 +73,7 @@ class TiffFile:
         icc = icc if icc and isinstance(icc, bytes) else None
         return turned(replace(_by_tifffile(name, page), icc=icc, dpi=dpi), self.orientation())
 
-    def _by_pillow(self) -> Picture:
+    def _by_pillow(self) -> ImageData:
         """Return the same page by Pillow, which applies the orientation."""
         from PIL import Image
 
@@ -82,11 +82,11 @@ class TiffFile:
             image.seek(self._index)
             if sorted(image.size) != sorted(self.size):  # before the pixels take their memory
                 raise NystraError(
-                    f"the picture {self._name} is damaged: two libraries read different sizes, "
+                    f"the image {self._name} is damaged: two libraries read different sizes, "
                     f"{image.size} and {self.size[::-1]}"
                 )
             image.load()
-            return with_extras(picture_of(image, self._name), image)
+            return with_extras(image_of(image, self._name), image)
 
     def _value(self, code: int) -> Any:
         tag = self._tags.get(code)
@@ -152,7 +152,7 @@ def _dpi(tags: dict[int, Any]) -> tuple[float, float] | None:
     return plausible_dpi(across, down)
 
 
-def _by_tifffile(name: str, page: Any) -> Picture:
+def _by_tifffile(name: str, page: Any) -> ImageData:
     """Return a page of grey or RGB in 8 or 16 bits."""
     values = page.asarray()
     kind = int(page.photometric)
@@ -169,9 +169,9 @@ def _by_tifffile(name: str, page: Any) -> Picture:
     if kind == _MINISWHITE:
         pixels = np.float32(1) - pixels
     if planes == colours:
-        return Picture(pixels, bits=page.bitspersample)
+        return ImageData(pixels, bits=page.bitspersample)
     alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
-    return Picture(
+    return ImageData(
         unpremultiplied(pixels, alpha) if extras == [1] else pixels, alpha, page.bitspersample
     )
 
@@ -202,7 +202,7 @@ def _log_silenced() -> Iterator[None]:
         _silence.silent.depth -= 1
 
 
-def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:
+def encode(stream: BinaryIO, values: npt.NDArray[Any], image: ImageData) -> None:
     """Write (H, W, 1 to 4) uint8 or uint16 values as TIFF."""
     import tifffile
 
@@ -210,11 +210,11 @@ def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None
     options: dict[str, Any] = {}
     if planes in (2, 4):
         options["extrasamples"] = ["unassalpha"]
-    if picture.dpi:
-        options["resolution"] = picture.dpi
+    if image.dpi:
+        options["resolution"] = image.dpi
         options["resolutionunit"] = "INCH"
-    if picture.icc:  # as a tag: the argument for it is younger than the oldest tifffile we take
-        options["extratags"] = [(_ICC, _UNDEFINED, len(picture.icc), picture.icc, True)]
+    if image.icc:  # as a tag: the argument for it is younger than the oldest tifffile we take
+        options["extratags"] = [(_ICC, _UNDEFINED, len(image.icc), image.icc, True)]
     tifffile.imwrite(
         stream,
         values[:, :, 0] if planes == 1 else values,

@@ -15,14 +15,14 @@ import numpy as np
 
 from ...core.errors import NystraError
 from . import codec_pillow, codec_png
-from .picture import Picture, quantise
-from .picture_file import PictureFile, upright_size
+from .image_data import ImageData, quantise
+from .image_file import ImageFile, upright_size
 from .tiff_directories import is_tiff
 
 
 @contextmanager
-def opened(stream: BinaryIO, name: str) -> Iterator[PictureFile]:
-    """Open a picture file.
+def opened(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
+    """Open an image file.
 
     Args:
         stream: At its beginning.
@@ -36,23 +36,23 @@ def opened(stream: BinaryIO, name: str) -> Iterator[PictureFile]:
         yield file
 
 
-def decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
-    """Read a picture file; see `nystra.runtime.images.images.decode_picture`."""
+def decode(stream: BinaryIO, name: str, max_pixels: int) -> ImageData:
+    """Read an image file; see `nystra.runtime.images.images.decode_image`."""
     with opened(stream, name) as file:
         _check_size(name, file.size, max_pixels)
-        picture = file.decode()
+        image = file.decode()
         height, width = upright_size(file)
-        if picture.size != (height, width):
+        if image.size != (height, width):
             raise NystraError(
-                f"the picture {name} is damaged: its header says {width}x{height}, its pixels are "
-                f"{picture.size[1]}x{picture.size[0]}"
+                f"the image {name} is damaged: its header says {width}x{height}, its pixels are "
+                f"{image.size[1]}x{image.size[0]}"
             )
-        return picture
+        return image
 
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Say of whatever the codecs raise what it means for the picture."""
+    """Say of whatever the codecs raise what it means for the image."""
     try:
         yield
     except NystraError:
@@ -69,21 +69,21 @@ def _explained(name: str) -> Iterator[None]:
                 "Pillow 11.3 or newer)"
             ) from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise NystraError(f"the picture {name} is damaged or truncated: {reason}") from error
+        raise NystraError(f"the image {name} is damaged or truncated: {reason}") from error
 
 
-def encode(stream: BinaryIO, kind: str, picture: Picture, quality: int | None = None) -> None:
-    """Write a picture file of a kind; see `nystra.runtime.images.images.encode_picture`."""
-    channels = picture.pixels
-    if picture.alpha is not None:
-        channels = np.concatenate([channels, picture.alpha[:, :, None]], axis=2)
-    values = quantise(channels, picture.bits)
+def encode(stream: BinaryIO, kind: str, image: ImageData, quality: int | None = None) -> None:
+    """Write an image file of a kind; see `nystra.runtime.images.images.encode_image`."""
+    channels = image.pixels
+    if image.alpha is not None:
+        channels = np.concatenate([channels, image.alpha[:, :, None]], axis=2)
+    values = quantise(channels, image.bits)
     if kind == "TIFF":
-        _tiff().encode(stream, values, picture)
-    elif picture.bits == 16:
-        codec_png.encode(stream, values, picture)
+        _tiff().encode(stream, values, image)
+    elif image.bits == 16:
+        codec_png.encode(stream, values, image)
     else:
-        codec_pillow.encode(stream, kind, values, picture, quality)
+        codec_pillow.encode(stream, kind, values, image, quality)
 
 
 def _tiff() -> Any:
@@ -96,9 +96,9 @@ def _tiff() -> Any:
 def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
     height, width = size
     if width < 1 or height < 1:
-        raise NystraError(f"the picture {name} is {width}x{height}: it has no pixels")
+        raise NystraError(f"the image {name} is {width}x{height}: it has no pixels")
     if width * height > max_pixels:
         raise NystraError(
-            f"the picture {name} declares {width}x{height}, more than {max_pixels} pixels: cut "
+            f"the image {name} declares {width}x{height}, more than {max_pixels} pixels: cut "
             "it into parts, or raise NYSTRA_MAX_PIXELS if the size is right"
         )

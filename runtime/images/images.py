@@ -1,8 +1,8 @@
-"""Pictures from and to files and bytes: PNG, JPEG, TIFF and WebP, 8 and 16 bits, grey and colour.
+"""Images from and to files and bytes: PNG, JPEG, TIFF and WebP, 8 and 16 bits, grey and colour.
 
-BMP, GIF and AVIF are read only; of an animated GIF or AVIF the first picture.
+BMP, GIF and AVIF are read only; of an animated GIF or AVIF the first image.
 
-What a picture carries stays with it: alpha, ICC profile, resolution and EXIF data. An EXIF
+What an image carries stays with it: alpha, ICC profile, resolution and EXIF data. An EXIF
 orientation is applied to the pixels and then taken out of the data.
 """
 
@@ -21,7 +21,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ...core.files.writing import atomic_write_bytes
 from ..options import QUALITY
-from .picture import Picture
+from .image_data import ImageData
 
 SUFFIXES = {
     ".png": "PNG",
@@ -41,14 +41,14 @@ MAX_PIXELS = 500_000_000
 it."""
 
 DECODING_BYTES = 40
-"""Memory that a pixel takes at most while a picture is decoded, besides its file: 36 of a turned
+"""Memory that a pixel takes at most while an image is decoded, besides its file: 36 of a turned
 WebP with alpha, 19 to 28 of other kinds, and what allocators add."""
 
 _SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
 _EIGHT_BIT_ONLY = ("JPEG", "WebP")
 
 
-def picture_format(path: str | os.PathLike[str]) -> str:
+def image_format(path: str | os.PathLike[str]) -> str:
     """Return the format a file name stands for: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
 
     Raises:
@@ -75,32 +75,32 @@ def format_named(name: str) -> str:
     return kind
 
 
-def read_picture(path: str | os.PathLike[str]) -> Picture:
-    """Read a picture; what it is, is told from its content and not its name.
+def read_image(path: str | os.PathLike[str]) -> ImageData:
+    """Read an image; what it is, is told from its content and not its name.
 
     Palettes, CMYK and other colour spaces become RGB; bilevel becomes grey. Of a multi-page or
-    animated file the only picture is taken; several are an error, but for GIF and AVIF.
+    animated file the only image is taken; several are an error, but for GIF and AVIF.
 
     Raises:
-        NystraError: The file is missing, no plain file, empty, not a picture, damaged, cut short,
+        NystraError: The file is missing, no plain file, empty, not an image, damaged, cut short,
             without pixels, of a kind that is not read, or larger than `MAX_PIXELS`.
     """
-    with open_regular(path, "the picture") as stream:
-        return decode_picture(stream, str(path))
+    with open_regular(path, "the image") as stream:
+        return decode_image(stream, str(path))
 
 
-def decode_picture(
-    data: bytes | BinaryIO, name: str = "the picture", *, max_pixels: int | None = None
-) -> Picture:
-    """Read a picture from bytes or a file object; see `read_picture`.
+def decode_image(
+    data: bytes | BinaryIO, name: str = "the image", *, max_pixels: int | None = None
+) -> ImageData:
+    """Read an image from bytes or a file object; see `read_image`.
 
     Args:
-        data: The content of a picture file, or a file opened for reading that can seek.
+        data: The content of an image file, or a file opened for reading that can seek.
         name: What to call it in the messages.
         max_pixels: That it may have, where that is fewer than `MAX_PIXELS`.
 
     Raises:
-        NystraError: As `read_picture`.
+        NystraError: As `read_image`.
     """
     from . import codecs
 
@@ -109,97 +109,97 @@ def decode_picture(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the codecs, about odd metadata
         if not stream.read(1):
-            raise NystraError(f"{name} is empty, expected a picture")
+            raise NystraError(f"{name} is empty, expected an image")
         stream.seek(0)
         return codecs.decode(stream, name, limit)
 
 
-def picture_head(data: bytes, name: str = "the picture") -> tuple[tuple[int, int], str]:
-    """Return height and width of a picture as they lie in its file, and its format.
+def image_head(data: bytes, name: str = "the image") -> tuple[tuple[int, int], str]:
+    """Return height and width of an image as they lie in its file, and its format.
 
     Nothing is decoded. An EXIF orientation, which may exchange the two, is not looked at.
 
     Args:
-        data: The content of a picture file.
+        data: The content of an image file.
         name: What to call it in the messages.
 
     Raises:
-        NystraError: As `read_picture`; damage behind the header goes unseen.
+        NystraError: As `read_image`; damage behind the header goes unseen.
     """
     from . import codecs
 
     if not data:
-        raise NystraError(f"{name} is empty, expected a picture")
+        raise NystraError(f"{name} is empty, expected an image")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with codecs.opened(io.BytesIO(data), name) as file:
             return file.size, file.format
 
 
-def write_picture(
+def write_image(
     path: str | os.PathLike[str],
-    picture: Picture,
+    image: ImageData,
     *,
     overwrite: bool = False,
     quality: int | None = None,
 ) -> None:
-    """Write a picture in the format of the file's suffix, atomically.
+    """Write an image in the format of the file's suffix, atomically.
 
     Args:
         path: The file.
-        picture: What to write.
+        image: What to write.
         overwrite: Replace a file that is there.
-        quality: As in `encode_picture`.
+        quality: As in `encode_image`.
 
     Raises:
         NystraError: The file exists and ``overwrite`` is not set, the folder cannot be written,
-            or the format cannot hold the picture.
+            or the format cannot hold the image.
     """
     kind = check_writable(path, overwrite=overwrite)
-    data = encode_picture(picture, kind, quality=quality, name=f"the picture for {path}")
+    data = encode_image(image, kind, quality=quality, name=f"the image for {path}")
     atomic_write_bytes(path, data)
 
 
-def encode_picture(
-    picture: Picture, kind: str, *, quality: int | None = None, name: str = "the picture"
+def encode_image(
+    image: ImageData, kind: str, *, quality: int | None = None, name: str = "the image"
 ) -> bytes:
-    """Return a picture as the content of a file.
+    """Return an image as the content of a file.
 
     PNG and TIFF are written with deflate; 16 bits become 8 in JPEG and WebP. Values outside 0..1
     are clipped.
 
     Args:
-        picture: What to write.
+        image: What to write.
         kind: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
         quality: 1 to 100 of JPEG (None is 95, without chroma subsampling either way) and WebP
             (None is lossless); nothing to the others.
         name: What to call it in the messages.
 
     Raises:
-        NystraError: The format cannot hold the picture (alpha in JPEG, sides beyond its limit,
+        NystraError: The format cannot hold the image (alpha in JPEG, sides beyond its limit,
             NaN), or the quality is none.
     """
     from . import codecs
 
     QUALITY.accept("quality", quality)
-    height, width = picture.size
+    height, width = image.size
     limit = _SIDE_LIMITS.get(kind)
     if limit is not None and max(height, width) > limit:
         raise NystraError(
             f"{kind} holds at most {limit} pixels a side, {name} has {width}x{height}: write PNG"
         )
-    opaque = picture.alpha is None or bool(np.all(picture.alpha >= 1.0))
+    opaque = image.alpha is None or bool(np.all(image.alpha >= 1.0))
     if kind == "JPEG":
         if not opaque:
             raise NystraError(f"JPEG holds no alpha, and {name} has it: write PNG")
-        picture = replace(picture, alpha=None)
-    if not bool(np.isfinite(picture.pixels).all()):
+        image = replace(image, alpha=None)
+    if not bool(np.isfinite(image.pixels).all()):
         raise NystraError(f"{name} holds NaN or infinity: the model's output is bad")
     if kind in _EIGHT_BIT_ONLY:
-        picture = replace(picture, bits=8)
+        image = replace(image, bits=8)
     stream = io.BytesIO()
     try:
-        codecs.encode(stream, kind, picture, quality)
+        codecs.encode(stream, kind, image, quality)
     except MemoryError as error:
         raise NystraError(f"the memory does not suffice to write {name} as {kind}") from error
     except Exception as error:  # the codecs raise whatever odd metadata makes them run into
@@ -214,10 +214,10 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     Raises:
         NystraError: An unknown suffix, a folder of that name, or a file that may not be replaced.
     """
-    kind = picture_format(path)
+    kind = image_format(path)
     target = Path(path)
     if target.is_dir():
-        raise NystraError(f"{target} is a folder, expected the name of a picture")
+        raise NystraError(f"{target} is a folder, expected the name of an image")
     if target.exists() and not overwrite:
         raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     return kind

@@ -1,4 +1,4 @@
-"""How pictures that are written are called."""
+"""How images that are written are called."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Naming:
     Attributes:
         format: Suffix of their format without the dot, such as ``png``; None keeps that of the
             input, or takes ``png`` where that is read only.
-        suffix: What is put behind the stem of a picture in a folder, such as ``_x2``.
+        suffix: What is put behind the stem of an image in a folder, such as ``_x2``.
     """
 
     format: str | None = None
@@ -34,7 +34,7 @@ class Naming:
             raise NystraError(f"the suffix is {self.suffix!r}, expected a part of a file name")
 
     def name(self, source: Path) -> str:
-        """Return the name of a picture's output in a folder."""
+        """Return the name of an image's output in a folder."""
         stem = "stdin" if source == STREAM else source.stem
         keeps = source.suffix.lower() in SUFFIXES
         ending = f".{self.format}" if self.format else source.suffix if keeps else ".png"

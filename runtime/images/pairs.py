@@ -15,10 +15,10 @@ _LOW = re.compile(r"[-_. ](?:lr|lq)(?:[-_. ]?x\d+)?$", re.IGNORECASE)
 _HIGH = re.compile(r"[-_. ](?:hr|hq|gt)(?:[-_. ]?x\d+)?$", re.IGNORECASE)
 
 
-def paired_pictures(
+def paired_images(
     inputs: str | os.PathLike[str], truths: str | os.PathLike[str]
 ) -> list[tuple[Path, Path]]:
-    """Return (input, ground truth) for every input picture, sorted by name.
+    """Return (input, ground truth) for every input image, sorted by name.
 
     A name matches the same name first, then the same name without endings such as ``x2``,
     ``_SRF_2_LR``, ``_HR``, ``_bicubic``: ``babyx2.png`` and ``baby.png``, ``img_001_SRF_2_LR.png``
@@ -29,9 +29,9 @@ def paired_pictures(
         truths: The folder of what it should make of it.
 
     Raises:
-        NystraError: A folder is missing or holds no pictures, or a picture has no partner or two.
+        NystraError: A folder is missing or holds no images, or an image has no partner or two.
     """
-    low, high = _pictures(inputs, _HIGH, _LOW), _pictures(truths, _LOW, _HIGH)
+    low, high = _images(inputs, _HIGH, _LOW), _images(truths, _LOW, _HIGH)
     exact = {path.stem.lower(): path for path in high}
     loose: dict[str, list[Path]] = {}
     for path in high:
@@ -50,23 +50,23 @@ def paired_pictures(
     return pairs
 
 
-def _pictures(
+def _images(
     folder: str | os.PathLike[str], others: re.Pattern[str], own: re.Pattern[str]
 ) -> list[Path]:
-    """Return the pictures of a folder, without the other side's where both lie in it."""
+    """Return the images of a folder, without the other side's where both lie in it."""
     place = Path(folder)
     if not place.is_dir():
         raise NystraError(f"no folder at {place}, expected a folder of images")
-    pictures = sorted(
+    images = sorted(
         path
         for path in place.iterdir()
         if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
     )
-    if any(own.search(path.stem) for path in pictures):
-        pictures = [path for path in pictures if not others.search(path.stem)]
-    if not pictures:
-        raise NystraError(f"the folder {place} holds no pictures ({', '.join(SUFFIXES)})")
-    return pictures
+    if any(own.search(path.stem) for path in images):
+        images = [path for path in images if not others.search(path.stem)]
+    if not images:
+        raise NystraError(f"the folder {place} holds no images ({', '.join(SUFFIXES)})")
+    return images
 
 
 def _core(path: Path) -> str:

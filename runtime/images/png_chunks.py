@@ -94,4 +94,4 @@ def _raw_bytes(header: bytes, name: str) -> int:
 
 
 def _damaged(name: str, what: str) -> NystraError:
-    return NystraError(f"the picture {name} is damaged or truncated: {what}")
+    return NystraError(f"the image {name} is damaged or truncated: {what}")

@@ -1,6 +1,6 @@
-"""Pictures of another size, by the two rules that classifying networks are trained with.
+"""Images of another size, by the two rules that classifying networks are trained with.
 
-With antialias it is Pillow's rule (and torchvision's for pictures), without it PyTorch's
+With antialias it is Pillow's rule (and torchvision's for images), without it PyTorch's
 ``interpolate``; both take the middle of a pixel as its place.
 """
 
@@ -32,12 +32,12 @@ class Filter:
 def resample(
     pixels: Array, resize: Resize, rows: slice | None = None, columns: slice | None = None
 ) -> npt.NDArray[np.float32]:
-    """Resize a picture, or make a part of what that gives.
+    """Resize an image, or make a part of what that gives.
 
     Args:
         pixels: (H, W, C).
         resize: To what, and how.
-        rows: Of the resized picture, those that are wanted; None: all.
+        rows: Of the resized image, those that are wanted; None: all.
         columns: The same.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A contact sheet: rows of pictures side by side, each under its caption."""
+"""A contact sheet: rows of images side by side, each under its caption."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path
-from .images import picture_format
-from .picture import quantise
+from .image_data import quantise
+from .images import image_format
 
 _GAP = 8
 _CAPTION = 24
@@ -24,7 +24,7 @@ _BRIGHT = 0.75
 
 
 def magnified_difference(got: Array, expected: Array, factor: float) -> npt.NDArray[np.float32]:
-    """Return the absolute difference of two pictures, magnified for the eye.
+    """Return the absolute difference of two images, magnified for the eye.
 
     Args:
         got: (H, W, C) in 0..1.
@@ -38,7 +38,7 @@ def magnified_difference(got: Array, expected: Array, factor: float) -> npt.NDAr
         NystraError: The shapes differ.
     """
     if got.shape != expected.shape:
-        raise NystraError(f"got a picture of shape {got.shape}, expected {expected.shape}")
+        raise NystraError(f"got an image of shape {got.shape}, expected {expected.shape}")
     difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
     return np.clip(difference * factor, 0.0, 1.0).astype(np.float32)
 
@@ -62,25 +62,27 @@ def comparison_sheet(
     path: str | os.PathLike[str],
     heading: Sequence[str] = (),
 ) -> None:
-    """Write rows of pictures, each picture under its caption, all of a row as high as its highest.
+    """Write rows of images, each image under its caption, all of a row as high as its highest.
 
     Args:
-        rows: (caption, picture) from left to right, as many in every row; pictures are
+        rows: (caption, image) from left to right, as many in every row; images are
             (H, W, 1 or 3) in 0..1; smaller ones are enlarged by repeating pixels, so that a
             low-resolution input shows its pixels.
         path: The sheet; a file that is there is replaced.
         heading: Lines above all rows.
 
     Raises:
-        NystraError: There are no pictures, they are too large, or the file cannot be written.
+        NystraError: There are no images, they are too large, or the file cannot be written.
     """
     from PIL import Image, ImageDraw, ImageFont, features
 
-    kind = picture_format(path)
+    kind = image_format(path)
     if not rows or not all(rows):
-        raise NystraError("got no pictures for the sheet, expected one or more in every row")
+        raise NystraError("got no images for the sheet, expected one or more in every row")
     font: Any = ImageFont.load_default(_LETTERS if features.check("freetype2") else None)
-    drawn = [[(caption, _enlarged(cells, picture)) for caption, picture in cells] for cells in rows]
+    drawn = [
+        [(caption, _enlarged(cells, restored)) for caption, restored in cells] for cells in rows
+    ]
     columns = [
         max(max(image.width, int(font.getlength(caption)) + 1) for caption, image in column)
         for column in zip(*drawn, strict=True)
@@ -90,7 +92,7 @@ def comparison_sheet(
     wide = max(sum(columns) + _GAP * (len(columns) + 1), words + 2 * _GAP)
     size = (wide, _CAPTION * len(heading) + sum(heights))
     if max(size) > _LONGEST_SIDE:
-        raise NystraError(f"the sheet would be {size[0]}x{size[1]} pixels: take smaller pictures")
+        raise NystraError(f"the sheet would be {size[0]}x{size[1]} pixels: take smaller images")
     sheet = Image.new("RGB", size, (255, 255, 255))
     draw = ImageDraw.Draw(sheet)
     for place, line in enumerate(heading):
@@ -107,12 +109,12 @@ def comparison_sheet(
         sheet.save(temporary, format=kind.upper())
 
 
-def _enlarged(cells: Sequence[tuple[str, Array]], picture: Array) -> Any:
-    """Return a picture as high as the highest of its row."""
+def _enlarged(cells: Sequence[tuple[str, Array]], restored: Array) -> Any:
+    """Return an image as high as the highest of its row."""
     from PIL import Image
 
     height = max(other.shape[0] for _, other in cells)
-    colour = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture
+    colour = np.repeat(restored, 3, axis=2) if restored.shape[2] == 1 else restored
     image = Image.fromarray(quantise(np.nan_to_num(colour), 8))
     wide = max(round(image.width * height / image.height), 1)
     return image.resize((wide, height), Image.Resampling.NEAREST)

@@ -45,26 +45,26 @@ def is_tiff(stream: BinaryIO) -> bool:
 
 
 def only_directory(stream: BinaryIO, name: str) -> int:
-    """Return which directory holds the only picture; reduced copies of it do not count.
+    """Return which directory holds the only image; reduced copies of it do not count.
 
     Args:
         stream: A TIFF, at its beginning; it is left there.
         name: What to call it in the messages.
 
     Raises:
-        NystraError: The directories are damaged, without end, or hold several pictures.
+        NystraError: The directories are damaged, without end, or hold several images.
     """
     try:
         directories = _walk(stream, name)
     except struct.error as error:
-        raise NystraError(f"the picture {name} is damaged or truncated: {error}") from error
+        raise NystraError(f"the image {name} is damaged or truncated: {error}") from error
     finally:
         stream.seek(0)
     pages = [index for index, each in enumerate(directories) if not each.reduced] or [0]
     if len(pages) != 1 or not directories:
-        raise NystraError(f"{name} has {len(pages)} pages, expected a single picture")
+        raise NystraError(f"{name} has {len(pages)} pages, expected a single image")
     if fault := directories[pages[0]].fault:
-        raise NystraError(f"the picture {name} is damaged: {fault}")
+        raise NystraError(f"the image {name} is damaged: {fault}")
     return pages[0]
 
 
@@ -73,7 +73,7 @@ class _Directory:
     """What matters of a directory.
 
     Attributes:
-        reduced: It is a smaller copy of another picture.
+        reduced: It is a smaller copy of another image.
         tags: Those that it has.
         fault: What is wrong with one of `_NUMBERS`, or nothing.
     """
@@ -107,22 +107,22 @@ def _walk(stream: BinaryIO, name: str) -> list[_Directory]:
     directories: list[_Directory] = []
     while offset:
         if offset in seen:
-            raise NystraError(f"the picture {name} is damaged: its directories form a cycle")
+            raise NystraError(f"the image {name} is damaged: its directories form a cycle")
         if len(seen) == MOST_DIRECTORIES:
             raise NystraError(
-                f"{name} has more than {MOST_DIRECTORIES} pages, expected a single picture"
+                f"{name} has more than {MOST_DIRECTORIES} pages, expected a single image"
             )
         seen.append(offset)
         stream.seek(offset)
         count = _unpack(stream, f"{order}Q" if big else f"{order}H")
         if count > MOST_TAGS:
-            raise NystraError(f"the picture {name} has {count} tags, expected {MOST_TAGS} at most")
+            raise NystraError(f"the image {name} has {count} tags, expected {MOST_TAGS} at most")
         directories.append(_Directory())
         for _ in range(count):
             tag, kind, values, value = _entry(stream, order, big)
             if values * _SIZES.get(kind, 0) > length:
                 raise NystraError(
-                    f"the picture {name} is damaged: tag {tag} has {values} values, more than the "
+                    f"the image {name} is damaged: tag {tag} has {values} values, more than the "
                     "file holds"
                 )
             directories[-1].add(tag, kind, values, value)

@@ -26,7 +26,7 @@ _JPEG_END = b"\xff\xd9"
 _YCBCR = 6
 _SEPARATE = 2
 _USUAL_TILE = 1 << 20
-"""Pixels of a tile that a small picture may have."""
+"""Pixels of a tile that a small image may have."""
 
 
 class _Layout(NamedTuple):
@@ -133,7 +133,7 @@ def _layout(name: str, page: Any) -> _Layout:
     width, length = page.imagewidth, page.imagelength
     planes = page.samplesperpixel if page.planarconfig == _SEPARATE else 1
     if page.imagedepth != 1:
-        raise NystraError(f"{name} has {page.imagedepth} layers, expected a single picture")
+        raise NystraError(f"{name} has {page.imagedepth} layers, expected a single image")
     if page.is_tiled:
         across, down = page.tilewidth, page.tilelength
         if across < 1 or down < 1:  # one of the tags is left out
@@ -198,4 +198,4 @@ def _packbits_length(data: bytes) -> int:
 
 
 def _damaged(name: str, what: str) -> NystraError:
-    return NystraError(f"the picture {name} is damaged or truncated: {what}")
+    return NystraError(f"the image {name} is damaged or truncated: {what}")

@@ -25,7 +25,7 @@ STEPS = 255.0
 
 
 class Flicker:
-    """The figure of a video whose frames come one by one; one error picture is held."""
+    """The figure of a video whose frames come one by one; one error image is held."""
 
     def __init__(self, crop_border: int = 0, channel: str = "y") -> None:
         """Begin with no frame.
@@ -45,7 +45,7 @@ class Flicker:
             got: (H, W, C) in 0..1.
             expected: Its ground truth, of the same shape.
         """
-        planes = [self._plane(picture) for picture in (got, expected)]
+        planes = [self._plane(image) for image in (got, expected)]
         error = planes[0] - planes[1]
         if self._before is not None:
             self._changes.append(math.sqrt(float(np.mean((error - self._before) ** 2))))
@@ -56,10 +56,10 @@ class Flicker:
         """The figure in steps of 8 bits; 0 for a single frame."""
         return STEPS * float(np.mean(self._changes)) if self._changes else 0.0
 
-    def _plane(self, picture: Array) -> npt.NDArray[np.float64]:
-        height, width = picture.shape[:2]
+    def _plane(self, image: Array) -> npt.NDArray[np.float64]:
+        height, width = image.shape[:2]
         border = self._border
-        inner = picture[border : height - border, border : width - border]
+        inner = image[border : height - border, border : width - border]
         if self._channel == "y":
             return luma(inner)
         return np.asarray(inner, dtype=np.float64)

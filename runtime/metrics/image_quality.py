@@ -1,6 +1,6 @@
 """PSNR and SSIM as the super-resolution literature computes them, in float64.
 
-Pictures are (H, W) or (H, W, C) with C 1 or 3, RGB, in 0..peak. Both figures can be taken on
+Images are (H, W) or (H, W, C) with C 1 or 3, RGB, in 0..peak. Both figures can be taken on
 the Y channel of ITU-R BT.601 in studio swing, as MATLAB's ``rgb2ycbcr`` gives it and BasicSR
 uses it: for R, G, B in 0..1, Y = (16 + 65.481 R + 128.553 G + 24.966 B) / 255, not rounded.
 """
@@ -23,17 +23,17 @@ _SIGMA = 1.5
 _K1, _K2 = 0.01, 0.03
 
 
-def luma(picture: Array, peak: float = 1.0) -> npt.NDArray[np.float64]:
-    """Return the Y channel of a picture.
+def luma(image: Array, peak: float = 1.0) -> npt.NDArray[np.float64]:
+    """Return the Y channel of an image.
 
     Args:
-        picture: (H, W, 3), RGB, in 0..peak; (H, W) and (H, W, 1) are returned as they are.
+        image: (H, W, 3), RGB, in 0..peak; (H, W) and (H, W, 1) are returned as they are.
         peak: The value of white.
 
     Returns:
-        (H, W) in float64, in 16/255..235/255 of the peak for a colour picture.
+        (H, W) in float64, in 16/255..235/255 of the peak for a colour image.
     """
-    values = np.asarray(picture, dtype=np.float64)
+    values = np.asarray(image, dtype=np.float64)
     if values.ndim == 3 and values.shape[2] == 1:
         return values[:, :, 0]
     if values.ndim == 2:
@@ -53,14 +53,14 @@ def psnr(
     """Return the peak signal-to-noise ratio in dB: 10 log10(peak^2 / mean squared error).
 
     Args:
-        got: A picture (see the module).
-        expected: The picture it is compared with, of the same shape.
+        got: An image (see the module).
+        expected: The image it is compared with, of the same shape.
         crop_border: Pixels left out on every side; by custom the scale.
         channel: ``rgb`` for all channels together, ``y`` for the Y channel of BT.601.
         peak: The value of white.
 
     Returns:
-        Infinity for equal pictures (`json_number` caps it), NaN where a picture holds NaN.
+        Infinity for equal images (`json_number` caps it), NaN where an image holds NaN.
 
     Raises:
         NystraError: The shapes differ, nothing is left inside the border, or an unknown channel.
@@ -83,13 +83,13 @@ def ssim(
     """Return the structural similarity of Wang et al. 2004, eq. 13, averaged.
 
     11x11 Gaussian weights of sigma 1.5, K1 = 0.01, K2 = 0.03, the average over the pixels whose
-    whole window lies in the picture and then over the channels: what MATLAB's ``ssim.m`` of the
+    whole window lies in the image and then over the channels: what MATLAB's ``ssim.m`` of the
     authors and BasicSR compute, and scikit-image with ``gaussian_weights=True, sigma=1.5,
     use_sample_covariance=False``.
 
     Args:
-        got: A picture (see the module).
-        expected: The picture it is compared with, of the same shape.
+        got: An image (see the module).
+        expected: The image it is compared with, of the same shape.
         crop_border: Pixels left out on every side; by custom the scale.
         channel: ``rgb`` for the mean over the channels, ``y`` for the Y channel of BT.601.
         peak: The value of white.
@@ -118,7 +118,7 @@ def _prepare(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     if got.shape != expected.shape or got.ndim not in (2, 3):
         raise NystraError(
-            f"got a picture of shape {got.shape}, expected one like {expected.shape}, (H, W) or "
+            f"got an image of shape {got.shape}, expected one like {expected.shape}, (H, W) or "
             "(H, W, C)"
         )
     if channel not in ("rgb", "y"):
@@ -126,21 +126,21 @@ def _prepare(
     if crop_border < 0 or 2 * crop_border >= min(got.shape[:2]):
         raise NystraError(f"a border of {crop_border} pixels leaves no pixels of {got.shape[:2]}")
     pair = []
-    for picture in (got, expected):
-        height, width = picture.shape[:2]
-        inner = picture[crop_border : height - crop_border, crop_border : width - crop_border]
+    for image in (got, expected):
+        height, width = image.shape[:2]
+        inner = image[crop_border : height - crop_border, crop_border : width - crop_border]
         values = luma(inner, peak) if channel == "y" else np.asarray(inner, dtype=np.float64)
         pair.append(values if values.ndim == 3 else values[:, :, None])
     return pair[0], pair[1]
 
 
-def _blur(picture: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _blur(image: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the Gaussian average of (H, W, C) where the whole window fits: (H-10, W-10, C)."""
     offsets = np.arange(SSIM_SIDE) - SSIM_SIDE // 2
     weights = np.exp(-0.5 * (offsets / _SIGMA) ** 2)
     weights /= weights.sum()
-    rows = picture.shape[0] - SSIM_SIDE + 1
-    columns = picture.shape[1] - SSIM_SIDE + 1
-    down = sum(weight * picture[i : i + rows] for i, weight in enumerate(weights))
+    rows = image.shape[0] - SSIM_SIDE + 1
+    columns = image.shape[1] - SSIM_SIDE + 1
+    down = sum(weight * image[i : i + rows] for i, weight in enumerate(weights))
     both = sum(weight * down[:, i : i + columns] for i, weight in enumerate(weights))
     return np.asarray(both, dtype=np.float64)

@@ -36,7 +36,7 @@ class Tolerance:
             None: any will do.
         budget: The headline against float32 that the transform leaves layers alone to keep.
         by_mean: The mean difference counts where single pixels are further off: so many times
-            the fake-quantised network's. Pictures unlike those that ranges were measured on are
+            the fake-quantised network's. Images unlike those that ranges were measured on are
             cut off there.
     """
 
@@ -103,10 +103,10 @@ def clipped_psnr(got: Array, expected: Array, low: float = 0.0, high: float = 1.
     return decibels(float(np.mean(error**2)), high - low)
 
 
-def picture_figures(
+def image_figures(
     got: Array, expected: Array, low: float = 0.0, high: float = 1.0
 ) -> dict[str, float]:
-    """Return PSNR in dB and SSIM of pictures or frames (..., H, W), peak high - low.
+    """Return PSNR in dB and SSIM of images or frames (..., H, W), peak high - low.
 
     Both are clipped to low..high. SSIM is the mean over all planes; it is left out where a side is
     below its window.
@@ -181,9 +181,9 @@ FIGURES = {
 def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, float]:
     """Return how outputs agree with recorded ones, each by the measure of its role.
 
-    Pictures have one PSNR together, of peak 1; what is outside 0..1 counts, unlike in
-    `picture_figures`, since the file and PyTorch should leave the range alike. An output of an
-    unknown role is a picture. Of several logits, the worst figures are returned.
+    Images have one PSNR together, of peak 1; what is outside 0..1 counts, unlike in
+    `image_figures`, since the file and PyTorch should leave the range alike. An output of an
+    unknown role is an image. Of several logits, the worst figures are returned.
 
     Args:
         pairs: Role, output and recorded output; arrays of one shape.
@@ -191,14 +191,14 @@ def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, fl
     square, count = 0.0, 0
     others: list[dict[str, float]] = []
     for role, got, expected in pairs:
-        measure = MEASURES.get(role, _PICTURE)
-        if measure is not _PICTURE:
+        measure = MEASURES.get(role, _IMAGE)
+        if measure is not _IMAGE:
             others.append(measure.figures(got, expected))
             continue
         square += float(((got.astype(np.float64) - expected.astype(np.float64)) ** 2).sum())
         count += got.size
-    pictures = {"psnr": decibels(square / max(count, 1))} if count or not others else {}
-    return pictures | worst_figures(others)
+    images = {"psnr": decibels(square / max(count, 1))} if count or not others else {}
+    return images | worst_figures(others)
 
 
 def worst_figures(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -216,8 +216,8 @@ def _check_shapes(got: Array, expected: Array) -> None:
         raise NystraError(f"got an output of shape {got.shape}, expected {expected.shape}")
 
 
-_PICTURE = Measure(
-    picture_figures,
+_IMAGE = Measure(
+    image_figures,
     "psnr",
     "dB",
     higher=True,
@@ -246,7 +246,7 @@ _LOGITS = Measure(
     few=True,
 )
 
-MEASURES = {"picture": _PICTURE, "image": _PICTURE, "frames": _PICTURE, "logits": _LOGITS}
+MEASURES = {"picture": _IMAGE, "image": _IMAGE, "frames": _IMAGE, "logits": _LOGITS}
 """Role of an output -> its measure."""
 
 SHARE_OF_A_SEED = 0.1
@@ -268,8 +268,8 @@ def measure_for(port: Port) -> Measure:
             f"{', '.join(MEASURES)}"
         )
     measure = MEASURES[port.role]
-    if measure is not _PICTURE or port.range in (None, (0.0, 1.0)):
+    if measure is not _IMAGE or port.range in (None, (0.0, 1.0)):
         return measure
     low, high = port.range or (0.0, 1.0)
-    figures = partial(picture_figures, low=low, high=high)
+    figures = partial(image_figures, low=low, high=high)
     return replace(measure, figures=figures, peak=lambda _: high - low)

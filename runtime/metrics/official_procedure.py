@@ -1,4 +1,4 @@
-"""How pictures were padded for the published figures of SwinIR (by its test script)."""
+"""How images were padded for the published figures of SwinIR (by its test script)."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ class ModelFacts:
         inputs: What it takes, in the order of the graph.
         outputs: What it gives; the first one is the result.
         size_minimum: The smallest height and width, in pixels.
-        tiling: ``supported``, ``discouraged`` (tiles give another picture than the whole) or
+        tiling: ``supported``, ``discouraged`` (tiles give another image than the whole) or
             ``internal`` (the model must see the whole).
         precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT alone).
         window: Attention window in tokens, of any number of axes, or None.
         license: License of the weights, or None.
-        quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
-            it sees the whole picture; else 0.
-        preprocessing: What becomes of a picture before the file takes it, or None.
+        quadratic_bytes: Bytes that attention takes over the square of the image's pixels, where
+            it sees the whole image; else 0.
+        preprocessing: What becomes of an image before the file takes it, or None.
         foreign: The file was not written by nystra.
     """
 
@@ -58,8 +58,8 @@ class ModelFacts:
         return self.input("image")
 
     @property
-    def picture(self) -> Port | None:
-        """The output that is the picture, or else the first one."""
+    def output_image(self) -> Port | None:
+        """The output that is the image, or else the first one."""
         named = (port for port in self.outputs if port.role == "picture")
         return next(named, self.outputs[0] if self.outputs else None)
 
@@ -78,7 +78,7 @@ def parse_facts(
     Args:
         metadata: The file's ``metadata_props``.
         inputs: The graph's inputs; a 4-D floating one, if it is the only one, is the image.
-        outputs: The graph's outputs; the first one is the picture.
+        outputs: The graph's outputs; the first one is the image.
 
     Raises:
         NystraError: A metadata entry cannot be read; the message names it.
@@ -103,7 +103,7 @@ def parse_facts(
 
 
 def _completed(stated: ModelMetadata, port: Port) -> Port:
-    """Add what plain entries say of the image and the picture; both say the same, or one does.
+    """Add what plain entries say of the image and the image; both say the same, or one does.
 
     Raises:
         NystraError: They contradict what the listing of ports or the graph says.

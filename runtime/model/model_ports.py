@@ -56,7 +56,7 @@ def input_ports(tensors: Sequence[TensorInfo], listed: Mapping[str, Port]) -> tu
 def output_ports(tensors: Sequence[TensorInfo], listed: Mapping[str, Port]) -> tuple[Port, ...]:
     """Return the ports of a graph's outputs.
 
-    The first one is the picture where it is 4-D and nothing else is said of it.
+    The first one is the image where it is 4-D and nothing else is said of it.
 
     Raises:
         NystraError: A tensor has another number of axes than its layout.
@@ -85,7 +85,7 @@ def _port(tensor: TensorInfo, listed: Mapping[str, Port]) -> Port:
 
 
 def _guessed_axes(rank: int) -> tuple[str, ...]:
-    """Return axes of a tensor that nothing is known of: batch first, a picture's last."""
+    """Return axes of a tensor that nothing is known of: batch first, an image's last."""
     if rank == len(LOGITS_AXES):
         return LOGITS_AXES
     last = IMAGE_AXES[-3:] if rank >= len(IMAGE_AXES) - 1 else ()

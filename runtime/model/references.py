@@ -1,6 +1,6 @@
 """Recorded references: inputs and PyTorch's outputs, so that a device can check without it.
 
-The file is an ``.npz`` with the arrays ``size<k>.input.<name>`` (float32, or uint8 for pictures
+The file is an ``.npz`` with the arrays ``size<k>.input.<name>`` (float32, or uint8 for images
 stored in 8 bits, to be divided by 255), ``size<k>.output.<name>`` (float32), and ``meta``, the
 UTF-8 bytes of a JSON object. Nothing in it is ever unpickled.
 """

@@ -2,7 +2,7 @@
 
 While the model runs, tiles gather. When it is done, the one that came first is taken, and with it
 those of its shape that wait, whoever sent them. Nothing waits for a batch to fill: a lone request
-is run at once, and many share. A request has one call here at a time, so that a large picture
+is run at once, and many share. A request has one call here at a time, so that a large image
 does not keep small ones out.
 """
 

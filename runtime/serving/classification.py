@@ -1,4 +1,4 @@
-"""``/v1/classify``: a picture in, its most likely classes out."""
+"""``/v1/classify``: an image in, its most likely classes out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .work import Work
 
 
 class ClassificationModel:
-    """A model that says what is on a picture; see `Served`."""
+    """A model that says what is on an image; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
         """Look at what the model takes."""
@@ -42,9 +42,9 @@ class ClassificationModel:
         }
 
     def cost(self, files: Files, parameters: ClassParameters) -> int:
-        """Return the bytes that decoding a picture takes, and of its file."""
+        """Return the bytes that decoding an image takes, and of its file."""
         if set(files) != {"image"}:
-            raise NystraError(f"got the pictures {', '.join(files)}, expected an image alone")
+            raise NystraError(f"got the images {', '.join(files)}, expected an image alone")
         (size, _), *_ = measured(files, self._most).values()
         return DECODING_BYTES * size[0] * size[1] + len(files["image"])
 
@@ -61,7 +61,7 @@ class ClassificationModel:
 
 SERVICE = Service(
     route="classify",
-    summary="Say what is on a picture",
+    summary="Say what is on an image",
     parameters=ClassParameters,
     parts=("image",),
     gives=ClassificationAnswerer.media_types,

@@ -29,7 +29,7 @@ class ServiceError(NystraError):
 
 
 class BadRequestError(ServiceError):
-    """What was sent is no picture, or no request."""
+    """What was sent is no image, or no request."""
 
     status, code = 400, "bad_request"
 

@@ -104,7 +104,7 @@ def service_of(session: Session) -> Service:
     """Return what a model's task offers.
 
     Raises:
-        NystraError: The task is unknown, or offers nothing to those who send pictures.
+        NystraError: The task is unknown, or offers nothing to those who send images.
     """
     task, answerer = find_task(session), find_answerer(session)
     return sequential_service(task, answerer) if task.service is None else task.service()

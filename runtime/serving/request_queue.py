@@ -80,8 +80,8 @@ class RequestQueue:
         """
         if work.cost > self.memory:
             raise TooLargeError(
-                f"this request needs {work.cost >> 20} MiB for the picture and its result, and "
-                f"the limit of the service is {self.memory >> 20} MiB: send a smaller picture, "
+                f"this request needs {work.cost >> 20} MiB for the image and its result, and "
+                f"the limit of the service is {self.memory >> 20} MiB: send a smaller image, "
                 "or raise `max_memory`"
             )
         with self._changed:
@@ -130,7 +130,7 @@ class RequestQueue:
                 if release:
                     self._freed = 0
                 self._changed.notify_all()
-            del work  # and with it the picture
+            del work  # and with it the image
             if release:
                 release_free_memory()
 

@@ -1,4 +1,4 @@
-"""``/v1/restore``: a picture in, what the model makes of it out."""
+"""``/v1/restore``: an image in, what the model makes of it out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.ports.port import keyed_ports
+from ..images.image_data import ImageData
 from ..images.images import DECODING_BYTES
-from ..images.picture import Picture
 from ..session import Session
 from ..tasks.answer import Answer, Files
 from ..tasks.restoration.answer import RestorationAnswerer, RestoreParameters, restore
@@ -27,10 +27,10 @@ _TRIAL_SIDES = (32, 128)
 
 
 class RestorationModel:
-    """A model that makes pictures of pictures; see `Served`."""
+    """A model that makes images of images; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
-        """Choose the tiles and try the model on a small grey picture."""
+        """Choose the tiles and try the model on a small grey image."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
         self._answer = RestorationAnswerer.open(session, name)
@@ -58,7 +58,7 @@ class RestorationModel:
         }
 
     def cost(self, files: Files, parameters: RestoreParameters) -> int:
-        """Return the bytes of pictures and result in float32, or of decoding, and of the files."""
+        """Return the bytes of images and result in float32, or of decoding, and of the files."""
         match_inputs(self._restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
@@ -73,7 +73,7 @@ class RestorationModel:
         return max(4 * numbers, decoding) + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: RestoreParameters, work: Work[Answer]) -> Answer:
-        """Return the restored picture as a file; tiles of several requests share a run."""
+        """Return the restored image as a file; tiles of several requests share a run."""
         tile = self._tile(parameters.tile)
         answer = replace(self._answer, restorer=self._batched(tile, work))
         return answer(files, replace(parameters, tile=tile), work.check, self._most)
@@ -93,12 +93,14 @@ class RestorationModel:
         return replace(self._restorer, function=partial(self._batcher, work), batch=batch)
 
     def _try(self) -> None:
-        """Run a small grey picture, so that what cannot run is found before it is waited for."""
+        """Run a small grey image, so that what cannot run is found before it is waited for."""
         fixed, least = self._restorer.fixed_size, self._restorer.size_minimum
         sizes = [fixed] if fixed else [(max(side, least),) * 2 for side in _TRIAL_SIDES]
         failure: Exception | None = None
         for height, width in sizes:
-            grey = Picture(np.full((height, width, self._restorer.input_channels), 0.5, np.float32))
+            grey = ImageData(
+                np.full((height, width, self._restorer.input_channels), 0.5, np.float32)
+            )
             auxiliary = {
                 port.name: AUXILIARY_ROLES[port.role].stand_in(grey.pixels)
                 for port in self._restorer.auxiliary
@@ -106,7 +108,7 @@ class RestorationModel:
             tile = self._tile(0)
             batched = self._batched(tile, Work(lambda _: None))
             try:
-                restore(batched, grey, "a grey picture", tile=tile, auxiliary=auxiliary)
+                restore(batched, grey, "a grey image", tile=tile, auxiliary=auxiliary)
             except Exception as error:
                 failure = failure or error
             else:
@@ -127,7 +129,7 @@ def _largest_tile(restorer: Restorer, limits: Limits) -> int:
 
 SERVICE = Service(
     route="restore",
-    summary="Restore a picture",
+    summary="Restore an image",
     parameters=RestoreParameters,
     parts=("image", *AUXILIARY_ROLES),
     gives=RestorationAnswerer.media_types,

@@ -35,7 +35,7 @@ class SequentialModel:
         return {"parts": roles, "max_pixels": self._most}
 
     def cost(self, files: Files, parameters: Any) -> int:
-        """Return the bytes of the pictures and their results, and of their files."""
+        """Return the bytes of the images and their results, and of their files."""
         sizes = [size for size, _ in measured(files, self._most).values()]
         pixels = sum(height * width for height, width in sizes)
         return DECODING_BYTES * pixels + sum(map(len, files.values()))

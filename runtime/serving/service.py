@@ -1,4 +1,4 @@
-"""What a task offers to those who send pictures: the table of tasks names one of these."""
+"""What a task offers to those who send images: the table of tasks names one of these."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...core.option import Options
-from ..images.images import picture_head
+from ..images.images import image_head
 from ..session import Session
 from ..tasks.answer import Answer, Files, UnreadableFileError, UnusableOutputError
 from .batcher import OnRun
@@ -51,7 +51,7 @@ class Service:
         route: Under which it is found: ``/v1/<route>``.
         summary: What it does, in a few words.
         parameters: As of an `Answerer`.
-        parts: Roles of the pictures that it takes, the first always.
+        parts: Roles of the images that it takes, the first always.
         gives: Media types of the answers.
         open: Makes a model ready: session, name, limits and what is called after each run.
     """
@@ -65,19 +65,19 @@ class Service:
 
 
 def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
-    """Return size and format of each picture, off its header.
+    """Return size and format of each image, off its header.
 
     Args:
-        files: The pictures.
+        files: The images.
         most: Pixels that each may have.
 
     Raises:
-        ServiceError: One is no picture, or has more pixels.
+        ServiceError: One is no image, or has more pixels.
     """
     heads = {}
     for role, data in files.items():
         try:
-            heads[role] = size, _ = picture_head(data, f"the {role}")
+            heads[role] = size, _ = image_head(data, f"the {role}")
         except Exception as error:  # whatever a decoder raises, the file is to blame
             raise BadRequestError(str(error)) from error
         if size[0] * size[1] > most:

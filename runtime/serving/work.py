@@ -82,5 +82,5 @@ class Work(Generic[T]):
 def out_of_time(seconds: float) -> TimedOutError:
     """Return what a request is told whose answer took longer than it may."""
     return TimedOutError(
-        f"the request took more than {seconds:g} s: send a smaller picture, or raise `timeout`"
+        f"the request took more than {seconds:g} s: send a smaller image, or raise `timeout`"
     )

@@ -14,8 +14,8 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.option import Options
-from ..images.images import decode_picture
-from ..images.picture import Picture
+from ..images.image_data import ImageData
+from ..images.images import decode_image
 from ..session import Session
 
 Files: TypeAlias = Mapping[str, bytes]
@@ -39,7 +39,7 @@ class Answer:
     Attributes:
         content: Of a file.
         media_type: What that is.
-        pixels: Of the picture that was sent.
+        pixels: Of the image that was sent.
         notes: What else is said, by names such as ``tiles``.
         tensors: The same as arrays by the name of an `AnswerTensor`, for clients of tensors; a file
             is an array of one ``bytes``.
@@ -105,7 +105,7 @@ class Answerer(Protocol):
             files: One for each input.
             parameters: Of the type ``parameters``.
             check: Called between the steps; raises where nobody waits for the answer any more.
-            max_pixels: That a picture may have; None is what `decode_picture` reads.
+            max_pixels: That an image may have; None is what `decode_image` reads.
 
         Raises:
             UnreadableFileError: A file cannot be read.
@@ -119,8 +119,8 @@ def file_tensor(content: bytes) -> Array:
     return np.array([content], np.object_)
 
 
-def decode_image(files: Files, role: str = "image", max_pixels: int | None = None) -> Picture:
-    """Return the picture of one role, of at most ``max_pixels``.
+def decode_role(files: Files, role: str = "image", max_pixels: int | None = None) -> ImageData:
+    """Return the image of one role, of at most ``max_pixels``.
 
     Raises:
         UnreadableFileError: It is none, or damaged.
@@ -129,7 +129,7 @@ def decode_image(files: Files, role: str = "image", max_pixels: int | None = Non
     if role not in files:
         raise NystraError(f"got {sorted(files)}, expected the {role} too")
     try:
-        return decode_picture(files[role], f"the {role}", max_pixels=max_pixels)
+        return decode_image(files[role], f"the {role}", max_pixels=max_pixels)
     except Exception as error:  # whatever a decoder raises, the file is to blame
         raise UnreadableFileError(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""What is said where a picture or a video cannot be worked on."""
+"""What is said where an image or a video cannot be worked on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def in_one_line(
     done: str = "restored",
     advice: str = "use smaller tiles (`tile` 128)",
 ) -> NystraError:
-    """Return whatever was raised over a picture or a video as an error of one line.
+    """Return whatever was raised over an image or a video as an error of one line.
 
     Args:
         error: What was raised.
-        here: The picture or video.
+        here: The image or video.
         done: What could not be done to it.
         advice: What to do where the memory does not suffice.
     """

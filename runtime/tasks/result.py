@@ -22,7 +22,7 @@ class Result:
         things: What a run counts, in the plural.
     """
 
-    things: ClassVar[str] = "pictures"
+    things: ClassVar[str] = "images"
     input: str
     status: str = "done"
     output: str | None = None

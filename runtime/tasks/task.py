@@ -18,7 +18,7 @@ Runner: TypeAlias = "Callable[..., Sequence[Result]]"
 """
 
 Report: TypeAlias = "Callable[[Any, int, int], None]"
-"""Called with (`Result`, things done, things in all) after each picture or frame."""
+"""Called with (`Result`, things done, things in all) after each image or frame."""
 
 
 class Summary(Protocol):

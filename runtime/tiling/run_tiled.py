@@ -1,7 +1,7 @@
-"""Running a network over a picture in tiles, so that memory does not grow with the picture.
+"""Running a network over an image in tiles, so that memory does not grow with the image.
 
 The simple composition of three parts that a server may use by themselves: which tiles
-(`plan_tiles`), running them (in batches, over several pictures, again where one failed), and
+(`plan_tiles`), running them (in batches, over several images, again where one failed), and
 blending what came out (`Stitcher`).
 """
 
@@ -70,7 +70,7 @@ def run_tiled(
             stitcher.add(index, output)
         if progress is not None:
             progress(indices[-1] + 1, len(plan))
-    return stitcher.picture()
+    return stitcher.image()
 
 
 def in_turn(function: ImageFunction, batches: Iterable[list[Array]]) -> Iterator[list[Array]]:

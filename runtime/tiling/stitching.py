@@ -1,6 +1,6 @@
 """Blending what a network made of the tiles of one image, as they come.
 
-Memory holds the picture that grows and nothing of the tiles that are done. The weights of a tile
+Memory holds the image that grows and nothing of the tiles that are done. The weights of a tile
 are a product of one along each axis, and over all tiles they add up to 1.
 """
 
@@ -16,7 +16,7 @@ from .tile_plan import TilePlan
 
 
 class Stitcher:
-    """A picture that grows out of tiles, which may come in any order.
+    """An image that grows out of tiles, which may come in any order.
 
     Sums of floating numbers depend on their order: the same order gives the same bits.
 
@@ -26,7 +26,7 @@ class Stitcher:
     """
 
     def __init__(self, plan: TilePlan, scale: int = 1, blend: str = "linear") -> None:
-        """Begin an empty picture.
+        """Begin an empty image.
 
         Args:
             plan: Which tiles there are.
@@ -45,7 +45,7 @@ class Stitcher:
         self._row_weights = blend_weights(plan.rows, ramp, scale)
         self._column_weights = blend_weights(plan.columns, ramp, scale)
         self._missing = set(range(len(plan)))
-        self._picture: npt.NDArray[np.float32] | None = None
+        self._image: npt.NDArray[np.float32] | None = None
 
     def add(self, index: int, tile: Array) -> None:
         """Blend in what the network made of one tile.
@@ -61,7 +61,7 @@ class Stitcher:
             raise NystraError(f"tile {index} of {len(self.plan)} is unknown or was added already")
         got = tile[0] if tile.ndim == 4 and tile.shape[0] == 1 else tile
         expected = tuple(side * self.scale for side in self.plan.shape)
-        before = self._picture
+        before = self._image
         if got.ndim != 3 or got.shape[1:] != expected:
             raise NystraError(
                 f"the model returned {tile.shape} for a tile of {self.plan.shape} pixels, "
@@ -74,31 +74,31 @@ class Stitcher:
             )
         if len(self.plan) == 1:
             height, width = (side * self.scale for side in self.plan.size)
-            self._picture = np.asarray(got, dtype=np.float32)[None, :, :height, :width]
+            self._image = np.asarray(got, dtype=np.float32)[None, :, :height, :width]
         else:
             self._blend(index, np.asarray(got, dtype=np.float32))
         self._missing.discard(index)
 
-    def picture(self) -> npt.NDArray[np.float32]:
-        """Return the whole picture, (1, C', H * scale, W * scale).
+    def image(self) -> npt.NDArray[np.float32]:
+        """Return the whole image, (1, C', H * scale, W * scale).
 
         Raises:
             NystraError: Tiles are missing.
         """
-        if self._missing or self._picture is None:
+        if self._missing or self._image is None:
             raise NystraError(
                 f"{len(self._missing)} of {len(self.plan)} tiles are missing, expected all of them"
             )
-        return self._picture
+        return self._image
 
     def _blend(self, index: int, tile: npt.NDArray[np.float32]) -> None:
         scale = self.scale
-        if self._picture is None:
+        if self._image is None:
             height, width = self.plan.size
             shape = (1, tile.shape[0], height * scale, width * scale)
-            self._picture = np.zeros(shape, np.float32)
+            self._image = np.zeros(shape, np.float32)
         row, column = divmod(index, len(self.plan.columns))
         (top, bottom), (left, right) = self.plan.place(index)
-        region = self._picture[0, :, top * scale : bottom * scale, left * scale : right * scale]
+        region = self._image[0, :, top * scale : bottom * scale, left * scale : right * scale]
         weights = self._row_weights[row][:, None] * self._column_weights[column][None, :]
         region += (tile * weights)[:, : region.shape[1], : region.shape[2]]

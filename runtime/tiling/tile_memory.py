@@ -1,6 +1,6 @@
 """How large a tile the free memory allows.
 
-A run takes what a `MemoryLaw` says; the picture in float32 (input and output) is held beside it.
+A run takes what a `MemoryLaw` says; the image in float32 (input and output) is held beside it.
 Half of what is free is used at most: a measured law is right within a factor of 1.5, and others
 want memory too.
 """
@@ -49,24 +49,24 @@ def free_memory(kept: int = 0, most: int | None = None) -> int:
 
 
 def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
-    """Return the bytes a run may take beside a picture and its result.
+    """Return the bytes a run may take beside an image and its result.
 
     Args:
-        size: Height and width of the picture in pixels.
+        size: Height and width of the image in pixels.
         channels: Of the input and twice those of the output at its scale, as float32 numbers a
             pixel of the input.
         free: Bytes of memory that are free.
 
     Raises:
-        NystraError: Not even the picture itself and its result fit.
+        NystraError: Not even the image itself and its result fit.
     """
-    pictures = _picture_bytes(size, channels)
-    if pictures > free:
+    images = _image_bytes(size, channels)
+    if images > free:
         raise NystraError(
-            f"a picture of {size[1]}x{size[0]} needs {pictures >> 20} MiB for itself and its "
+            f"an image of {size[1]}x{size[0]} needs {images >> 20} MiB for itself and its "
             f"result, and {free >> 20} MiB are available: cut it into parts first"
         )
-    return max((free - pictures) // 2, 1)
+    return max((free - images) // 2, 1)
 
 
 def budget_of_repeats(size: tuple[int, int], channels: int, free: int) -> int:
@@ -77,10 +77,10 @@ def budget_of_repeats(size: tuple[int, int], channels: int, free: int) -> int:
         channels: The same.
         free: The same.
     """
-    return max(free - _picture_bytes(size, channels), 0) // 8
+    return max(free - _image_bytes(size, channels), 0) // 8
 
 
-def _picture_bytes(size: tuple[int, int], channels: int) -> int:
+def _image_bytes(size: tuple[int, int], channels: int) -> int:
     return size[0] * size[1] * 4 * channels
 
 
@@ -96,7 +96,7 @@ def automatic_tile(
     """Return the side of the largest square tile that a budget allows.
 
     Args:
-        size: Height and width of the picture in pixels.
+        size: Height and width of the image in pixels.
         law: What a run takes.
         budget: Bytes that a run may take.
         multiple: The model's size multiple; the tile is one of its multiples.
@@ -105,7 +105,7 @@ def automatic_tile(
         minimum: The model's smallest side.
 
     Returns:
-        A side in input pixels, or None if the picture can run whole.
+        A side in input pixels, or None if the image can run whole.
 
     Raises:
         NystraError: The smallest tile takes more than twice the budget.
@@ -132,7 +132,7 @@ def refuse_too_large(
         pixels: How many count: its own, or those of its reference where they are more.
         law: What a run takes.
         free: Bytes of memory that are free.
-        what: ``a picture`` or ``a tile``.
+        what: ``an image`` or ``a tile``.
     """
     needed = int(law.bytes(pixels))
     if needed > free:

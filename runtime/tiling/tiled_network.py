@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import Port, picture_size
+from ...core.ports.port import Port, image_size
 from .memory_law import MemoryLaw
 from .memory_meter import MemoryMeter
 from .repeated_tiles import RepeatedTiles
@@ -43,7 +43,7 @@ class TiledNetwork:
         range: Lowest and highest value of the input.
         output_range: The same of the output.
         size_multiple: Tiles start at its multiples, in pixels.
-        size_minimum: Smaller pictures are mirrored up to it and cropped, in pixels.
+        size_minimum: Smaller images are mirrored up to it and cropped, in pixels.
         tiling: ``internal`` forbids tiles; anything else allows them, ``discouraged`` with a
             warning.
         fixed_size: The only (height, width) the function takes, or None.
@@ -159,8 +159,8 @@ class TiledNetwork:
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
         if self.whole:
             if tile:
-                raise NystraError("the model needs the whole picture: omit `tile`")
-            self._refuse_too_large(size, pixels, max_memory, "a picture")
+                raise NystraError("the model needs the whole image: omit `tile`")
+            self._refuse_too_large(size, pixels, max_memory, "an image")
             return None, 0
         if tile:
             if tile < self.size_minimum:
@@ -235,7 +235,7 @@ class TiledNetwork:
         """Run the model on a grey square, with an example of each other input."""
         grey = np.float32(sum(self.range) / 2)
         image = np.full((self.batch, self.input_channels, side, side), grey)
-        others = example_arrays(self.auxiliary, picture_size(side, side))
+        others = example_arrays(self.auxiliary, image_size(side, side))
         (self.trial or self.function)(image, **others)
 
 

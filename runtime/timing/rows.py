@@ -86,7 +86,7 @@ class Row:
         return float(np.percentile(self.times, share))
 
     @property
-    def pictures_per_second(self) -> float:
+    def images_per_second(self) -> float:
         """Runs by the seconds they took."""
         return len(self.times) / max(sum(self.times), 1e-12)
 
@@ -98,7 +98,7 @@ class Row:
     @property
     def megapixels_per_second(self) -> float:
         """Input pixels by the seconds they took, in millions."""
-        return self.pictures_per_second * self.megapixels
+        return self.images_per_second * self.megapixels
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as JSON takes it; times in seconds, memory in bytes."""
@@ -120,7 +120,7 @@ class Row:
             "p90": self.percentile(90),
             "p99": self.percentile(99),
             "mean": statistics.fmean(self.times),
-            "pictures_per_second": self.pictures_per_second,
+            "images_per_second": self.images_per_second,
             "megapixels_per_second": self.megapixels_per_second,
             "memory": self.memory,
             "device_memory": self.device_memory,

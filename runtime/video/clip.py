@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
-from ..images.picture import Picture
+from ..images.image_data import ImageData
 from .colour import Colour
 
 
@@ -44,12 +44,12 @@ class Frame:
     Attributes:
         index: Which one, from 0 on.
         time: In ticks of the clip's time base.
-        load: Makes a picture of it.
+        load: Makes an image of it.
     """
 
     index: int
     time: int
-    load: Callable[[], Picture]
+    load: Callable[[], ImageData]
 
 
 class FrameSource(Protocol):
@@ -78,7 +78,7 @@ class Sink(Protocol):
         """Whether a frame is not there yet."""
         ...
 
-    def write(self, frame: Frame, picture: Picture) -> None:
+    def write(self, frame: Frame, image: ImageData) -> None:
         """Keep a restored frame; they come in order."""
         ...
 

@@ -1,4 +1,4 @@
-"""Between the pixels of a picture and the planes of a video.
+"""Between the pixels of an image and the planes of a video.
 
 A video stores luma and two colour differences, Y'CbCr, in whole numbers; which numbers, four tags
 say: the matrix (weights of red and blue in the luma; ITU-R BT.601, BT.709, BT.2020), the range
@@ -96,16 +96,16 @@ def to_rgb(planes: list[Array], colour: Colour) -> npt.NDArray[np.float32]:
         for plane in planes[1:]
     )
     _, weight_r, weight_b = MATRICES[colour.matrix]
-    picture = np.empty((*luma.shape, 3), np.float32)
-    picture[:, :, 0] = luma + 2.0 * (1.0 - weight_r) * red
-    picture[:, :, 2] = luma + 2.0 * (1.0 - weight_b) * blue
-    rest = luma - weight_r * picture[:, :, 0] - weight_b * picture[:, :, 2]
-    picture[:, :, 1] = rest / (1.0 - weight_r - weight_b)
-    return np.clip(picture, 0.0, 1.0, out=picture)
+    image = np.empty((*luma.shape, 3), np.float32)
+    image[:, :, 0] = luma + 2.0 * (1.0 - weight_r) * red
+    image[:, :, 2] = luma + 2.0 * (1.0 - weight_b) * blue
+    rest = luma - weight_r * image[:, :, 0] - weight_b * image[:, :, 2]
+    image[:, :, 1] = rest / (1.0 - weight_r - weight_b)
+    return np.clip(image, 0.0, 1.0, out=image)
 
 
 def from_rgb(pixels: Array, colour: Colour) -> list[Array]:
-    """Return the planes of a picture, rounded: the inverse of `to_rgb`.
+    """Return the planes of an image, rounded: the inverse of `to_rgb`.
 
     Args:
         pixels: (H, W, 3), or (H, W, 1) of grey; what lies outside 0..1 is clipped.

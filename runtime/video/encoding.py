@@ -76,7 +76,7 @@ class Encoding:
         return stream
 
     def planes(self, pixels: Array) -> list[Array]:
-        """Return the planes of a picture (H, W, 1 or 3) in 0..1, as `frame` takes them."""
+        """Return the planes of an image (H, W, 1 or 3) in 0..1, as `frame` takes them."""
         return from_rgb(pixels, self.colour)
 
     def frame(self, planes: list[Array], time: int) -> Any:

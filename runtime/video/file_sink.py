@@ -12,7 +12,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
-from ..images.picture import Picture
+from ..images.image_data import ImageData
 from .assembling import assemble, check_container
 from .clip import Clip, Frame, FrameSource
 from .colour import Colour
@@ -76,13 +76,13 @@ class VideoSink:
         """Whether a frame is in none of the parts."""
         return index >= self._first
 
-    def write(self, frame: Frame, picture: Picture) -> None:
+    def write(self, frame: Frame, image: ImageData) -> None:
         """Encode a frame; the next in order.
 
         Raises:
             NystraError: The encoder fails, or the disk is full.
         """
-        planes = self.encoding.planes(picture.pixels)
+        planes = self.encoding.planes(image.pixels)
         self.parts.begin()
         with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
             self._go_on()

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import open_regular
-from ..images.picture import Picture
+from ..images.image_data import ImageData
 from .boxes import check_boxes
 from .clip import Clip, Frame
 from .colour import SUBSAMPLINGS, UNSPECIFIED, Colour, to_rgb, usual_matrix
@@ -80,7 +80,7 @@ class VideoFile:
         with open_video(self.path) as (container, stream):
             for frame in self._decoded(container, stream):
                 self._check(frame, index, last)
-                yield Frame(index, frame.pts, partial(self._picture, frame))
+                yield Frame(index, frame.pts, partial(self._image, frame))
                 index, last = index + 1, frame.pts
         if index < self.clip.count:
             raise NystraError(
@@ -125,7 +125,7 @@ class VideoFile:
         if frame.pts is None or (last is not None and frame.pts <= last):
             raise NystraError(f"frame {index + 1} of {self.path} has no time stamp of its own")
 
-    def _picture(self, frame: Any) -> Picture:
+    def _image(self, frame: Any) -> ImageData:
         bits = 8 if self.clip.colour.bits == 8 else 16
         if frame.format.is_rgb:
             whole = frame.to_ndarray(format="rgb48le")
@@ -134,7 +134,7 @@ class VideoFile:
             colour = self.clip.colour
             pixels = to_rgb([plane_array(plane, colour.bits) for plane in frame.planes], colour)
         turned = np.ascontiguousarray(np.rot90(pixels, self._turns))
-        return Picture(turned, bits=bits)
+        return ImageData(turned, bits=bits)
 
 
 @contextmanager

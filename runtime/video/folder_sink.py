@@ -6,14 +6,14 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.writing import check_can_make, make_folder
-from ..images.images import write_picture
+from ..images.image_data import ImageData
+from ..images.images import write_image
 from ..images.naming import Naming
-from ..images.picture import Picture
 from .clip import Frame, FrameSource
 
 
 class FolderSink:
-    """Writes pictures; what is written stays, whatever happens to the others."""
+    """Writes images; what is written stays, whatever happens to the others."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class FolderSink:
             naming: How they are called.
             overwrite: Replace frames that are there.
             skip_existing: Leave out frames that are there.
-            quality: As in `write_picture`.
+            quality: As in `write_image`.
 
         Raises:
             NystraError: The folder cannot be written or is the input itself, two frames have one
@@ -65,7 +65,7 @@ class FolderSink:
         """Whether a frame is not there yet."""
         return index not in self._skipped
 
-    def write(self, frame: Frame, picture: Picture) -> None:
+    def write(self, frame: Frame, image: ImageData) -> None:
         """Write a frame.
 
         Raises:
@@ -73,7 +73,7 @@ class FolderSink:
         """
         place = self._places[frame.index]
         make_folder(place.parent)
-        write_picture(place, picture, overwrite=self._overwrite, quality=self._quality)
+        write_image(place, image, overwrite=self._overwrite, quality=self._quality)
 
     def finish(self) -> None:
         """Do nothing: every frame is in its place."""

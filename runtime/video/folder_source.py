@@ -10,48 +10,48 @@ from functools import partial
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ..images.header import read_picture_size
-from ..images.images import READ_SUFFIXES, read_picture
-from ..images.picture import Picture
+from ..images.header import read_image_size
+from ..images.image_data import ImageData
+from ..images.images import READ_SUFFIXES, read_image
 from .clip import Clip, Frame
 from .colour import Colour, usual_matrix
 
 
 class FrameFolder:
-    """Pictures of one size.
+    """Images of one size.
 
     Attributes:
         path: The folder.
-        files: The pictures.
+        files: The images.
         clip: What is known of them as a video.
     """
 
     def __init__(
         self, path: Path, fps: Fraction | None = None, files: list[Path] | None = None
     ) -> None:
-        """List the pictures and look at the header of each.
+        """List the images and look at the header of each.
 
         Args:
             path: The folder.
             fps: Frames a second, or None where nobody asks.
-            files: Those of its pictures that are frames; None is all of them.
+            files: Those of its images that are frames; None is all of them.
 
         Raises:
             NystraError: There are none, they have several sizes, or one cannot be read.
         """
         self.path = path
         self.files = files or list_frames(path)
-        size = read_picture_size(self.files[0])
+        size = read_image_size(self.files[0])
         for file in self.files[1:]:
-            _check_size(file, read_picture_size(file), self.files[0], size)
-        deep = read_picture(self.files[0]).bits > 8
+            _check_size(file, read_image_size(file), self.files[0], size)
+        deep = read_image(self.files[0]).bits > 8
         matrix = usual_matrix(size[0])
         colour = Colour(matrix, bits=10 if deep else 8, primaries=matrix, transfer=matrix)
         base = None if fps is None else 1 / fps
         self.clip = Clip(len(self.files), size, colour, base, fps)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield all frames; a picture is read where it is loaded."""
+        """Yield all frames; an image is read where it is loaded."""
         for index, file in enumerate(self.files):
             yield Frame(index, index, partial(self._read, file))
 
@@ -60,24 +60,24 @@ class FrameFolder:
         return Path(self.files[index].name)
 
     def identity(self) -> str:
-        """Return a hash of names, sizes and dates of the pictures."""
+        """Return a hash of names, sizes and dates of the images."""
         digest = hashlib.sha256()
         for file in self.files:
             status = file.stat()
             digest.update(f"{file.name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
         return f"{self.path.name} {len(self.files)} {digest.hexdigest()}"
 
-    def _read(self, file: Path) -> Picture:
-        picture = read_picture(file)
-        _check_size(file, picture.size, self.files[0], self.clip.size)
-        return picture
+    def _read(self, file: Path) -> ImageData:
+        image = read_image(file)
+        _check_size(file, image.size, self.files[0], self.clip.size)
+        return image
 
 
 def list_frames(folder: Path) -> list[Path]:
-    """Return the pictures of a folder; ``frame2`` is before ``frame10``.
+    """Return the images of a folder; ``frame2`` is before ``frame10``.
 
     Raises:
-        NystraError: There is no such folder, or no picture in it.
+        NystraError: There is no such folder, or no image in it.
     """
     if not folder.is_dir():
         raise NystraError(f"no folder at {folder}, expected a folder of frames")
@@ -87,7 +87,7 @@ def list_frames(folder: Path) -> list[Path]:
         if file.suffix.lower() in READ_SUFFIXES and not file.name.startswith(".") and file.is_file()
     ]
     if not files:
-        raise NystraError(f"the folder {folder} holds no pictures: {', '.join(READ_SUFFIXES)}")
+        raise NystraError(f"the folder {folder} holds no images: {', '.join(READ_SUFFIXES)}")
     return sorted(files, key=lambda file: frame_order(file.name))
 
 
@@ -102,5 +102,5 @@ def _check_size(file: Path, size: tuple[int, int], first: Path, expected: tuple[
         raise NystraError(
             f"the frame {file} is {size[1]}x{size[0]}, the first one, {first.name}, "
             f"{expected[1]}x{expected[0]}: the frames of a video must have one size. If these "
-            "are unrelated pictures, omit `video`"
+            "are unrelated images, omit `video`"
         )

@@ -1,4 +1,4 @@
-"""Engines side by side on networks that restore pictures.
+"""Engines side by side on networks that restore images.
 
     python -m studies.engines                      # what is not measured yet, and the page
     python -m studies.engines --again              # everything anew

@@ -24,7 +24,7 @@ class Engine:
         file: That it opens, or that it converts: a row of `files.FORMS`.
         group: The precision; engines of a group take turns.
         converted: The name of the file that it makes of that, or None.
-        any_size: One file or module serves pictures of any size.
+        any_size: One file or module serves images of any size.
         request: What else its worker is told.
     """
 

@@ -20,16 +20,16 @@ from studies.engines.measuring import FILES
 from studies.engines.networks import NETWORKS, Network
 
 CALIBRATED = 4
-"""Pictures that ranges of int8 are measured on."""
+"""Images that ranges of int8 are measured on."""
 
 
-def picture(side: int, which: int = 0) -> np.ndarray:
+def make_image(side: int, which: int = 0) -> np.ndarray:
     """Return a square out of the middle of a shipped photograph: (1, 3, side, side) in 0..1."""
     from nystra.export.load.images import photographs
-    from nystra.runtime.images.images import read_picture
+    from nystra.runtime.images.images import read_image
 
     paths = list(photographs().values())
-    pixels = read_picture(paths[which % len(paths)]).pixels
+    pixels = read_image(paths[which % len(paths)]).pixels
     top, left = ((length - side) // 2 for length in pixels.shape[:2])
     square = pixels[top : top + side, left : left + side]
     return np.ascontiguousarray(square.transpose(2, 0, 1)[None], np.float32)
@@ -37,18 +37,18 @@ def picture(side: int, which: int = 0) -> np.ndarray:
 
 def _reference(network: Network, path: Path) -> None:
     with torch.inference_mode():
-        output = network.module()(torch.from_numpy(picture(network.side)))
+        output = network.module()(torch.from_numpy(make_image(network.side)))
     np.save(path, output.numpy())
 
 
-def _picture(network: Network, path: Path) -> None:
-    np.save(path, picture(network.side))
+def _image(network: Network, path: Path) -> None:
+    np.save(path, make_image(network.side))
 
 
 def _calibration(network: Network, path: Path) -> None:
     path.mkdir()
     for which in range(CALIBRATED):
-        np.save(path / f"{which}.npy", picture(network.side, which))
+        np.save(path / f"{which}.npy", make_image(network.side, which))
 
 
 def _checkpoint(network: Network, path: Path) -> None:
@@ -56,7 +56,7 @@ def _checkpoint(network: Network, path: Path) -> None:
 
 
 def _plain(network: Network, path: Path) -> None:
-    example = torch.from_numpy(picture(network.side))
+    example = torch.from_numpy(make_image(network.side))
     torch.onnx.export(
         network.module(),
         (example,),
@@ -85,8 +85,8 @@ def _portable(network: Network, path: Path) -> None:
 def _int8(network: Network, path: Path) -> None:
     from nystra.export.load.images import photographs
 
-    pictures = next(iter(photographs().values())).parent
-    _nystra(network, path, precision="int8", calibrate=pictures, min_psnr=1.0)
+    images = next(iter(photographs().values())).parent
+    _nystra(network, path, precision="int8", calibrate=images, min_psnr=1.0)
 
 
 def _cluster(network: Network, path: Path) -> None:
@@ -94,7 +94,7 @@ def _cluster(network: Network, path: Path) -> None:
 
 
 FORMS: dict[str, Callable[[Network, Path], None]] = {
-    "picture": _picture,
+    "image": _image,
     "calibration": _calibration,
     "reference": _reference,
     "checkpoint": _checkpoint,

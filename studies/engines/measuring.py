@@ -22,7 +22,7 @@ from studies.engines.process import ROOT, EngineError, Process
 MOST = 160  # characters of a reason
 FILE_SECONDS = 1200
 FILES = {
-    "picture": "picture.npy",
+    "image": "image.npy",
     "calibration": "calibration",
     "reference": "reference.npy",
     "checkpoint": "network.pth",
@@ -99,12 +99,12 @@ def _opened(
         NoEnvironmentError: Its environment cannot be made.
     """
     python = interpreter(engine.environment, settings.folder / "environments")
-    for form in ("picture", "reference"):
+    for form in ("image", "reference"):
         file(network, form, folder)
     request = {
         "threads": settings.threads,
         "precision": "f32",
-        "picture": str(folder / FILES["picture"]),
+        "image": str(folder / FILES["image"]),
         "network": network,
         **engine.request,
     }
@@ -113,7 +113,7 @@ def _opened(
     if engine.converted is not None:
         request["path"] = str(folder / engine.converted)
         if not Path(request["path"]).exists():
-            request["pictures"] = str(file(network, "calibration", folder))
+            request["images"] = str(file(network, "calibration", folder))
             request["target"] = request["path"]
             with _process(python, engine, settings) as process:
                 outcome["convert"] = process.ask("convert", request | {"source": str(source)})

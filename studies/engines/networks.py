@@ -18,7 +18,7 @@ class Network:
     Attributes:
         label: In the table.
         build: Returns it, in the code that is published or spandrel's copy of that.
-        side: Of the square picture.
+        side: Of the square image.
         window: Side of its largest window of attention; None: it has no attention.
         shipped: The name by which nystra ships it, trained; weights of the others are drawn from
             a seed.

@@ -14,7 +14,7 @@ Outcome = Mapping[str, Any]
 Rows = Mapping[str, Outcome]
 
 FOLDER = Path(__file__).resolve().parents[1] / "measurements"
-PAGE, CHART = FOLDER / "engines.md", FOLDER / "pictures" / "engines.png"
+PAGE, CHART = FOLDER / "engines.md", FOLDER / "images" / "engines.png"
 MARKS = "<!-- tables: studies.engines -->\n", "<!-- end of the tables -->\n"
 
 BUSY = 0.1
@@ -24,7 +24,7 @@ TITLES = {
     "f32": "float32",
     "bf16": "bfloat16",
     "int8": "int8",
-    LINEAR: "linear attention, another picture",
+    LINEAR: "linear attention, another image",
 }
 HEAD = (
     "| engine | ms (least to most) | ratio | processor ms | peak MB | open, first run s "

@@ -1,13 +1,13 @@
-"""What tiles do to HAT, whose channel attention sees the whole picture.
+"""What tiles do to HAT, whose channel attention sees the whole image.
 
 Takes minutes::
 
     python -m studies.hat.tiles CHECKPOINT FOLDER [--tiles 64 128 256] [--overlap 16]
 
 CHECKPOINT may be ``generated``: x2, 48 channels, two groups of six blocks, weights from a seed and
-the published ``conv_scale``, or ``--conv-scale``. FOLDER holds small pictures, ``--truth`` the
-large ones. Every picture is run whole and in tiles, as ``nystra run`` cuts them. The last column
-gives each tile the channel weights of the whole picture: what is left there is the tiles' borders,
+the published ``conv_scale``, or ``--conv-scale``. FOLDER holds small images, ``--truth`` the
+large ones. Every image is run whole and in tiles, as ``nystra run`` cuts them. The last column
+gives each tile the channel weights of the whole image: what is left there is the tiles' borders,
 and the rest of the column before is channel attention.
 """
 
@@ -27,7 +27,7 @@ from nystra.export.attention.site import neutral, swap
 from nystra.models import load
 from nystra.models.hat.layers import ChannelAttention
 from nystra.models.hat.network import HAT
-from nystra.runtime import psnr, read_picture, run_tiled
+from nystra.runtime import psnr, read_image, run_tiled
 
 Pixels = np.ndarray
 
@@ -92,13 +92,13 @@ def main() -> None:
 
     rows: dict[int, list[tuple[float, float, float, float]]] = {side: [] for side in options.tiles}
     for path in sorted(options.folder.glob("*.png")):
-        image = np.moveaxis(read_picture(path).pixels, 2, 0)[None].astype(np.float32)
+        image = np.moveaxis(read_image(path).pixels, 2, 0)[None].astype(np.float32)
         weights: dict[int, Tensor] = {}
         with hooked(network, weights.__setitem__):
             whole = run(image)
         truth = None
         if options.truth is not None:
-            truth = read_picture(next(options.truth.glob(f"{path.stem.partition('x')[0]}*"))).pixels
+            truth = read_image(next(options.truth.glob(f"{path.stem.partition('x')[0]}*"))).pixels
             truth = truth[: whole.shape[2], : whole.shape[3]]
         for side in options.tiles:
             if side >= max(image.shape[2:]):
@@ -123,8 +123,8 @@ def main() -> None:
             against = [psnr(eight_bit(output), eight_bit(whole)) for output in (own, shared)]
             rows[side].append((lost, float(np.abs(own - whole).max()), *against))
     print(
-        "| tile | pictures | PSNR lost, dB | largest difference | tiles against the whole, dB | "
-        "with the whole picture's channel weights, dB |"
+        "| tile | images | PSNR lost, dB | largest difference | tiles against the whole, dB | "
+        "with the whole image's channel weights, dB |"
     )
     print("| --- | --- | --- | --- | --- | --- |")
     for side, results in rows.items():

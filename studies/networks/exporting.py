@@ -110,11 +110,11 @@ def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[di
 
     from nystra.export.load.images import feeds_of, photographs, validation_sizes
     from nystra.models.checkpoints.checkpoint import read_checkpoint
-    from nystra.runtime.images.images import read_picture
+    from nystra.runtime.images.images import read_image
 
     session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     own = ModelLoader().load_from_state_dict(dict(read_checkpoint(checkpoint).state)).eval()
-    pixels = read_picture(next(iter(photographs().values()))).pixels
+    pixels = read_image(next(iter(photographs().values()))).pixels
     sizes = validation_sizes(facts) if static is None else [{}]
     if own.size_requirements.square:  # it pads to squares, we do not
         sizes = [dict.fromkeys(size, max(size.values(), default=0)) for size in sizes]

@@ -27,9 +27,9 @@ class Other:
 
     Attributes:
         build: Returns it, with random weights.
-        side: Of its picture, where it takes one size.
+        side: Of its image, where it takes one size.
         mask: It takes a mask besides.
-        batch: Of pictures, where it takes no other.
+        batch: Of images, where it takes no other.
     """
 
     build: Callable[[], nn.Module]
@@ -79,7 +79,7 @@ def _timm(name: str, **arguments: Any) -> nn.Module:
 
 
 class Swin2SR(nn.Module):
-    """The picture of transformers' Swin2SR."""
+    """The image of transformers' Swin2SR."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,9 +88,9 @@ class Swin2SR(nn.Module):
         self.network = package.Swin2SRForImageSuperResolution(package.Swin2SRConfig(**settings))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the picture."""
-        picture: Tensor = self.network(x).reconstruction
-        return picture
+        """Return the image."""
+        image: Tensor = self.network(x).reconstruction
+        return image
 
 
 class First(nn.Module):
@@ -101,20 +101,20 @@ class First(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the picture."""
-        picture: Tensor = self.network(x)[0]
-        return picture
+        """Return the image."""
+        image: Tensor = self.network(x)[0]
+        return image
 
 
 class Restorer(nn.Module):
-    """The attention of a toy in a network of pictures."""
+    """The attention of a toy in a network of images."""
 
     def __init__(self, toy: nn.Module) -> None:
         super().__init__()
         self.body, self.last = toy, nn.Conv2d(16, 3, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return a picture."""
+        """Return an image."""
         restored: Tensor = x + 0.1 * self.last(self.body(x))
         return restored
 

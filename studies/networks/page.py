@@ -17,7 +17,7 @@ MARKS = "<!-- table: studies/networks/{} -->\n", "<!-- end of the table -->\n"
 AGREES = 1e-4  # of outputs in 0..1
 SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
 ONE_SIZE = {
-    "IPT": "it cuts the picture into as many patches as its sides say",
+    "IPT": "it cuts the image into as many patches as its sides say",
     "RGT": "it chooses its number of recursions by the sides",
     "RestoreFormer": "sides up to 32, one cell after its strides, go another way through PyTorch",
     "RetinexFormer": "from 3000 pixels on it computes another way, chosen by the sides",

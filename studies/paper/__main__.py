@@ -2,7 +2,7 @@
 
 The page is studies/measurements/paper.md.
 
-Each command prints a table or draws a figure; pictures are not shipped::
+Each command prints a table or draws a figure; images are not shipped::
 
     python -m studies.paper windows                       # times, tables II to V
     python -m studies.paper networks --case swinir        # times of whole networks
@@ -29,7 +29,7 @@ import torch
 from PIL import Image
 
 from nystra.models import LoadedModel, load
-from studies.paper.matrices import Pixels, error_rows, pictures, spectrum
+from studies.paper.matrices import Pixels, error_rows, images, spectrum
 from studies.paper.times import (
     CASES,
     NETWORK_PLANS,
@@ -86,7 +86,7 @@ def errors_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_noisy(folder: Path, out: Path, sigma: float) -> None:
-    """Write the pictures of a folder with the noise that ``denoising`` of quality gives."""
+    """Write the images of a folder with the noise that ``denoising`` of quality gives."""
     out.mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(sorted(folder.glob("*.png"))):
         with Image.open(path) as image:
@@ -115,7 +115,7 @@ def draw_spectrum(networks: Networks, out: Path, most: int) -> None:
 
 def _networks(options: argparse.Namespace) -> Networks:
     return {
-        Path(name).stem: (load(name), pictures(Path(folder), options.side))
+        Path(name).stem: (load(name), images(Path(folder), options.side))
         for name, folder in options.on
     }
 
@@ -162,9 +162,7 @@ def _parser() -> argparse.ArgumentParser:
             subparser.add_argument(
                 "--on", action="append", required=True, nargs=2, metavar=("MODEL", "FOLDER")
             )
-            subparser.add_argument(
-                "--side", type=int, default=128, help="pixels of a picture (128)"
-            )
+            subparser.add_argument("--side", type=int, default=128, help="pixels of an image (128)")
         else:
             subparser.add_argument("--rounds", type=int, default=5)
         if out:
@@ -176,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     drawn = command(
         "spectrum", lambda o: draw_spectrum(_networks(o), o.out, o.most), on=True, out=True
     )
-    drawn.add_argument("--most", type=int, default=1, help="windows of a head and picture (1)")
+    drawn.add_argument("--most", type=int, default=1, help="windows of a head and image (1)")
     windows = command("windows", lambda o: print(times_table(window_rows(o.rounds, o.windows))))
     windows.add_argument("--windows", type=int, nargs="+", default=WINDOWS)
     timed = command("networks", _networks_timed)

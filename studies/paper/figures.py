@@ -67,7 +67,7 @@ class Query:
     """One token of one window, at one site and head.
 
     Attributes:
-        at: The site on a picture.
+        at: The site on an image.
         head: From 0.
         window: Number of the window, row by row.
         token: Number of the token in it.
@@ -83,32 +83,32 @@ class Query:
         rows = self.at.matrices(mechanism, self.head)[self.window, self.token]
         return rows.unflatten(0, self.at.site.geometry.window)
 
-    def crop(self, picture: Pixels) -> Pixels:
-        """Return the window of the picture, (h, w, 3); of a halved map it covers more pixels."""
-        (rows, columns), factor = self.at.site.geometry.window, self._factor(picture)
+    def crop(self, image: Pixels) -> Pixels:
+        """Return the window of the image, (h, w, 3); of a halved map it covers more pixels."""
+        (rows, columns), factor = self.at.site.geometry.window, self._factor(image)
         across = self.at.qkv.shape[2] // columns
         top = self.window // across * rows * factor
         left = self.window % across * columns * factor
-        cut: Pixels = picture[0, :, top : top + rows * factor, left : left + columns * factor]
+        cut: Pixels = image[0, :, top : top + rows * factor, left : left + columns * factor]
         return np.moveaxis(cut, 0, 2)
 
-    def place(self, picture: Pixels) -> tuple[float, float]:
+    def place(self, image: Pixels) -> tuple[float, float]:
         """Return column and row of its middle in the crop."""
-        columns, factor = self.at.site.geometry.window[1], self._factor(picture)
+        columns, factor = self.at.site.geometry.window[1], self._factor(image)
         row, column = divmod(self.token, columns)
         return (column + 0.5) * factor - 0.5, (row + 0.5) * factor - 0.5
 
-    def _factor(self, picture: Pixels) -> int:
-        return max(1, round(picture.shape[3] / self.at.qkv.shape[2]))
+    def _factor(self, image: Pixels) -> int:
+        return max(1, round(image.shape[3] / self.at.qkv.shape[2]))
 
 
-def sharp_query(model: LoadedModel, picture: Pixels) -> Query:
+def sharp_query(model: LoadedModel, image: Pixels) -> Query:
     """Return a sharp token of the network's sharpest head.
 
     The head is that of a site with whole windows, not shifted, whose tokens attend to the fewest
     keys (exp of the entropy, median); in it, one in twenty tokens is sharper than the one taken.
     """
-    sites = [place for place in seen(model, picture) if not place.site.geometry.shifted]
+    sites = [place for place in seen(model, image) if not place.site.geometry.shifted]
     largest = max(place.site.geometry.tokens for place in sites)
     candidates: list[tuple[float, Seen, int, Tensor]] = []
     with torch.inference_mode():
@@ -131,14 +131,14 @@ def maps_figure(
     """
     figure = Figure(figsize=(1.75 * (len(plans) + 1), 2.15 * len(rows)), layout="constrained")
     grid: Any = figure.subplots(len(rows), len(plans) + 1, squeeze=False)
-    for line, (name, (model, picture)) in zip(grid, rows.items(), strict=True):
-        query = sharp_query(model, picture)
+    for line, (name, (model, image)) in zip(grid, rows.items(), strict=True):
+        query = sharp_query(model, image)
         with torch.inference_mode():
             maps = {plan: query.map(mechanism) for plan, mechanism in plans.items()}
         exact = maps["full"]
         top = float(exact.flatten().quantile(0.995))
-        line[0].imshow(query.crop(picture), interpolation="nearest")
-        line[0].plot(*query.place(picture), "+", color="red", markersize=12, markeredgewidth=2)
+        line[0].imshow(query.crop(image), interpolation="nearest")
+        line[0].plot(*query.place(image), "+", color="red", markersize=12, markeredgewidth=2)
         line[0].set_title(name, fontsize=8)
         line[0].set_xlabel(f"{query.at.path}\nhead {query.head}", fontsize=6)
         for axes, (plan, weights) in zip(line[1:], maps.items(), strict=True):

@@ -1,4 +1,4 @@
-"""The attention matrices of a network on a picture: exact ones, and those of a mechanism.
+"""The attention matrices of a network on an image: exact ones, and those of a mechanism.
 
 No mechanism but the exact one ever makes its matrix. All of them are linear in the values, so
 that with the unit vectors as values they give it: mask, bias, guard and clusters as computed.
@@ -26,7 +26,7 @@ from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
 from nystra.plugins.operators.windows_torch import partition
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from studies.quality.measure import planned
 from studies.quality.tables import label
 
@@ -40,7 +40,7 @@ SPECTRUM = 50
 
 @dataclass(frozen=True)
 class Seen:
-    """What a site is given on a picture.
+    """What a site is given on an image.
 
     Attributes:
         path: Of the site.
@@ -99,11 +99,11 @@ def _places(sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
     return torch.roll(rows[:, None] * geometry.window[1] + cols, geometry.shift, (0, 1))
 
 
-def pictures(folder: Path, side: int) -> list[Pixels]:
-    """Return the middle of every picture of a folder, (1, 3, H, W), at most that side, 0..1."""
+def images(folder: Path, side: int) -> list[Pixels]:
+    """Return the middle of every image of a folder, (1, 3, H, W), at most that side, 0..1."""
     cut = []
     for path in sorted(folder.glob("*.png")):
-        pixels = read_picture(path).pixels
+        pixels = read_image(path).pixels
         top, left = (max(0, size - side) // 2 for size in pixels.shape[:2])
         middle = pixels[top : top + side, left : left + side]
         cut.append(np.moveaxis(middle, 2, 0)[None].astype(np.float32))
@@ -112,7 +112,7 @@ def pictures(folder: Path, side: int) -> list[Pixels]:
     return cut
 
 
-def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
+def seen(model: LoadedModel, image: Pixels) -> list[Seen]:
     """Return what each site of a network with full attention is given."""
     network = planned(model, EXACT)
     places: list[Seen] = []
@@ -131,13 +131,13 @@ def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
             return out
 
         site.module.implementation = record
-    NetworkSession(network)(picture)
+    NetworkSession(network)(image)
     return places
 
 
 def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[tuple[Seen, int]]:
-    for picture in inputs:
-        for place in seen(model, picture):
+    for image in inputs:
+        for place in seen(model, image):
             for head in range(place.site.geometry.heads):
                 yield place, head
 
@@ -183,12 +183,12 @@ def spectrum(
 
     Args:
         model: A network.
-        inputs: Pictures, (1, 3, H, W).
-        most: Windows of a site, head and picture that are taken, evenly among all.
+        inputs: Images, (1, 3, H, W).
+        most: Windows of a site, head and image that are taken, evenly among all.
         bias: With the position bias.
 
     Returns:
-        The mean over pictures, sites, heads and windows, (50,) or less.
+        The mean over images, sites, heads and windows, (50,) or less.
     """
     values = []
     with torch.inference_mode():

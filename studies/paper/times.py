@@ -55,7 +55,7 @@ class Case:
         what: It is.
         wide: Builds it as PnP-Nystra runs it, without bias and mask.
         published: Builds it with its own window, bias and mask.
-        side: Of the picture: the least, since what a window costs does not depend on it.
+        side: Of the image: the least, since what a window costs does not depend on it.
     """
 
     what: str
@@ -151,16 +151,16 @@ def network_rows(rounds: int, case: Case, plans: Sequence[str] = NETWORK_PLANS) 
     """
     torch.set_num_threads(1)
     wide, published = case.wide(), case.published()
-    picture = torch.rand((1, 3, case.side, case.side), generator=torch.Generator().manual_seed(1))
-    runs = {plan: _eager(_swapped(wide, what), picture) for plan, what in PLANS.items()}
-    matrix = _eager(wide, picture)
+    image = torch.rand((1, 3, case.side, case.side), generator=torch.Generator().manual_seed(1))
+    runs = {plan: _eager(_swapped(wide, what), image) for plan, what in PLANS.items()}
+    matrix = _eager(wide, image)
 
     def unfused() -> object:
         with mock.patch.object(torch_op, "softmax_attention", networks.explicit_attention):
             return matrix()
 
     runs[MATRIX] = unfused
-    runs[PUBLISHED] = _eager(_swapped(published, Full()), picture)
+    runs[PUBLISHED] = _eager(_swapped(published, Full()), image)
     chosen = {plan: runs[plan] for plan in ("full", *plans)}
     times = measure(chosen, rounds, time.process_time)
     return _rows({"network": f"{case.what}, {case.side}x{case.side}"}, times)
@@ -171,10 +171,10 @@ def _swapped(network: nn.Module, mechanism: Mechanism) -> nn.Module:
     return swap(network, resolve(Plan(default=mechanism), network), "operator")
 
 
-def _eager(network: nn.Module, picture: torch.Tensor) -> Callable[[], object]:
+def _eager(network: nn.Module, image: torch.Tensor) -> Callable[[], object]:
     def run() -> object:
         with torch.inference_mode():
-            return network(picture)
+            return network(image)
 
     return run
 

@@ -34,7 +34,7 @@ from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.hat.network import HAT
-from nystra.models.layers.picture_network import PictureNetwork
+from nystra.models.layers.image_network import ImageNetwork
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
@@ -43,16 +43,16 @@ from nystra.runtime.metrics.measures import MEASURES
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
 SHIPPED_SIDE = 256
-"""Of the picture for the shipped network, which is a small one."""
+"""Of the image for the shipped network, which is a small one."""
 
 OPSET = 20
 
 
-def network(name: str) -> PictureNetwork:
+def network(name: str) -> ImageNetwork:
     """Return SwinIR-M or HAT by the name of a file of it."""
     torch.manual_seed(0)
     if name.startswith("w16-"):
-        shipped: PictureNetwork = load("swinir_x2_w16").network
+        shipped: ImageNetwork = load("swinir_x2_w16").network
         return shipped
     if name.startswith("hat-"):
         return HAT(upscale=4, depths=[6] if "group" in name else [6] * 6).eval()
@@ -69,8 +69,8 @@ def network(name: str) -> PictureNetwork:
     ).eval()
 
 
-def picture(name: str = "") -> Tensor:
-    """Return the picture that a network is timed on: (1, 3, side, side) in 0..1."""
+def make_image(name: str = "") -> Tensor:
+    """Return the image that a network is timed on: (1, 3, side, side) in 0..1."""
     side = SHIPPED_SIDE if name.startswith("w16-") else SIDE
     return torch.rand((1, 3, side, side), generator=torch.Generator().manual_seed(1))
 
@@ -149,30 +149,30 @@ def _ours(
 
 
 def _quantise(model: onnx.ModelProto) -> None:
-    """Write 8-bit layers, whatever they cost: the ranges are those of one picture."""
-    policy = PrecisionPolicy(modules=dict.fromkeys(("conv_first", "conv_last"), "a picture's own"))
-    feeds = [{"input": picture().numpy()}]
+    """Write 8-bit layers, whatever they cost: the ranges are those of one image."""
+    policy = PrecisionPolicy(modules=dict.fromkeys(("conv_first", "conv_last"), "an image's own"))
+    feeds = [{"input": make_image().numpy()}]
     quantise_model(model, policy, feeds, MEASURES["picture"], -math.inf)
 
 
 FILES: dict[str, Callable[[Path], None]] = {
     "region-8-plain": lambda path: _plain(Region(8), qkv(), path),
-    "w32-plain": lambda path: _plain(network("w32-"), picture(), path),
+    "w32-plain": lambda path: _plain(network("w32-"), make_image(), path),
     "w32-nystra": lambda path: _ours("w32-", "nystra", path),
     "w32-nystra-inline": lambda path: _ours("w32-", "nystra", path, inline=True),
     "w32-int8": lambda path: _ours("w32-", "nystra", path, int8=True),
-    "w32b-plain": lambda path: _plain(network("w32b-"), picture(), path),
+    "w32b-plain": lambda path: _plain(network("w32b-"), make_image(), path),
     "w32b-nystra": lambda path: _ours("w32b-", "nystra", path),
-    "w16-plain": lambda path: _plain(network("w16-"), picture("w16-"), path),
+    "w16-plain": lambda path: _plain(network("w16-"), make_image("w16-"), path),
     "w16-full": lambda path: _ours("w16-", "full", path),
     "w16-cluster": lambda path: _ours("w16-", "cluster", path),
-    "w8-plain": lambda path: _plain(network("w8-"), picture(), path),
+    "w8-plain": lambda path: _plain(network("w8-"), make_image(), path),
     "w8-full": lambda path: _ours("w8-", "full", path),
     "w8-int8": lambda path: _ours("w8-", "full", path, int8=True),
-    "hat-plain": lambda path: _plain(network("hat-"), picture(), path),
+    "hat-plain": lambda path: _plain(network("hat-"), make_image(), path),
     "hat-full": lambda path: _ours("hat-", "full", path),
     "hat-cluster": lambda path: _ours("hat-", "cluster", path),
-    "hat-group-plain": lambda path: _plain(network("hat-group-"), picture(), path),
+    "hat-group-plain": lambda path: _plain(network("hat-group-"), make_image(), path),
     "hat-group-full": lambda path: _ours("hat-group-", "full", path),
     "hat-group-cluster": lambda path: _ours("hat-group-", "cluster", path),
 }
@@ -235,7 +235,7 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     kind = name.rpartition("-")[2]
     if kind in ("torch", "sdpa"):
         torch.set_num_threads(threads)
-        net, image = network(name), picture(name)
+        net, image = network(name), make_image(name)
         attention = softmax_attention if kind == "sdpa" else explicit_attention
 
         def eager() -> object:
@@ -244,6 +244,6 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
                 return net(image)
 
         return eager
-    runner, value = session(name, folder, threads), qkv() if "region" in name else picture(name)
+    runner, value = session(name, folder, threads), qkv() if "region" in name else make_image(name)
     feed = {"input": value.numpy()}
     return lambda: runner.run(None, feed)[0]

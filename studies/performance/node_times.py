@@ -27,7 +27,7 @@ def node_times(model: Path, runs: int, *, library: bool) -> dict[str, float]:
     """Return the milliseconds of each node type, all its nodes together.
 
     Args:
-        model: Takes the picture of `networks`.
+        model: Takes the image of `networks`.
         runs: Of which the least counts, node by node; the first one is not counted.
         library: Whether the file is run on nystra's.
     """
@@ -40,7 +40,7 @@ def node_times(model: Path, runs: int, *, library: bool) -> dict[str, float]:
             options.register_custom_ops_library(str(library_path()))
         session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         for _ in range(runs + 1):
-            session.run(None, {"input": networks.picture().numpy()})
+            session.run(None, {"input": networks.image().numpy()})
         events = json.loads(Path(session.end_profiling()).read_text())
     nodes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name, kind, milliseconds in _kernels(events):

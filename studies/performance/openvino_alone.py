@@ -15,15 +15,15 @@ SIDE = 128
 
 
 def alone(request: Mapping[str, Any]) -> Opened:
-    """Compile the file and return what runs it on a picture of noise."""
+    """Compile the file and return what runs it on an image of noise."""
     settings = {
         "INFERENCE_PRECISION_HINT": request["precision"],
         "INFERENCE_NUM_THREADS": request["threads"],
         "PERFORMANCE_HINT": "LATENCY",
     }
     infer = openvino.Core().compile_model(request["model"], "CPU", settings).create_infer_request()
-    picture = np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
-    return Opened(lambda _: infer.infer({0: picture}))
+    image = np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
+    return Opened(lambda _: infer.infer({0: image}))
 
 
 if __name__ == "__main__":

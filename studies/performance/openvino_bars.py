@@ -27,7 +27,7 @@ import numpy as np
 import openvino
 
 from nystra.core.errors import NystraError
-from nystra.core.ports.port import picture_size
+from nystra.core.ports.port import image_size
 from nystra.plugins.library import isa
 from nystra.runtime import Session
 from nystra.runtime.backends.openvino.build import CompileOptions, compile_network
@@ -118,7 +118,7 @@ def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[s
         NystraError: One did not run.
     """
     configurations = [configuration(name, folder, threads) for name in names]
-    size = picture_size(networks.SIDE, networks.SIDE)
+    size = image_size(networks.SIDE, networks.SIDE)
     rows = bench(
         configurations,
         [size],
@@ -162,8 +162,8 @@ def session(name: str, folder: Path, threads: int) -> Session:
 
 
 def run(opened: Session) -> np.ndarray:
-    """Return what a session makes of the picture."""
-    return opened.run({opened.inputs[0].name: networks.picture().numpy()})[opened.outputs[0].name]
+    """Return what a session makes of the image."""
+    return opened.run({opened.inputs[0].name: networks.image().numpy()})[opened.outputs[0].name]
 
 
 def print_decibels(low: str, high: str, least: float, folder: Path, threads: int) -> None:
@@ -182,7 +182,7 @@ def profile(opened: Session) -> None:
     run(opened)
     (network,) = backend._compiled.values()  # type: ignore[attr-defined]
     request = network.create_infer_request()
-    request.infer({opened.inputs[0].name: networks.picture().numpy()})
+    request.infer({opened.inputs[0].name: networks.image().numpy()})
     totals: Counter[str] = Counter()
     for node in request.get_profiling_info():
         totals[f"{node.node_type} {node.exec_type}"] += node.real_time.total_seconds() * 1e3

@@ -20,7 +20,7 @@ class Plain:
     Attributes:
         library: That has it.
         build: Returns it.
-        side: Of the picture that it is exported with.
+        side: Of the image that it is exported with.
         sites: How many attentions nodes of nystra can stand for.
         kind: What these are: of a ``map`` or of ``tokens``.
         fixed_only: It takes one size.
@@ -180,14 +180,14 @@ def write_plain(plain: Plain, exporter: str, opset: int, sizes: str, path: Path)
         plain: Weights are drawn from a seed.
         exporter: ``script`` or ``dynamo``.
         opset: Of ONNX.
-        sizes: ``fixed``, ``free`` (height and width) or ``batch`` (the number of pictures).
+        sizes: ``fixed``, ``free`` (height and width) or ``batch`` (the number of images).
         path: Of the file.
     """
     torch.manual_seed(0)
     network = lively(plain.build())
     image = torch.rand(2 if sizes == "batch" else 1, 3, plain.side, plain.side)
     with torch.no_grad():
-        pictures = network(image).dim() == 4
+        images = network(image).dim() == 4
     more: dict[str, Any] = {"input_names": ["x"], "output_names": ["y"], "opset_version": opset}
     axes = {"fixed": (), "free": (2, 3), "batch": (0,)}[sizes]
     if exporter == "dynamo":
@@ -195,7 +195,7 @@ def write_plain(plain: Plain, exporter: str, opset: int, sizes: str, path: Path)
         more |= {"dynamo": True, "dynamic_shapes": (free,) if axes else None}
         more |= {"external_data": False}
     else:
-        given = axes if pictures or sizes == "batch" else ()
+        given = axes if images or sizes == "batch" else ()
         more |= {
             "dynamo": False,
             "dynamic_axes": {

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from nystra.core.arrays import Array
-from nystra.runtime import Session, read_picture
-from nystra.runtime.images.images import write_picture
-from nystra.runtime.images.picture import Picture
+from nystra.runtime import Session, read_image
+from nystra.runtime.images.image_data import ImageData
+from nystra.runtime.images.images import write_image
 from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tasks.video.frame_restorer import SingleFrameRestorer
@@ -50,7 +50,7 @@ def doubled(photograph: Array) -> Iterator[Array]:
 
 
 def slides(photograph: Array) -> Iterator[Array]:
-    """Yield three pictures, eight frames each."""
+    """Yield three images, eight frames each."""
     for index in range(FRAMES):
         yield photograph[40 * (index // 8) :, :][: SIZE[0], : SIZE[1]]
 
@@ -107,14 +107,14 @@ def main() -> None:
     network = restorer_for(Session(args.model, threads=2))
     tiling = {"tile": args.tile, "overlap": 16}
     restorer = SingleFrameRestorer(network, tiling, AuxiliaryInputs.match((), {}))
-    photograph = np.tile(read_picture(PHOTOGRAPH).pixels, (3, 3, 1))
+    photograph = np.tile(read_image(PHOTOGRAPH).pixels, (3, 3, 1))
     print("| clip | tiles | reused | time without / with |\n| --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for name, frames in CLIPS.items():
             place = Path(folder) / name
             place.mkdir()
             for index, pixels in enumerate(frames(photograph)):
-                write_picture(place / f"f{index}.png", Picture(pixels), overwrite=False)
+                write_image(place / f"f{index}.png", ImageData(pixels), overwrite=False)
             source = FrameFolder(place, None)
             _, tiles = network(next(iter(source.frames())).load().pixels, **tiling)
             ratios, reused = [], 0

@@ -6,7 +6,7 @@ The table is in studies/measurements/precision.md.
     python -m studies.precision.half uformer   # the rows whose label begins so
     python -m studies.precision.half --golden FOLDER   # with the golden cases of that folder
 
-Every number comes from the export's own pictures at its three sizes. ``values`` and ``stream`` are
+Every number comes from the export's own images at its three sizes. ``values`` and ``stream`` are
 the largest absolute values in tensors of the low type and in sums of two maps; ``PSNR`` is the
 lowest of a float32 file that rounds where the low file does against the float32 file, ``half()``
 that of the whole network in float16 (PyTorch), ``autocast`` that of ``torch.autocast("cpu")``.

@@ -4,9 +4,9 @@ The tables are in studies/measurements/precision.md.
 
     python -m studies.precision.int8 CALIBRATION LOW HIGH [NETWORK ...]
 
-CALIBRATION holds the pictures that ranges are measured on, LOW the pictures that the networks run
+CALIBRATION holds the images that ranges are measured on, LOW the images that the networks run
 on, HIGH the ground truth of the same order, larger by the scale. PSNR in dB, peak 1, all channels,
-mean of the pictures and, against float32, the lowest. A border of the scale is left out. bfloat16
+mean of the images and, against float32, the lowest. A border of the scale is left out. bfloat16
 is the float32 file computed in it by OpenVINO with the library, emulated where the CPU has none,
 ``int8 in bf16`` the int8 file.
 """
@@ -25,30 +25,30 @@ import onnx
 from nystra.export import Plan, mechanism
 from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.int8.transform import quantise_model
-from nystra.export.load.images import calibration_feeds, calibration_pictures, sample_side
+from nystra.export.load.images import calibration_feeds, calibration_images, sample_side
 from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.tidy import tidy
 from nystra.export.tracing.trace import trace
 from nystra.models import load, pretrained_path
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime import Session
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from nystra.runtime.metrics.measures import MEASURES, clipped_psnr
 
 Array = npt.NDArray[Any]
 NETWORKS = ("swinir_x2_w16", "swinir_x2_w32_nobias")
-PICTURE = MEASURES["picture"]
+IMAGE = MEASURES["picture"]
 
 
 def planes(path: Path) -> Array:
-    """Return a picture as (1, 3, H, W) in 0..1, three times the same plane where it is gray."""
-    pixels = read_picture(path).pixels.transpose(2, 0, 1)[None]
+    """Return an image as (1, 3, H, W) in 0..1, three times the same plane where it is gray."""
+    pixels = read_image(path).pixels.transpose(2, 0, 1)[None]
     return np.ascontiguousarray(pixels.repeat(3 // pixels.shape[1], axis=1), np.float32)
 
 
 def outputs(
     model: onnx.ModelProto,
-    pictures: list[Array],
+    images: list[Array],
     backend: str = "ort-cpu",
     precision: str | None = None,
 ) -> list[Array]:
@@ -59,11 +59,11 @@ def outputs(
         path = Path(folder, "m.onnx")
         path.write_bytes(whole.SerializeToString())
         session = Session(path, backend, threads=1, precision=precision)
-        return [next(iter(session.run({"input": picture}).values())) for picture in pictures]
+        return [next(iter(session.run({"input": image}).values())) for image in images]
 
 
 def against(got: list[Array], wanted: list[Array], border: int) -> list[float]:
-    """Return the PSNR of each picture, a border left out."""
+    """Return the PSNR of each image, a border left out."""
     inside = (..., slice(border, -border), slice(border, -border))
     return [clipped_psnr(a[inside], b[inside]) for a, b in zip(got, wanted, strict=True)]
 
@@ -92,9 +92,9 @@ def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> Non
         rounded = figures(outputs(model, low, "openvino", "bf16"), exact, high, facts.scale)
         print_row([name, attention, "bf16", "-", "-", "-", *rounded, "-"])
         feeds = list(calibration_feeds(facts, folder, sample_side(facts)).values())
-        for budget in (40.0, PICTURE.tolerances["int8"].budget):
+        for budget in (40.0, IMAGE.tolerances["int8"].budget):
             work = onnx.ModelProto.FromString(model.SerializeToString())
-            done = quantise_model(work, PrecisionPolicy(), feeds, PICTURE, budget)
+            done = quantise_model(work, PrecisionPolicy(), feeds, IMAGE, budget)
             what = [
                 f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
                 ", ".join(done.exact) or "-",
@@ -116,13 +116,13 @@ def main() -> None:
         parser.add_argument(name, type=Path, metavar=name.upper())
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=list(NETWORKS))
     options = parser.parse_args()
-    pictures, truth = (
-        [planes(path) for path in calibration_pictures(folder)]
+    images, truth = (
+        [planes(path) for path in calibration_images(folder)]
         for folder in (options.low, options.high)
     )
     truth = [
         large[:, :, : 2 * small.shape[2], : 2 * small.shape[3]]
-        for small, large in zip(pictures, truth, strict=True)
+        for small, large in zip(images, truth, strict=True)
     ]
     print(
         "| network | plan | precision, budget in dB | int8 layers | returned | products in int8 "
@@ -130,7 +130,7 @@ def main() -> None:
     )
     print("|" + " --- |" * 10)
     for name in options.networks:
-        measure(name, options.calibration, pictures, truth)
+        measure(name, options.calibration, images, truth)
 
 
 if __name__ == "__main__":

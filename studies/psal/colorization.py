@@ -27,7 +27,7 @@ from torch import Tensor
 from nystra.models.colorization.network import Colorization
 from nystra.models.geometry import PatchGeometry
 from nystra.models.layers.patches import exact_patches
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from studies.psal.layer import LayerOptions, psal
 from studies.psal.search import kernel_search
 
@@ -77,7 +77,7 @@ class Pairs:
         """Read every photograph of a folder."""
         paths = sorted([*folder.glob("*.jpg"), *folder.glob("*.png")])
         self.photographs = [
-            torch.from_numpy(read_picture(path).pixels.astype(np.float32)).permute(2, 0, 1)
+            torch.from_numpy(read_image(path).pixels.astype(np.float32)).permute(2, 0, 1)
             for path in paths
         ]
         self.side = side
@@ -175,9 +175,9 @@ def sheet(data: Pairs, output: Path, path: Path) -> None:
             model.load_state_dict(load_file(output / f"{name}.safetensors"), strict=False)
             with torch.no_grad():
                 shown[name] = model(grey, reference)
-        for title, picture in shown.items():
-            rows.setdefault(title, []).append(picture[0].clamp(0, 1).permute(1, 2, 0).numpy())
-    columns = [(title, np.concatenate(pictures)) for title, pictures in rows.items()]
+        for title, image in shown.items():
+            rows.setdefault(title, []).append(image[0].clamp(0, 1).permute(1, 2, 0).numpy())
+    columns = [(title, np.concatenate(images)) for title, images in rows.items()]
     comparison_sheet([columns], path)
 
 
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("build/psal_colorization"))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--side", type=int, default=48)
-    parser.add_argument("--pictures", type=int, default=40)
+    parser.add_argument("--images", type=int, default=40)
     parser.add_argument("--only", choices=ATTENTIONS, action="append")
     parser.add_argument("--table", action="store_true", help="test what is there, train nothing")
     parser.add_argument("--sheet", type=Path, help="with --table: draw what the networks make")
@@ -203,7 +203,7 @@ def main() -> None:
             train(name, data, arguments.steps, arguments.output)
     if arguments.table or not arguments.only:
         held_out = Pairs(arguments.test, arguments.side, seed=2)
-        photographs = held_out.photographs[: arguments.pictures]
+        photographs = held_out.photographs[: arguments.images]
         results = table([held_out.draw(photograph) for photograph in photographs], arguments.output)
         (arguments.output / "table.json").write_text(json.dumps(results, indent=1))
         if arguments.sheet:

@@ -6,7 +6,7 @@ Section 4.5 of the PSAL paper on the CPU. With the library built::
         --checkpoint CHECKPOINT.safetensors --output build/filled.png --crop build/crop.png
 
 Without ``--checkpoint`` the weights are random (the published generator, ngf 32): memory and time
-are then those of a trained network, the picture is not. The network is exported with ``--attn``
+are then those of a trained network, the image is not. The network is exported with ``--attn``
 (``--paper`` takes psal in section 4.4's form: patch 7, no downsampling, the central pixel), and
 runs as in ``nystra run``, in a process of its own.
 """
@@ -47,7 +47,7 @@ def export(checkpoint: Path | None, attention: str, paper: bool, folder: Path) -
 
 
 def holes(height: int, width: int, side: int) -> np.ndarray:
-    """Return a mask (H, W), 1 in twelve squares; 1/8 of a small picture."""
+    """Return a mask (H, W), 1 in twelve squares; 1/8 of a small image."""
     side = min(side, min(height, width) // 8)
     mask = np.zeros((height, width), np.float32)
     for row in (0.2, 0.5, 0.8):
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--attn", choices=("psal", "full"), default="psal")
     parser.add_argument("--paper", action="store_true", help="patch 7, no downsampling, one pixel")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="the filled picture")
+    parser.add_argument("--output", type=Path, help="the filled image")
     parser.add_argument("--crop", type=Path, help="the surroundings of two holes")
     parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -139,7 +139,7 @@ def main() -> None:
         f"{arguments.height}x{arguments.width}, {arguments.attn}, "
         f"{arguments.threads} threads: peak {usage['peak'] / 1e9:.2f} GB of the whole process, "
         f"{(usage['peak'] - usage['before']) / 1e9:.2f} GB above it before the run, "
-        f"{usage['seconds']:.1f} s, outside the holes the picture changes by {usage['outside']:.0e}"
+        f"{usage['seconds']:.1f} s, outside the holes the image changes by {usage['outside']:.0e}"
     )
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 from scipy.ndimage import distance_transform_edt
 
-Picture = npt.NDArray[np.uint8]
+ImageData = npt.NDArray[np.uint8]
 Plane = npt.NDArray[np.float32]
 
 _RIM = 8  # pixels of a crop that a rectangle leaves at every side
@@ -18,8 +18,8 @@ _STROKES = (2, 5)
 _WIDTHS = (6, 15)
 
 
-def photographs(folder: Path) -> list[Picture]:
-    """Return the pictures (H, W, 3) of a folder in the order of their names."""
+def photographs(folder: Path) -> list[ImageData]:
+    """Return the images (H, W, 3) of a folder in the order of their names."""
     paths = sorted([*folder.glob("*.jpg"), *folder.glob("*.png")])
     return [np.asarray(Image.open(path).convert("RGB")) for path in paths]
 
@@ -62,12 +62,12 @@ def discount(mask: Plane, base: float) -> Plane:
 
 
 def draw_crops(
-    pictures: list[Picture], side: int, batch: int, seed: int, step: int
+    images: list[ImageData], side: int, batch: int, seed: int, step: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Draw the crops and the holes of one step; a step never depends on another.
 
     Args:
-        pictures: What to draw from, every side at least ``side``.
+        images: What to draw from, every side at least ``side``.
         side: Of a crop in pixels.
         batch: Number of crops B.
         seed: Of the whole training.
@@ -80,10 +80,10 @@ def draw_crops(
     random = np.random.default_rng([seed, step])
     crops, masks = [], []
     for number in range(batch):
-        picture = pictures[random.integers(len(pictures))]
-        top = random.integers(picture.shape[0] - side + 1)
-        left = random.integers(picture.shape[1] - side + 1)
-        crop = np.rot90(picture[top : top + side, left : left + side], random.integers(4))
+        image = images[random.integers(len(images))]
+        top = random.integers(image.shape[0] - side + 1)
+        left = random.integers(image.shape[1] - side + 1)
+        crop = np.rot90(image[top : top + side, left : left + side], random.integers(4))
         crop = crop[:, ::-1] if random.integers(2) else crop
         crops.append(crop.transpose(2, 0, 1).astype(np.float32) / 127.5 - 1.0)
         make = rectangle if number % 2 == 0 else strokes

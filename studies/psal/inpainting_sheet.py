@@ -3,7 +3,7 @@
 With the library and a checkpoint of ``inpainting_train``::
 
     python -m studies.psal.inpainting_sheet inpaint.safetensors --sheet build/sheet.png \
-        --pictures SET14/*HR.png BSD100/*HR.png
+        --images SET14/*HR.png BSD100/*HR.png
 
 Both files are made by ``nystra-export --attn``, both fill by ``nystra run --mask``, and everything
 is judged as ``nystra validate --mask`` does. Each photograph gets one square hole, the most
@@ -28,8 +28,8 @@ from nystra.core.ports.port import Port
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.loading import load
 from nystra.models.sites import PatchSite
-from nystra.runtime import Picture, Session, read_picture, validate_quality, write_picture
-from nystra.runtime.images.picture import GREY_WEIGHTS
+from nystra.runtime import ImageData, Session, read_image, validate_quality, write_image
+from nystra.runtime.images.image_data import GREY_WEIGHTS
 from nystra.runtime.images.sheet import comparison_sheet
 from nystra.runtime.tasks.restoration.quality import QualityReport
 from nystra.runtime.tasks.restoration.restorer import Restorer
@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 MECHANISMS = ("full", "psal")
 _SHOWN = 112  # side of a cell of the sheet, in pixels
 _TRIALS = 16
-_RIM = 32  # pixels between a hole and the border of the picture
+_RIM = 32  # pixels between a hole and the border of the image
 _RING = 4  # width of the known border that gives the mean colour
 
 
@@ -59,10 +59,10 @@ def place(grey: Array, side: int, random: np.random.Generator) -> tuple[int, int
 
 
 def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, int]]:
-    """Write pictures with a hole, masks and truths; return where each hole is."""
+    """Write images with a hole, masks and truths; return where each hole is."""
     random, corners = np.random.default_rng(side), {}
     for path in paths:
-        truth = read_picture(path).pixels
+        truth = read_image(path).pixels
         grey = truth[:, :, 0] if truth.shape[2] == 1 else truth @ GREY_WEIGHTS
         top, left = place(grey, side, random)
         mask = np.zeros((*grey.shape, 1), np.float32)
@@ -71,7 +71,7 @@ def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, 
         for part, pixels in (("in", holed), ("masks", mask), ("truth", truth)):
             (folder / part).mkdir(parents=True, exist_ok=True)
             target = folder / part / f"{path.parent.parent.name}_{path.stem}.png"
-            write_picture(target, Picture(pixels), overwrite=True)
+            write_image(target, ImageData(pixels), overwrite=True)
         corners[target.name] = (top, left)
     return corners
 
@@ -163,34 +163,34 @@ def judge(
 def rows_of(
     folder: Path, corners: dict[str, tuple[int, int]], coarse: Restorer, side: int, count: int
 ) -> list[dict[str, Array]]:
-    """Return the surroundings of some holes, evenly spread over the pictures, by column title."""
+    """Return the surroundings of some holes, evenly spread over the images, by column title."""
     names = sorted(corners)
     rows = []
     for name in names[:: max(1, len(names) // count)][:count]:
         holed, mask, truth = (
-            read_picture(folder / part / name).pixels for part in ("in", "masks", "truth")
+            read_image(folder / part / name).pixels for part in ("in", "masks", "truth")
         )
         cells = {"hole": holed, "coarse": coarse(holed, auxiliary={"mask": mask})[0]}
         for mechanism in MECHANISMS:
-            cells[f"refined, {mechanism}"] = read_picture(folder / mechanism / name).pixels
+            cells[f"refined, {mechanism}"] = read_image(folder / mechanism / name).pixels
         cells["truth"] = truth
         edges = [
             min(max(0, corner + side // 2 - _SHOWN // 2), length - _SHOWN)
             for corner, length in zip(corners[name], truth.shape[:2], strict=True)
         ]
         part = tuple(slice(edge, edge + _SHOWN) for edge in edges)
-        shown = {title: np.clip(picture[part], 0, 1) for title, picture in cells.items()}
+        shown = {title: np.clip(image[part], 0, 1) for title, image in cells.items()}
         rows.append(
             {
-                title: np.repeat(picture, 3, 2) if picture.shape[2] == 1 else picture
-                for title, picture in shown.items()
+                title: np.repeat(image, 3, 2) if image.shape[2] == 1 else image
+                for title, image in shown.items()
             }
         )
     return rows
 
 
 def fill(files: dict[str, Path], folder: Path, threads: int) -> None:
-    """Fill every picture of a folder with every file, by ``nystra run``."""
+    """Fill every image of a folder with every file, by ``nystra run``."""
     for name, path in files.items():
         command = [str(path), "-i", str(folder / "in"), "-o", str(folder / name)]
         command += ["--mask", str(folder / "masks"), "--threads", str(threads)]
@@ -202,7 +202,7 @@ def main() -> None:
     """Export, fill, measure, draw."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--pictures", type=Path, nargs="+", required=True)
+    parser.add_argument("--images", type=Path, nargs="+", required=True)
     parser.add_argument("--sides", type=int, nargs="+", default=[16, 32, 48], help="of the holes")
     parser.add_argument("--output", type=Path, default=Path("build/psal_inpainting"))
     parser.add_argument("--sheet", type=Path, help="three holes of each of the last two sizes")
@@ -229,7 +229,7 @@ def main() -> None:
     for name, path in files.items():
         fillers[name] = Session(path, threads=arguments.threads)
     corners = {
-        side: prepare(arguments.pictures, side, output / str(side)) for side in arguments.sides
+        side: prepare(arguments.images, side, output / str(side)) for side in arguments.sides
     }
     results = judge(fillers, output, arguments.sides)
     table = {

@@ -5,9 +5,9 @@ machine, one thread)::
 
     python -m studies.psal.inpainting_train --data PHOTOGRAPHS --out inpaint.safetensors
 
-The loss of the coarse and the refined picture is L1, discounted with the distance to the border of
+The loss of the coarse and the refined image is L1, discounted with the distance to the border of
 the hole. From ``--adversarial-from`` on a patch discriminator (hinge loss, spectral norm) pulls the
-refined picture too: its gradient is scaled to a share of L1's. Convolutions run in bfloat16.
+refined image too: its gradient is scaled to a share of L1's. Convolutions run in bfloat16.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.geometry import PatchGeometry
 from nystra.models.layers.patches import exact_patches
-from studies.psal.inpainting_data import Picture, discount, draw_crops, photographs
+from studies.psal.inpainting_data import ImageData, discount, draw_crops, photographs
 from studies.training.loop import write_file
 
 _SAVE_SECONDS = 60.0
@@ -55,7 +55,7 @@ class Recipe:
         width: ``ngf`` of the generator, from 6 on: each map carries three colours.
         rate: Highest learning rate.
         adversarial_from: Step from which the discriminator counts; ``steps`` for never.
-        adversarial: Length of its gradient at the refined picture over that of L1.
+        adversarial: Length of its gradient at the refined image over that of L1.
     """
 
     seed: int = 0
@@ -83,7 +83,7 @@ def _precise(
 
 
 def generator(recipe: Recipe) -> InpaintingGenerator:
-    """Return a generator that starts by passing a blurred picture on.
+    """Return a generator that starts by passing a blurred image on.
 
     The network has neither normalisation nor a skip, and from a random start learns little in
     half an hour. Here every convolution begins as the identity plus noise, without noise in the
@@ -121,7 +121,7 @@ def _pass_on(module: nn.Conv2d, last: bool) -> None:
 
 
 def discriminator() -> nn.Sequential:
-    """Return a network from picture and mask to one number a patch of 61 x 61 pixels."""
+    """Return a network from image and mask to one number a patch of 61 x 61 pixels."""
     layers: list[nn.Module] = []
     widths = (4, 24, 48, 96, 96)
     for before, after in pairwise(widths):
@@ -133,10 +133,10 @@ def discriminator() -> nn.Sequential:
 class Training:
     """Networks, optimisers and averages, from the state file where there is one."""
 
-    def __init__(self, recipe: Recipe, pictures: list[Picture], state: Path) -> None:
+    def __init__(self, recipe: Recipe, images: list[ImageData], state: Path) -> None:
         """Build everything, or read it."""
         torch.manual_seed(recipe.seed)
-        self.recipe, self.pictures, self.state, self.done = recipe, pictures, state, 0
+        self.recipe, self.images, self.state, self.done = recipe, images, state, 0
         self.network, self.judge = generator(recipe), discriminator()
         self.unclamped: list[Tensor] = [torch.empty(0)] * 2
         generators = (self.network.coarse_generator.conv17, self.network.fine_generator.allconv17)
@@ -148,9 +148,9 @@ class Training:
         if state.exists():
             self._read()
 
-    def _keep(self, place: int, module: nn.Module, inputs: tuple[Tensor], picture: Tensor) -> None:
-        """Remember a picture as it was before it was clamped: a clamped pixel learns nothing."""
-        self.unclamped[place] = picture
+    def _keep(self, place: int, module: nn.Module, inputs: tuple[Tensor], image: Tensor) -> None:
+        """Remember an image as it was before it was clamped: a clamped pixel learns nothing."""
+        self.unclamped[place] = image
 
     def _parts(self) -> dict[str, Any]:
         return {
@@ -180,7 +180,7 @@ class Training:
         recipe = self.recipe
         for group in self.optimizer.param_groups:
             group["lr"] = recipe.rate_at(self.done)
-        drawn = draw_crops(self.pictures, recipe.side, recipe.batch, recipe.seed, self.done)
+        drawn = draw_crops(self.images, recipe.side, recipe.batch, recipe.seed, self.done)
         weights = torch.from_numpy(np.stack([discount(mask, _DISCOUNT) for mask in drawn[1]]))
         truth, mask = (torch.from_numpy(array) for array in drawn)
         weights = weights / weights.sum() + _KNOWN * (1 - mask) / (1 - mask).sum()
@@ -211,9 +211,9 @@ class Training:
             self.average[key].lerp_(value, weight)
         return figures
 
-    def _score(self, picture: Tensor, mask: Tensor) -> Tensor:
+    def _score(self, image: Tensor, mask: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            score: Tensor = self.judge(torch.cat((picture, mask), 1))
+            score: Tensor = self.judge(torch.cat((image, mask), 1))
         return score.float()
 
     def _judged(self, truth: Tensor, refined: Tensor, mask: Tensor) -> dict[str, float]:
@@ -227,7 +227,7 @@ class Training:
         return {"judge": loss.item()}
 
     def _adversarial(self, pull: Tensor, refined: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
-        """Return the discriminator's gradient at the refined picture, as long as its share."""
+        """Return the discriminator's gradient at the refined image, as long as its share."""
         score = self._score(truth * (1 - mask) + refined * mask, mask)
         (gradient,) = torch.autograd.grad(-score.mean(), refined)
         inside = (pull * mask).norm()

@@ -6,7 +6,7 @@ On a quiet machine, with the library built::
     python -m studies.psal.patch_match --quick    # small maps, fewer rounds
 
 Both search maps of 16 channels for the 3 nearest patches of 7 x 7 by l2, the operator in 5
-iterations. The maps are random numbers, or fixed random 3 x 3 filters of two ``--pictures``. The
+iterations. The maps are random numbers, or fixed random 3 x 3 filters of two ``--images``. The
 exhaustive search is timed on a share of the queries and scaled; the two take turns within a round.
 """
 
@@ -36,17 +36,17 @@ GROWTH = 1.3
 Maps = tuple[np.ndarray, np.ndarray]
 
 
-def features(side: int, pictures: tuple[Path, ...]) -> Maps:
-    """Return query and key (1, 16, side, side): filtered pictures, else noise."""
+def features(side: int, images: tuple[Path, ...]) -> Maps:
+    """Return query and key (1, 16, side, side): filtered images, else noise."""
     rng = np.random.default_rng(0)
-    if not pictures:
+    if not images:
         shape = (1, CHANNELS, side, side)
         first, second = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
         return first, second
     filters = rng.standard_normal((CHANNELS, 3, 3, 3), dtype=np.float32)
     maps = []
-    for picture in pictures:
-        image = Image.open(picture).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
+    for restored in images:
+        image = Image.open(restored).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
         values = np.asarray(image, dtype=np.float32) / 255
         padded = np.pad(values, ((1, 1), (1, 1), (0, 0)), mode="edge")
         views = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
@@ -106,7 +106,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def compare(
     sides: list[int],
-    pictures: tuple[Path, ...],
+    images: tuple[Path, ...],
     rounds: int,
     share: int,
 ) -> None:
@@ -115,7 +115,7 @@ def compare(
         "side   operator s   exhaustive s    ratio    bar   score (operator, exhaustive, same rows)"
     )
     for side in sides:
-        query, key = features(side, pictures)
+        query, key = features(side, images)
         rows = slice(side // 2, side // 2 + side // share)
         times: list[tuple[float, float]] = []
         for _ in range(rounds):
@@ -132,11 +132,11 @@ def compare(
 
 def growth(
     sides: list[int],
-    pictures: tuple[Path, ...],
+    images: tuple[Path, ...],
     rounds: int,
 ) -> None:
     """Print how the time grows with n pixels, against n log n."""
-    pairs = [features(side, pictures) for side in sides]
+    pairs = [features(side, images) for side in sides]
     times = [
         [seconds(lambda pair=pair: search(*pair)) for pair in pairs] for _ in range(rounds)
     ]  # sides take turns
@@ -160,22 +160,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pictures", type=Path, nargs=2, metavar="FILE", default=())
+    parser.add_argument("--images", type=Path, nargs=2, metavar="FILE", default=())
     parser.add_argument("--quick", action="store_true", help="sides 64 and 128, small shares")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    pictures = tuple(arguments.pictures)
+    images = tuple(arguments.images)
     sides, sizes = (
         ([64, 128], [64, 128, 256]) if arguments.quick else ([256, 512], [256, 512, 1024])
     )
-    source = " and ".join(map(str, pictures)) or "noise"
+    source = " and ".join(map(str, images)) or "noise"
     print(
         f"instruction set {isa()}, {arguments.threads} threads, {source}: {CHANNELS} channels, "
         f"patch {PATCH}, k {NEIGHBORS}, {ITERATIONS} iterations"
     )
     search(*features(32, ()))
-    compare(sides, pictures, arguments.rounds, 16)
-    growth(sizes, pictures, arguments.rounds)
+    compare(sides, images, arguments.rounds, 16)
+    growth(sizes, images, arguments.rounds)
     for side in sizes:
         print(f"{side}: at most {candidates(side)} candidates a pixel, of {side * side} keys")
 

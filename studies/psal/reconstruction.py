@@ -33,11 +33,11 @@ _ROWS = 1 << 24
 
 
 def read(path: Path, side: int) -> Tensor:
-    """Return a picture (1, 3, side, side) in 0..1, bicubic where it is smaller."""
-    picture = Image.open(path).convert("RGB")
-    if picture.size != (side, side):
-        picture = picture.resize((side, side), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).unsqueeze(0).float() / 255
+    """Return an image (1, 3, side, side) in 0..1, bicubic where it is smaller."""
+    image = Image.open(path).convert("RGB")
+    if image.size != (side, side):
+        image = image.resize((side, side), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).unsqueeze(0).float() / 255
 
 
 def full(query: Tensor, key: Tensor, stride: int, temperature: float, best: int = 0) -> Tensor:
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    results, pictures = {}, {}
+    results, images = {}, {}
     for side in arguments.sides:
         a, b = (read(path, side) for path in arguments.frames)
         outputs = {
@@ -105,14 +105,14 @@ def main() -> None:
         errors = {name: (output - a).square().mean().item() for name, output in outputs.items()}
         errors["frame B itself"] = (b - a).square().mean().item()
         results[side] = errors | {"search seconds": seconds}
-        pictures[side] = {"frame A": a, **outputs}
+        images[side] = {"frame A": a, **outputs}
         print(f"{side}x{side}, search {seconds:.2f} s")
         for name, error in errors.items():
             print(f"  {name:32} {error:.5f}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1))
     if arguments.sheet:
-        draw(pictures[max(pictures)], arguments.sheet)
+        draw(images[max(images)], arguments.sheet)
 
 
 def draw(outputs: dict[str, Tensor], path: Path) -> None:
@@ -122,9 +122,9 @@ def draw(outputs: dict[str, Tensor], path: Path) -> None:
     cells = []
     for name in ("frame A", next(n for n in outputs if n.startswith("full")), "PSAL 3",
                  "PSAL 3 aggregated"):  # fmt: skip
-        picture = outputs[name][0].clamp(0, 1).permute(1, 2, 0).numpy()
-        side = picture.shape[0]
-        part = picture[side // 2 - 64 : side // 2 + 64, side // 2 - 64 : side // 2 + 64]
+        image = outputs[name][0].clamp(0, 1).permute(1, 2, 0).numpy()
+        side = image.shape[0]
+        part = image[side // 2 - 64 : side // 2 + 64, side // 2 - 64 : side // 2 + 64]
         cells.append((name, np.kron(part, np.ones((2, 2, 1), np.float32))))
     comparison_sheet([cells], path)
 

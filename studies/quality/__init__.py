@@ -1,1 +1,1 @@
-"""What a mechanism costs in picture quality: PSNR, SSIM, pictures side by side."""
+"""What a mechanism costs in image quality: PSNR, SSIM, images side by side."""

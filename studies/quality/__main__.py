@@ -1,6 +1,6 @@
 """Measure what plans cost and gain: the tables of studies/measurements/quality_tables.md.
 
-Data is not shipped: give folders of small pictures and their ground truth::
+Data is not shipped: give folders of small images and their ground truth::
 
     python -m studies.quality \\
         --set Set5 Set5/LR_bicubic/X2 Set5/HR --set Set14 Set14/image_SRF_2 Set14/image_SRF_2 \\
@@ -26,11 +26,11 @@ from typing import Any
 import torch
 
 from nystra.core.json_text import stable_json
-from nystra.core.ports.port import picture_size
+from nystra.core.ports.port import image_size
 from nystra.models import load
 from nystra.runtime.timing.rows import describe_machine
 from studies.quality.files import files_table, session_engine, times_table
-from studies.quality.measure import PictureSet, planned, with_kernels
+from studies.quality.measure import ImageSet, planned, with_kernels
 from studies.quality.tables import (
     Engine,
     Row,
@@ -63,7 +63,7 @@ def main() -> None:
         required=True,
         nargs=3,
         metavar=("NAME", "INPUTS", "TRUTHS"),
-        help="pictures with ground truth; may be repeated; some tables take the first only",
+        help="images with ground truth; may be repeated; some tables take the first only",
     )
     parser.add_argument("--tables", default=",".join(TABLES), help="default: all, %(default)s")
     parser.add_argument(
@@ -85,8 +85,8 @@ def main() -> None:
     hyper = {"window_size": options.window} if options.window else {}
     loaded = [load(model, **hyper) for model in options.model or MODELS]
     models = {model.checkpoint.path.stem: model for model in loaded}
-    sets = [PictureSet(name, Path(low), Path(high)) for name, low, high in options.set]
-    sizes = [picture_size(int(side), int(side)) for side in options.sizes.split(",")]
+    sets = [ImageSet(name, Path(low), Path(high)) for name, low, high in options.set]
+    sizes = [image_size(int(side), int(side)) for side in options.sizes.split(",")]
     document: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
         "machine": describe_machine(options.threads) | {"torch": version("torch")},

@@ -1,6 +1,6 @@
 """What ``--attn auto`` chooses beside the uniform plans.
 
-Data is not shipped: give folders of small pictures and their ground truth::
+Data is not shipped: give folders of small images and their ground truth::
 
     OMP_NUM_THREADS=1 python -m studies.quality.auto_plans --folder build/auto \\
         --set Set14 Set14/image_SRF_2 Set14/image_SRF_2
@@ -31,7 +31,7 @@ from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
 from nystra.models.pretrained import checkpoint_path
 from nystra.runtime.metrics.measures import decibels
-from studies.quality.measure import PictureSet, Result, measure
+from studies.quality.measure import ImageSet, Result, measure
 
 BUDGETS = (40.0, 45.0, 50.0, 55.0)
 UNIFORM = ("nystra", "nystromformer", "cluster clusters=2x2", "cluster", "cluster block=8")
@@ -49,12 +49,12 @@ def main() -> None:
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, metavar="DB")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    sets = [PictureSet(name, Path(inputs), Path(truths)) for name, inputs, truths in args.set]
+    sets = [ImageSet(name, Path(inputs), Path(truths)) for name, inputs, truths in args.set]
     for name in args.model or ["swinir_x2_w16", "swinir_x2_w32_nobias"]:
         table(name, args.folder, sets, args.budgets)
 
 
-def table(name: str, folder: Path, sets: list[PictureSet], budgets: Sequence[float]) -> None:
+def table(name: str, folder: Path, sets: list[ImageSet], budgets: Sequence[float]) -> None:
     """Choose for each budget and print what the plans take and lose."""
     model = load(name)
     print(f"\n### {name}\n", flush=True)
@@ -100,7 +100,7 @@ def row(
     result: AutoResult,
     choice: Selection,
     verified: Verified,
-    run: list[tuple[PictureSet, Result]],
+    run: list[tuple[ImageSet, Result]],
     full: list[Result],
 ) -> None:
     """Print a row of the table."""
@@ -129,8 +129,8 @@ def _psnr(mean: float, worst: float | None = None) -> str:
     return text if math.isfinite(mean) else "same"
 
 
-def _quality(model: LoadedModel, plan: Mapping[str, Mechanism], pictures: PictureSet) -> Result:
-    return measure(model, NetworkSession(swap(model.network, plan, "operator")), pictures)
+def _quality(model: LoadedModel, plan: Mapping[str, Mechanism], images: ImageSet) -> Result:
+    return measure(model, NetworkSession(swap(model.network, plan, "operator")), images)
 
 
 if __name__ == "__main__":

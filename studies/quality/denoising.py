@@ -1,9 +1,9 @@
-"""What a denoising file gains over the noisy picture and two simple filters: PSNR over RGB.
+"""What a denoising file gains over the noisy image and two simple filters: PSNR over RGB.
 
     nystra-export uformer_denoise25_w16 --attn full -o full.onnx
     python -m studies.quality.denoising full.onnx --truth Set5/HR
 
-The noise is Gaussian, clipped and rounded to 8 bit, seeded by the place of a picture in its folder.
+The noise is Gaussian, clipped and rounded to 8 bit, seeded by the place of an image in its folder.
 *blur* is a Gaussian blur of that radius, *DCT* the mean over all shifts of 8x8 blocks without their
 coefficients below 3 sigma, in a decorrelated colour space.
 """
@@ -36,7 +36,7 @@ def dct_matrix() -> Pixels:
 
 
 def filter_dct(noisy: Pixels, sigma: float) -> Pixels:
-    """Return a picture (H, W, 3), 0..255, without its small DCT coefficients."""
+    """Return an image (H, W, 3), 0..255, without its small DCT coefficients."""
     matrix = dct_matrix()
     colours = np.linalg.qr(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]]).T)[0]
     height, width, _ = noisy.shape
@@ -59,13 +59,13 @@ def filter_dct(noisy: Pixels, sigma: float) -> Pixels:
 
 
 def psnr(got: Pixels, truth: Pixels) -> float:
-    """Return the PSNR in dB over all channels of pictures 0..255, the first one in 8 bit."""
+    """Return the PSNR in dB over all channels of images 0..255, the first one in 8 bit."""
     error = np.clip(np.rint(got), 0, 255) - truth
     return float(10 * np.log10(255.0**2 / np.mean(error**2)))
 
 
 def restore(session: Session, noisy: Pixels) -> Pixels:
-    """Return what a file makes of a picture (H, W, 3), 0..255."""
+    """Return what a file makes of an image (H, W, 3), 0..255."""
     image = (noisy / 255.0).astype(np.float32).transpose(2, 0, 1)[None]
     return session(image)[0].transpose(1, 2, 0).astype(np.float64) * 255.0
 
@@ -85,14 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             truth = np.asarray(image.convert("RGB"), np.float32)
         noisy = with_noise(truth, options.sigma, (number,)).astype(np.float64)
         restored = {"noisy": noisy, "DCT": filter_dct(noisy, options.sigma)}
-        picture = Image.fromarray(noisy.astype(np.uint8))
+        restored = Image.fromarray(noisy.astype(np.uint8))
         for radius in _RADII:
-            blurred = picture.filter(ImageFilter.GaussianBlur(radius))
+            blurred = restored.filter(ImageFilter.GaussianBlur(radius))
             restored[f"blur {radius}"] = np.asarray(blurred, np.float64)
         restored |= {name: restore(session, noisy) for name, session in sessions.items()}
         for name, pixels in restored.items():
             rows.setdefault(name, []).append(psnr(pixels, truth.astype(np.float64)))
-    print(f"{len(files)} pictures of {options.truth}, sigma {options.sigma:g}")
+    print(f"{len(files)} images of {options.truth}, sigma {options.sigma:g}")
     for name, figures in rows.items():
         print(f"{name:24} {np.mean(figures):6.2f} dB mean {min(figures):6.2f} dB lowest")
 

@@ -20,7 +20,7 @@ from nystra.plugins.library import library_path
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.restoration.quality import validate_quality
 from nystra.runtime.timing.bench import bench, session_configuration
-from studies.quality.measure import WHOLE, PictureSet, measure, planned
+from studies.quality.measure import WHOLE, ImageSet, measure, planned
 from studies.quality.tables import (
     Engine,
     Models,
@@ -108,7 +108,7 @@ def session_engine(folder: Path, threads: int) -> Engine:
 
 
 def files_table(
-    models: Models, sets: Sequence[PictureSet], progress: Progress, folder: Path
+    models: Models, sets: Sequence[ImageSet], progress: Progress, folder: Path
 ) -> list[Row]:
     """Compare the quality of exported files with that of the swapped PyTorch network."""
     try:
@@ -125,7 +125,7 @@ def files_table(
                 progress(f"{name} {how} {label(parameters)}")
                 session = Session(file, "ort-cpu", library=library)
                 got = validate_quality(session, sets[0].inputs, sets[0].truths, tile=WHOLE)
-                pairs = zip(got.pictures, torch_side.pictures, strict=True)
+                pairs = zip(got.images, torch_side.images, strict=True)
                 rows.append(
                     {
                         "model": name,

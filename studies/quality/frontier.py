@@ -1,7 +1,7 @@
 """Measure what settings of ``cluster`` lose and cost in windows of each size, and draw both.
 
 A line of the table is a setting at all sites of one window size, the others staying exact: the
-change of PSNR on pictures with ground truth, and the time of the operator on one thread by its own
+change of PSNR on images with ground truth, and the time of the operator on one thread by its own
 clock, on a map that all window sizes divide. Networks without a position bias run at windows that
 they were not trained with, where ``WINDOW`` says so; their loss is against exact attention there::
 
@@ -34,7 +34,7 @@ from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.models import LoadedModel, load
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
-from studies.quality.measure import PictureSet, measure
+from studies.quality.measure import ImageSet, measure
 from studies.quality.tables import label
 
 SETTINGS = tuple(
@@ -93,15 +93,15 @@ class Subject:
         return swap(network, chosen, "operator")
 
 
-def frontier(subject: Subject, pictures: PictureSet, rounds: int) -> list[Row]:
+def frontier(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
     """Return a row for exact attention and for each setting."""
-    exact = measure(subject.model, subject.with_mechanism(Full()), pictures)
+    exact = measure(subject.model, subject.with_mechanism(Full()), images)
     times = _times(subject, (Full(), *SETTINGS), rounds)
     rows = []
     for mechanism in (Full(), *SETTINGS):
         found = exact
         if isinstance(mechanism, Cluster):
-            found = measure(subject.model, subject.with_mechanism(mechanism), pictures)
+            found = measure(subject.model, subject.with_mechanism(mechanism), images)
         row: Row = {
             "model": subject.name,
             "window": subject.window,
@@ -146,7 +146,7 @@ def _once(module: WindowSite, qkv: Tensor) -> float:
 
 
 def draw(rows: Sequence[Row], out: Path) -> None:
-    """Write a picture with a panel for each network and window: loss over time."""
+    """Write an image with a panel for each network and window: loss over time."""
     panels = list(dict.fromkeys((row["model"], row["window"]) for row in rows))
     across = min(3, len(panels))
     down = math.ceil(len(panels) / across)
@@ -191,13 +191,13 @@ def main() -> None:
     parser.add_argument("subjects", nargs="+", metavar="NAME:WINDOW", type=Subject.of)
     parser.add_argument("--set", nargs=2, metavar=("INPUTS", "TRUTHS"), type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5, help="turns of the times (%(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="picture to write")
+    parser.add_argument("--out", type=Path, required=True, help="image to write")
     parser.add_argument("--json", type=Path, help="where the rows go")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    pictures = PictureSet("", *options.set)
+    images = ImageSet("", *options.set)
     rows = [
-        row for subject in options.subjects for row in frontier(subject, pictures, options.rounds)
+        row for subject in options.subjects for row in frontier(subject, images, options.rounds)
     ]
     if options.json is not None:
         options.json.write_bytes(stable_json(rows))

@@ -1,4 +1,4 @@
-"""Measure plans on pictures in PyTorch: against ground truth, and against full attention."""
+"""Measure plans on images in PyTorch: against ground truth, and against full attention."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from nystra.runtime.tasks.restoration.restorer import Restorer
 
 Pixels = npt.NDArray[Any]
 Change = Callable[[nn.Module], None]
-WHOLE = 1 << 14  # pixels: a tile that no test picture fills, so each is run whole
+WHOLE = 1 << 14  # pixels: a tile that no test image fills, so each is run whole
 
 
 @dataclass(frozen=True)
-class PictureSet:
-    """Pictures with ground truth: a name and the two folders."""
+class ImageSet:
+    """Images with ground truth: a name and the two folders."""
 
     name: str
     inputs: Path
@@ -46,8 +46,8 @@ class Result:
 
     Attributes:
         quality: Against ground truth, exactly as ``nystra validate`` computes it.
-        outputs: What the network gave for each picture, (1, C, H, W), not clipped.
-        guarded: Share of (token, head) pairs that the guard touches, mean over sites and pictures
+        outputs: What the network gave for each image, (1, C, H, W), not clipped.
+        guarded: Share of (token, head) pairs that the guard touches, mean over sites and images
             of equal weight; None without a guard, and for files, which do not tell.
     """
 
@@ -56,7 +56,7 @@ class Result:
     guarded: float | None = None
 
     def against(self, full: Result) -> list[float]:
-        """Return the PSNR of each picture against full attention: RGB, clipped, not rounded, dB."""
+        """Return the PSNR of each image against full attention: RGB, clipped, not rounded, dB."""
         pairs = zip(self.outputs, full.outputs, strict=True)
         return [clipped_psnr(got, expected) for got, expected in pairs]
 
@@ -91,7 +91,7 @@ def planned(
 
 
 def restorer(model: LoadedModel, function: Callable[[Pixels], Pixels]) -> Restorer:
-    """Return a function on arrays as something that takes pictures, as the exported file is."""
+    """Return a function on arrays as something that takes images, as the exported file is."""
     facts = model.facts
     return Restorer(
         function,
@@ -107,9 +107,9 @@ def restorer(model: LoadedModel, function: Callable[[Pixels], Pixels]) -> Restor
 
 
 def measure(
-    model: LoadedModel, network: nn.Module | Callable[[Pixels], Pixels], pictures: PictureSet
+    model: LoadedModel, network: nn.Module | Callable[[Pixels], Pixels], images: ImageSet
 ) -> Result:
-    """Run a network, or a file's session, on a set, each picture whole."""
+    """Run a network, or a file's session, on a set, each image whole."""
     outputs: list[Pixels] = []
     counts = _count_guarded(network) if isinstance(network, nn.Module) else []
     run = NetworkSession(network) if isinstance(network, nn.Module) else network
@@ -119,9 +119,7 @@ def measure(
         outputs.append(output)
         return output
 
-    quality = validate_quality(
-        restorer(model, record), pictures.inputs, pictures.truths, tile=WHOLE
-    )
+    quality = validate_quality(restorer(model, record), images.inputs, images.truths, tile=WHOLE)
     shares = [share for count in counts for share in count.shares]
     return Result(quality, outputs, float(np.mean(shares)) if shares else None)
 
@@ -189,7 +187,7 @@ class _Sharpness:
 
 
 def sharpness(network: nn.Module, image: Pixels) -> Mapping[str, float]:
-    """Return how sharp a network's attention is on a picture (1, C, H, W).
+    """Return how sharp a network's attention is on an image (1, C, H, W).
 
     ``keys``: exp of the entropy of a token's softmax over the content logits q.k (no position
     bias, no mask, unshifted windows), median over the tokens of a window and head and then over

@@ -1,10 +1,10 @@
-"""Draw what plans do to pictures: results.png and cluster.jpg of studies/measurements/pictures.
+"""Draw what plans do to images: results.png and cluster.jpg of studies/measurements/images.
 
 Crops of 56 pixels, taken where ``nystra`` departs most from full attention, without guard or, with
 ``--cluster``, with it; and below each the absolute difference from full attention in grey, 10 times
 as large::
 
-    python -m studies.quality.sheet --out studies/measurements/pictures/results.png \\
+    python -m studies.quality.sheet --out studies/measurements/images/results.png \\
         swinir_x2_w16:Set5/LR_bicubic/X2/butterflyx2.png:Set5/HR/butterfly.png ...
 """
 
@@ -23,7 +23,7 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from nystra.runtime.images.sheet import comparison_sheet, magnified_difference
 from nystra.runtime.metrics.measures import clipped_psnr
 from studies.quality.measure import WHOLE, planned, restorer
@@ -35,7 +35,7 @@ Pixels = npt.NDArray[Any]
 
 
 def restored(model: LoadedModel, parameters: Mechanism, pixels: Pixels) -> Pixels:
-    """Return what a plan makes of a picture, (H, W, 3), 0..1."""
+    """Return what a plan makes of an image, (H, W, 3), 0..1."""
     output, _ = restorer(model, NetworkSession(planned(model, parameters)))(pixels, WHOLE)
     return np.clip(output, 0.0, 1.0)
 
@@ -52,9 +52,9 @@ def worst_place(got: Pixels, expected: Pixels) -> tuple[int, int]:
 
 
 def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str, Pixels]:
-    """Return the pictures of one row, by column, cropped and magnified, difference below."""
+    """Return the images of one row, by column, cropped and magnified, difference below."""
     model = load(checkpoint)
-    pixels, truth = read_picture(small).pixels, read_picture(large).pixels
+    pixels, truth = read_image(small).pixels, read_image(large).pixels
     full = restored(model, mechanism("full"), pixels)
     columns: dict[str, Pixels] = {"truth": truth}
     if not clustered:
@@ -72,19 +72,19 @@ def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str,
     top, left = worst_place(worst, full)
     print(f"{checkpoint} {small.name}: crop at {top},{left}; dB against full:")
     tiles = {}
-    for name, picture in columns.items():
-        print(f"  {name}: {clipped_psnr(picture, full):.1f}")
-        difference = magnified_difference(picture, full, FACTOR)
+    for name, image in columns.items():
+        print(f"  {name}: {clipped_psnr(image, full):.1f}")
+        difference = magnified_difference(image, full, FACTOR)
         grey = difference.mean(2, keepdims=True).repeat(3, 2)
-        both = [array[top : top + SIDE, left : left + SIDE] for array in (picture, grey)]
+        both = [array[top : top + SIDE, left : left + SIDE] for array in (image, grey)]
         tiles[name] = np.concatenate(both).repeat(ZOOM, 0).repeat(ZOOM, 1)
     return tiles
 
 
 def _least_alike(model: LoadedModel, pixels: Pixels, full: Pixels) -> Pixels:
-    """Return what ``nystra`` without guard makes of a picture at its worst setting."""
+    """Return what ``nystra`` without guard makes of an image at its worst setting."""
     bare = (restored(model, nystra(m, n, 0.0), pixels) for m in LANDMARKS for n in ITERATIONS)
-    return min(bare, key=lambda picture: clipped_psnr(picture, full))
+    return min(bare, key=lambda image: clipped_psnr(image, full))
 
 
 def main() -> None:

@@ -17,11 +17,11 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.nystromformer.parameters import Nystromformer
 from nystra.models import LoadedModel
-from nystra.runtime.images.images import read_picture
-from nystra.runtime.images.pairs import paired_pictures
+from nystra.runtime.images.images import read_image
+from nystra.runtime.images.pairs import paired_images
 from studies.quality.measure import (
     Change,
-    PictureSet,
+    ImageSet,
     Result,
     drop_bias,
     measure,
@@ -43,14 +43,14 @@ class Study:
 
     Attributes:
         models: Name -> network.
-        sets: Pictures with ground truth; some tables take the first only.
+        sets: Images with ground truth; some tables take the first only.
         progress: Called with a line after each measurement.
         engine: What runs a plan, in the tables of plans, masks and sharp networks.
         only: Beginnings of labels; other plans are left out where the table has many.
     """
 
     models: Models
-    sets: Sequence[PictureSet]
+    sets: Sequence[ImageSet]
     progress: Progress
     engine: Engine = planned
     only: Sequence[str] = ("",)
@@ -158,8 +158,8 @@ def sharp_table(study: Study) -> list[Row]:
     rows = []
     for name, model in study.models.items():
         first = study.sets[0]
-        (here, _), *_ = paired_pictures(first.inputs, first.truths)
-        image = np.moveaxis(read_picture(here).pixels, 2, 0)[None].astype(np.float32)
+        (here, _), *_ = paired_images(first.inputs, first.truths)
+        image = np.moveaxis(read_image(here).pixels, 2, 0)[None].astype(np.float32)
         for factor in SHARPNESS:
             change = sharpen(factor)
             measured = sharpness(planned(model, Full(), change), image)
@@ -184,28 +184,28 @@ def _everywhere(study: Study, plans: Sequence[Mechanism]) -> list[Row]:
 def _compare(
     name: str,
     model: LoadedModel,
-    pictures: PictureSet,
+    images: ImageSet,
     variants: Variants,
     progress: Progress,
     base: Change | None = None,
     engine: Engine = planned,
 ) -> list[Row]:
-    progress(f"{name} {pictures.name} full")
-    full = measure(model, engine(model, Full(), base), pictures)
-    rows = [_row(name, pictures, "full", full, full)]
+    progress(f"{name} {images.name} full")
+    full = measure(model, engine(model, Full(), base), images)
+    rows = [_row(name, images, "full", full, full)]
     for text, parameters, change in variants:
-        progress(f"{name} {pictures.name} {text}")
-        result = measure(model, engine(model, parameters, change), pictures)
-        rows.append(_row(name, pictures, text, result, full))
+        progress(f"{name} {images.name} {text}")
+        result = measure(model, engine(model, parameters, change), images)
+        rows.append(_row(name, images, text, result, full))
     return rows
 
 
-def _row(model: str, pictures: PictureSet, plan: str, result: Result, full: Result) -> Row:
+def _row(model: str, images: ImageSet, plan: str, result: Result, full: Result) -> Row:
     against = result.against(full)
     finite = [value for value in against if np.isfinite(value)]
     return {
         "model": model,
-        "set": pictures.name,
+        "set": images.name,
         "plan": plan,
         "psnr": json_number(result.quality.psnr),
         "change": json_number(result.quality.psnr - full.quality.psnr),

@@ -12,7 +12,7 @@ _KEYS: tuple[Column, ...] = (
     ("factor", "logits times", lambda row: f"{row['factor']:g}"),
     ("keys", "keys (least), largest logit",
      lambda row: f"{row['keys']:.0f} ({row['least_keys']:.0f}), {row['largest']:.0f}"),
-    ("size", "picture", lambda row: row["size"]),
+    ("size", "image", lambda row: row["size"]),
     ("plan", "plan", lambda row: row["plan"]),
     ("file", "file", lambda row: row["file"]),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""A service under load, folders of pictures, Ray workers."""
+"""A service under load, folders of images, Ray workers."""

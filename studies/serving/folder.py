@@ -1,9 +1,9 @@
 """What ``nystra run`` takes for a folder: one step after the other, as it is, in processes.
 
-    python -m studies.serving.folder model.onnx --pictures 200 --side 48 --rounds 3
+    python -m studies.serving.folder model.onnx --images 200 --side 48 --rounds 3
     python -m studies.serving.folder model.onnx --before OLD/bin/python
 
-Each round runs the ways one after the other on the same pictures, as programs of their own; the
+Each round runs the ways one after the other on the same images, as programs of their own; the
 median of the ratios counts. *Before* is the Python of an environment with an older nystra.
 """
 

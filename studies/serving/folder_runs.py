@@ -1,4 +1,4 @@
-"""Ways of running ``nystra run`` on a folder of pictures, timed one after the other in rounds."""
+"""Ways of running ``nystra run`` on a folder of images, timed one after the other in rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nystra.runtime import Picture, read_picture, write_picture
+from nystra.runtime import ImageData, read_image, write_image
 
 PHOTOGRAPH = Path(__file__).parents[2] / "export" / "photographs" / "chelsea.png"
 
@@ -22,7 +22,7 @@ def arguments(description: str, side: int) -> argparse.ArgumentParser:
     """Return a parser of what such benchmarks have in common."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--side", type=int, default=side)
     parser.add_argument("--rounds", type=int, default=3)
     return parser
@@ -31,7 +31,7 @@ def arguments(description: str, side: int) -> argparse.ArgumentParser:
 def ratios(
     ways: Mapping[str, tuple[Sequence[str], Sequence[str]]], args: argparse.Namespace
 ) -> dict[str, float]:
-    """Time each way once a round, on the same pictures; print the seconds of each round.
+    """Time each way once a round, on the same images; print the seconds of each round.
 
     Args:
         ways: The program before the word ``run``, and flags behind the folders, by name.
@@ -43,7 +43,7 @@ def ratios(
     measured: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as place:
         source, target = Path(place, "in"), Path(place, "out")
-        _cut(source, args.pictures, args.side)
+        _cut(source, args.images, args.side)
         for _ in range(args.rounds):
             took = {}
             for way, (program, flags) in ways.items():
@@ -61,7 +61,7 @@ def ratios(
 
 def _cut(folder: Path, count: int, side: int) -> None:
     """Write parts of a photograph, each another one; it is mirrored as far as they need it."""
-    pixels = read_picture(PHOTOGRAPH).pixels
+    pixels = read_image(PHOTOGRAPH).pixels
     short = [max(0, side + 64 - length) for length in pixels.shape[:2]]
     pixels = np.pad(pixels, [*((0, more) for more in short), (0, 0)], "symmetric")
     random = np.random.default_rng(0)
@@ -69,4 +69,4 @@ def _cut(folder: Path, count: int, side: int) -> None:
     for number in range(count):
         top, left = (int(random.integers(0, length - side + 1)) for length in pixels.shape[:2])
         part = np.ascontiguousarray(pixels[top : top + side, left : left + side])
-        write_picture(folder / f"{number:04d}.png", Picture(part))
+        write_image(folder / f"{number:04d}.png", ImageData(part))

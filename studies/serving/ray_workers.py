@@ -1,8 +1,8 @@
 """What ``nystra run --ray`` adds to ``nystra run``, and what a second worker brings.
 
-    python -m studies.serving.ray_workers model.onnx --pictures 200 --side 128 --rounds 3
+    python -m studies.serving.ray_workers model.onnx --images 200 --side 128 --rounds 3
 
-Each round runs the commands one after the other on the same pictures, one thread a worker; of the
+Each round runs the commands one after the other on the same images, one thread a worker; of the
 rounds the median ratio counts. The bar: one worker takes at most 1.15 times as long as no Ray.
 With ``--ray HOST:PORT`` on a cluster that runs already, otherwise on one that every run starts.
 """

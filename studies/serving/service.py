@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-BAD = (b"no picture", b"", b"\x89PNG\r\n\x1a\n" + bytes(64))
+BAD = (b"no image", b"", b"\x89PNG\r\n\x1a\n" + bytes(64))
 
 
 class Service:
@@ -131,7 +131,7 @@ def slow_clients(service: Service, body: bytes, over: threading.Event) -> list[t
     return threads
 
 
-def picture(side: int) -> bytes:
+def make_image(side: int) -> bytes:
     """Return a PNG of soft colours."""
     ramp = np.linspace(0, 255, side, dtype=np.uint8)
     values = np.stack([*np.meshgrid(ramp, ramp), np.full((side, side), 90, np.uint8)], axis=2)
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--flags", default="", help="for nystra serve, such as '--batch 1'")
     args = parser.parse_args()
-    body = picture(args.size)
+    body = make_image(args.size)
     service = Service(args.model, *args.flags.split())
     Clients(service, body, 2).run(1.0)
     print("| clients | requests/s | p50, ms | p99, ms | answers | MiB |")

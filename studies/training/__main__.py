@@ -135,7 +135,7 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
         out: ``.safetensors`` file; the state of the training is ``<stem>.state.pt`` beside it.
 
     Raises:
-        NystraError: Pictures or files that cannot be read or written, or a diverged training.
+        NystraError: Images or files that cannot be read or written, or a diverged training.
         KeyboardInterrupt: SIGINT or SIGTERM; the state is saved.
     """
     from tqdm import tqdm
@@ -160,7 +160,7 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
         weights = train(recipe, examples, out.with_suffix(".state.pt"), on_step)
     write_weights(out, weights, recipe, examples)
     weights = {key: value.to(recipe.stored) for key, value in weights.items()}
-    print(f"{out}: {recipe.figure(weights, held_out)} on held-out pictures")
+    print(f"{out}: {recipe.figure(weights, held_out)} on held-out images")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""A small vision transformer that says what is on a picture."""
+"""A small vision transformer that says what is on an image."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from nystra.models.vit.network import ViT
 from .labelled import Labelled, read_labelled
 from .recipe import Recipe
 
-_MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of CIFAR-10's training pictures
-_BORDER = 4  # black pixels around a picture that crops are taken from
-_JUDGED = 500  # pictures at once
+_MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of CIFAR-10's training images
+_BORDER = 4  # black pixels around an image that crops are taken from
+_JUDGED = 500  # images at once
 _ATTENTIONS = ("full", "linformer", "performer", "nystromformer")
 
 
 @dataclass(frozen=True)
 class Classifying(Recipe):
-    """The training of a vision transformer on pictures in a folder for each class.
+    """The training of a vision transformer on images in a folder for each class.
 
-    One recipe for every attention: nothing but the attention differs. Pictures are moved by up to
+    One recipe for every attention: nothing but the attention differs. Images are moved by up to
     4 pixels and mirrored.
 
     Attributes:
         attention: What it is trained with.
-        classes: Folders of pictures.
-        side: Of a picture, in pixels.
+        classes: Folders of images.
+        side: Of an image, in pixels.
         patch_size: Side of a patch, in pixels.
         width: Channels of a token.
         hidden: Channels inside the feed-forward.
@@ -50,10 +50,10 @@ class Classifying(Recipe):
     architecture: ClassVar[str] = "vit"
     stored: ClassVar[torch.dtype] = torch.float16
 
-    batch: int = option(Number(128, "pictures a step", 1))
+    batch: int = option(Number(128, "images a step", 1))
     attention: str = option(Choice("full", "what it is trained with", _ATTENTIONS))
-    classes: int = option(Number(10, "folders of pictures", 1))
-    side: int = option(Number(32, "side of a picture, in pixels", 1))
+    classes: int = option(Number(10, "folders of images", 1))
+    side: int = option(Number(32, "side of an image, in pixels", 1))
     patch_size: int = option(Number(4, "side of a patch, in pixels", 1))
     width: int = option(Number(48, "channels of a token", 1))
     hidden: int = option(Number(192, "channels inside the feed-forward", 1))
@@ -87,7 +87,7 @@ class Classifying(Recipe):
         }
 
     def metadata(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """Return the constructor arguments, how a picture is prepared, what classes are called."""
+        """Return the constructor arguments, how an image is prepared, what classes are called."""
         prepared = {
             "resize": {"sides": [self.side, self.side], "filter": "bilinear", "antialias": True},
             "mean": list(_MEAN),
@@ -111,63 +111,63 @@ class Classifying(Recipe):
         return ViT(**self.hyper())
 
     def training_set(self, data: Path) -> Labelled:
-        """Return the pictures below ``train/``."""
+        """Return the images below ``train/``."""
         return self._read(data / "train")
 
     def held_out(self, data: Path) -> Labelled:
-        """Return the pictures below ``test/``."""
+        """Return the images below ``test/``."""
         return self._read(data / "test")
 
     def _read(self, folder: Path) -> Labelled:
-        pictures = read_labelled(folder, self.side)
-        if len(pictures.names) != self.classes:
+        images = read_labelled(folder, self.side)
+        if len(images.names) != self.classes:
             raise NystraError(
-                f"{folder} holds {len(pictures.names)} classes, expected those of --classes "
+                f"{folder} holds {len(images.names)} classes, expected those of --classes "
                 f"{self.classes}"
             )
-        return pictures
+        return images
 
     def draw(
         self, examples: Sequence[Any], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return moved and mirrored pictures, (B, 3, side, side), and their classes (B)."""
-        pictures = cast(Labelled, examples)
+        """Return moved and mirrored images, (B, 3, side, side), and their classes (B)."""
+        images = cast(Labelled, examples)
         random = np.random.default_rng([self.seed, step])
-        chosen = random.integers(len(pictures), size=self.batch)
+        chosen = random.integers(len(images), size=self.batch)
         border = ((0, 0), (_BORDER, _BORDER), (_BORDER, _BORDER), (0, 0))
-        framed = np.pad(pictures.pixels[chosen], border)
+        framed = np.pad(images.pixels[chosen], border)
         corners = random.integers(2 * _BORDER + 1, size=(self.batch, 2))
         mirrored = random.integers(2, size=self.batch)
         crops = [
-            picture[y : y + self.side, x : x + self.side][:, :: -1 if mirror else 1]
-            for picture, (y, x), mirror in zip(framed, corners, mirrored, strict=True)
+            image[y : y + self.side, x : x + self.side][:, :: -1 if mirror else 1]
+            for image, (y, x), mirror in zip(framed, corners, mirrored, strict=True)
         ]
-        return _normalised(np.stack(crops)), pictures.classes[chosen]
+        return _normalised(np.stack(crops)), images.classes[chosen]
 
     def loss(self, output: Tensor, wanted: Tensor) -> Tensor:
         """Return the cross entropy."""
         return F.cross_entropy(output, wanted)
 
     def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
-        """Return the share of held-out pictures whose class has the largest logit."""
+        """Return the share of held-out images whose class has the largest logit."""
         return f"{self.accuracy(weights, cast(Labelled, held_out)):.2%}"
 
-    def accuracy(self, weights: Mapping[str, Tensor], pictures: Labelled) -> float:
-        """Return the share of pictures whose class has the largest logit."""
+    def accuracy(self, weights: Mapping[str, Tensor], images: Labelled) -> float:
+        """Return the share of images whose class has the largest logit."""
         network = self.network().eval()
         network.load_state_dict({key: value.float() for key, value in weights.items()})
         right = 0
-        for first in range(0, len(pictures), _JUDGED):
+        for first in range(0, len(images), _JUDGED):
             part = slice(first, first + _JUDGED)
-            batch = torch.from_numpy(_normalised(pictures.pixels[part]))
+            batch = torch.from_numpy(_normalised(images.pixels[part]))
             with torch.no_grad():
                 best = network(batch).argmax(1).numpy()
-            right += int((best == pictures.classes[part]).sum())
-        return right / len(pictures)
+            right += int((best == images.classes[part]).sum())
+        return right / len(images)
 
 
 def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return pictures (B, H, W, 3) as the network takes them, (B, 3, H, W)."""
+    """Return images (B, H, W, 3) as the network takes them, (B, 3, H, W)."""
     mean, std = (np.array(values, np.float32) for values in (_MEAN, _STD))
     values = (pixels.astype(np.float32) / 255.0 - mean) / std
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2))

@@ -1,4 +1,4 @@
-"""Pairs of small and large pictures for training: photographs and their bicubic reductions."""
+"""Pairs of small and large images for training: photographs and their bicubic reductions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nystra.core.errors import NystraError
 
-Picture = NDArray[np.uint8]
+ImageData = NDArray[np.uint8]
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"}
 
@@ -26,8 +26,8 @@ class Pair:
         small: uint8 (H, W, 3).
     """
 
-    large: Picture
-    small: Picture
+    large: ImageData
+    small: ImageData
 
 
 def cubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -53,27 +53,27 @@ def _reduction(size: int, factor: int) -> tuple[NDArray[np.int64], NDArray[np.fl
     return np.where(around < size, around, 2 * size - 1 - around), weights
 
 
-def reduce_bicubic(picture: Picture, factor: int) -> Picture:
-    """Reduce a picture as MATLAB's ``imresize(picture, 1 / factor)`` does.
+def reduce_bicubic(image: ImageData, factor: int) -> ImageData:
+    """Reduce an image as MATLAB's ``imresize(image, 1 / factor)`` does.
 
     The kernel is stretched by the factor (antialiasing), the edge row is repeated in the
     mirror, and both reductions, rows first, end in 8 bit: bit for bit the published Set5 at
     factors 2, 3 and 4.
 
     Args:
-        picture: uint8 (H, W, C), H and W multiples of the factor.
+        image: uint8 (H, W, C), H and W multiples of the factor.
         factor: Whole number, at least 1.
 
     Returns:
         uint8 (H // factor, W // factor, C).
     """
-    rows, row_weights = _reduction(picture.shape[0], factor)
-    columns, column_weights = _reduction(picture.shape[1], factor)
-    flat = _to_8_bit(np.einsum("it,itwc->iwc", row_weights, picture[rows].astype(np.float64)))
+    rows, row_weights = _reduction(image.shape[0], factor)
+    columns, column_weights = _reduction(image.shape[1], factor)
+    flat = _to_8_bit(np.einsum("it,itwc->iwc", row_weights, image[rows].astype(np.float64)))
     return _to_8_bit(np.einsum("jt,ijtc->ijc", column_weights, flat[:, columns].astype(np.float64)))
 
 
-def _to_8_bit(values: NDArray[np.float64]) -> Picture:
+def _to_8_bit(values: NDArray[np.float64]) -> ImageData:
     return np.clip(np.floor(values + 0.5), 0, 255).astype(np.uint8)
 
 
@@ -87,13 +87,13 @@ def read_pairs(folder: Path, scale: int, smallest: int, most: int | None = None)
         most: Stop after so many; None reads all.
 
     Raises:
-        NystraError: No such folder, no pictures in it, an unreadable or too small picture.
+        NystraError: No such folder, no images in it, an unreadable or too small image.
     """
     if not folder.is_dir():
         raise NystraError(f"{folder} is not a folder: --data takes one with train/ and val/ in it")
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _SUFFIXES)[:most]
     if not files:
-        raise NystraError(f"{folder} holds no pictures: put PNG or JPEG photographs there")
+        raise NystraError(f"{folder} holds no images: put PNG or JPEG photographs there")
     return [_read_pair(file, scale, smallest) for file in files]
 
 
@@ -102,9 +102,9 @@ def _read_pair(file: Path, scale: int, smallest: int) -> Pair:
 
     try:
         with Image.open(file) as image:
-            pixels: Picture = np.array(image.convert("RGB"))
+            pixels: ImageData = np.array(image.convert("RGB"))
     except (UnidentifiedImageError, OSError) as error:
-        raise NystraError(f"{file} cannot be read as a picture: {error}") from error
+        raise NystraError(f"{file} cannot be read as an image: {error}") from error
     height, width = (side // scale * scale for side in pixels.shape[:2])
     if min(height, width) < smallest * scale:
         raise NystraError(
@@ -131,8 +131,8 @@ def draw_batch(
         The small crops (B, 3, patch, patch) and the large ones (B, 3, s patch, s patch), 0..1.
     """
     generator = np.random.default_rng([seed, step])
-    smalls: list[Picture] = []
-    larges: list[Picture] = []
+    smalls: list[ImageData] = []
+    larges: list[ImageData] = []
     for _ in range(batch):
         pair = pairs[int(generator.integers(len(pairs)))]
         scale = pair.large.shape[0] // pair.small.shape[0]
@@ -147,5 +147,5 @@ def draw_batch(
     return _unit(smalls), _unit(larges)
 
 
-def _unit(crops: list[Picture]) -> NDArray[np.float32]:
+def _unit(crops: list[ImageData]) -> NDArray[np.float32]:
     return np.stack(crops).astype(np.float32) / np.float32(255.0)

@@ -17,7 +17,7 @@ from nystra.core.option import option
 from nystra.core.option_kinds import Number
 from nystra.models.uformer.network import Uformer
 
-from .data import Pair, Picture, draw_batch, read_pairs
+from .data import ImageData, Pair, draw_batch, read_pairs
 from .restoring import Restoring, psnr_of_error
 from .settings import Counts
 
@@ -85,7 +85,7 @@ class Denoising(Restoring):
         clean = draw_batch(examples, self.patch, self.batch, self.seed, step)[1]
         return with_noise(clean * 255.0, self.sigma, (self.seed, step)) / np.float32(255.0), clean
 
-    def example(self, pair: Pair, number: int) -> Picture:
+    def example(self, pair: Pair, number: int) -> ImageData:
         """Return the photograph with noise of its own."""
         return with_noise(pair.large, self.sigma, (number,)).astype(np.uint8)
 
@@ -95,7 +95,7 @@ class Denoising(Restoring):
 
 
 def with_noise(
-    values: Picture | NDArray[np.float32], sigma: float, seed: tuple[int, ...]
+    values: ImageData | NDArray[np.float32], sigma: float, seed: tuple[int, ...]
 ) -> NDArray[np.float32]:
     """Add Gaussian noise to values 0..255 and round and clip them, as an 8-bit file holds them.
 

@@ -16,10 +16,10 @@ from nystra.core.errors import NystraError
 from nystra.core.option import option
 from nystra.core.option_kinds import Number, Switch
 from nystra.models.hat.network import HAT
-from nystra.models.layers.picture_network import PictureNetwork
+from nystra.models.layers.image_network import ImageNetwork
 from nystra.models.swinir.network import SwinIR
 
-from .data import Pair, Picture, draw_batch, read_pairs
+from .data import ImageData, Pair, draw_batch, read_pairs
 from .restoring import Restoring, psnr_of_error
 from .settings import Counts
 
@@ -46,7 +46,7 @@ class Enlargement(Restoring):
         """Return small crops and the large ones they are made of."""
         return draw_batch(examples, self.patch, self.batch, self.seed, step)
 
-    def example(self, pair: Pair, number: int) -> Picture:
+    def example(self, pair: Pair, number: int) -> ImageData:
         """Return the reduction."""
         return pair.small
 
@@ -99,11 +99,11 @@ class Enlarging(Enlargement):
         if self.width % self.heads:
             raise NystraError(f"--width {self.width} must be a multiple of --heads {self.heads}")
 
-    def network(self) -> PictureNetwork:
+    def network(self) -> ImageNetwork:
         """Return a network that starts as a bilinear enlargement, its transformer nearly silent.
 
         The published network has no interpolating skip and has to learn one from a random start.
-        Here three channels of the first convolution pass the picture on and the last convolution
+        Here three channels of the first convolution pass the image on and the last convolution
         enlarges them.
         """
         torch.manual_seed(self.seed)

@@ -25,7 +25,7 @@ _LARGE = 1024  # tokens of a window: smaller ones take longer in bfloat16 than i
 class EnlargingBySst(Enlargement):
     """The training of a small SST on bicubic reductions.
 
-    A crop holds the largest window; a picture smaller than one is mirrored.
+    A crop holds the largest window; an image smaller than one is mirrored.
 
     Attributes:
         windows: Side of the windows of each layer of a block.
@@ -74,11 +74,11 @@ class EnlargingBySst(Enlargement):
         if self.patch < max(self.windows):
             raise NystraError(
                 f"--patch {self.patch} is below the largest of --windows, {max(self.windows)}: it "
-                "would be trained on mirrored pictures alone"
+                "would be trained on mirrored images alone"
             )
 
     def network(self) -> SST:
-        """Return a network that starts close to the enlarged picture, which it is added to."""
+        """Return a network that starts close to the enlarged image, which it is added to."""
         torch.manual_seed(self.seed)
         network = SST(**self.hyper())
         with torch.no_grad():

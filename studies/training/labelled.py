@@ -1,4 +1,4 @@
-"""Pictures with a class each: a folder of folders."""
+"""Images with a class each: a folder of folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"}
 
 @dataclass(frozen=True)
 class Labelled(Sequence[tuple[NDArray[np.uint8], int]]):
-    """Pictures of one size and their classes.
+    """Images of one size and their classes.
 
     Attributes:
         pixels: uint8 (N, H, W, 3), RGB.
@@ -29,19 +29,19 @@ class Labelled(Sequence[tuple[NDArray[np.uint8], int]]):
     names: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Return how many pictures there are."""
+        """Return how many images there are."""
         return len(self.pixels)
 
     def __getitem__(self, place):  # type: ignore[no-untyped-def]
-        """Return a picture and its class."""
+        """Return an image and its class."""
         return self.pixels[place], int(self.classes[place])
 
 
 def read_labelled(folder: Path, side: int) -> Labelled:
-    """Read the pictures of a folder with a sub-folder for each class, in the order of names.
+    """Read the images of a folder with a sub-folder for each class, in the order of names.
 
     Raises:
-        NystraError: No such folder, no classes in it, an unreadable picture, or one of another
+        NystraError: No such folder, no classes in it, an unreadable image, or one of another
             size than ``side`` x ``side``.
     """
     if not folder.is_dir():
@@ -54,7 +54,7 @@ def read_labelled(folder: Path, side: int) -> Labelled:
         pixels += [_read(file, side) for file in files]
         classes += [number] * len(files)
     if not pixels:
-        raise NystraError(f"{folder} holds no pictures: put a folder of them there for each class")
+        raise NystraError(f"{folder} holds no images: put a folder of them there for each class")
     names = tuple(home.name for home in homes)
     return Labelled(np.stack(pixels), np.array(classes, np.int64), names)
 
@@ -66,10 +66,10 @@ def _read(file: Path, side: int) -> NDArray[np.uint8]:
         with Image.open(file) as image:
             pixels: NDArray[np.uint8] = np.array(image.convert("RGB"))
     except (UnidentifiedImageError, OSError) as error:
-        raise NystraError(f"{file} cannot be read as a picture: {error}") from error
+        raise NystraError(f"{file} cannot be read as an image: {error}") from error
     if pixels.shape[:2] != (side, side):
         raise NystraError(
-            f"{file} is {pixels.shape[1]}x{pixels.shape[0]}: every picture must be {side}x{side} "
+            f"{file} is {pixels.shape[1]}x{pixels.shape[0]}: every image must be {side}x{side} "
             "pixels, as --side says"
         )
     return pixels

@@ -16,10 +16,10 @@ from torch import Tensor
 from nystra.core.option import option
 from nystra.core.option_kinds import Number
 
-from .data import Pair, Picture
+from .data import ImageData, Pair
 from .recipe import Recipe
 
-_HELD_OUT = 5  # pictures
+_HELD_OUT = 5  # images
 _SMALLEST = 2  # side of an input of the held-out figure, in pixels
 
 
@@ -44,12 +44,12 @@ class Restoring(Recipe):
         """Return inputs and targets of a step, 0..1; a step never depends on another."""
 
     @abstractmethod
-    def example(self, pair: Pair, number: int) -> Picture:
+    def example(self, pair: Pair, number: int) -> ImageData:
         """Return what the network is given for a held-out photograph, uint8 (H, W, 3)."""
 
     @abstractmethod
     def psnr(self, output: Tensor, truth: Tensor) -> float:
-        """Return the PSNR in dB of pictures (H, W, 3), 0..255, as the task is judged."""
+        """Return the PSNR in dB of images (H, W, 3), 0..255, as the task is judged."""
 
     def training_set(self, data: Path) -> list[Pair]:
         """Return the photographs below ``train/``."""

@@ -5,7 +5,7 @@ To run it::
     python -m studies.vit.accuracy vit.safetensors cifar10/test --attn nystromformer cluster
 
 The network is exported as it was trained and with each mechanism in the place of its attention, and
-every file is measured on the same labelled pictures (one sub-folder a class). Prints a table in
+every file is measured on the same labelled images (one sub-folder a class). Prints a table in
 Markdown.
 """
 
@@ -28,16 +28,16 @@ def model_file(checkpoint: Path, plan: Plan, folder: Path, name: str) -> tuple[P
     return result.model, result.fidelity.mean
 
 
-def accuracy_of(file: Path, pictures: Path, threads: int | None) -> Accuracy:
+def accuracy_of(file: Path, images: Path, threads: int | None) -> Accuracy:
     """Return how often a file is right."""
-    return measure_accuracy(classifier_for(Session(file, threads=threads)), pictures)
+    return measure_accuracy(classifier_for(Session(file, threads=threads)), images)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Accuracy of a classifier by attention.")
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("pictures", type=Path, help="a sub-folder of pictures for each class")
+    parser.add_argument("images", type=Path, help="a sub-folder of images for each class")
     parser.add_argument("--attn", nargs="*", default=["nystromformer", "nystra", "cluster"])
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
@@ -48,16 +48,14 @@ def main() -> None:
         for attention in (AS_TRAINED, *args.attn):
             plan = Plan(default=mechanism(attention))
             file, error = model_file(args.checkpoint, plan, Path(folder), attention)
-            judged = accuracy_of(file, args.pictures, args.threads)
+            judged = accuracy_of(file, args.images, args.threads)
             trained = trained or judged
             print(
                 f"| {attention} | {error:.1%} | {judged.top1:.2%} | {judged.top5:.2%} | "
                 f"{trained.top1 - judged.top1:+.2%} |",
                 flush=True,
             )
-    print(
-        f"\n{judged.pictures} pictures in {len(judged.classes)} classes, told by {judged.told_by}"
-    )
+    print(f"\n{judged.images} images in {len(judged.classes)} classes, told by {judged.told_by}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from studies.vit.networks import (
 )
 
 Figures = dict[str, dict[str, dict[str, float]]]
-"""Engine -> side of the picture -> attention -> a figure."""
+"""Engine -> side of the image -> attention -> a figure."""
 
 
 def count() -> None:
@@ -60,7 +60,7 @@ def count() -> None:
 
 
 def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, float]:
-    """Return the milliseconds of a picture with each attention."""
+    """Return the milliseconds of an image with each attention."""
     calls = {name: call(engine, name, shape, folder) for name in names()}
     timing = interleaved(calls, seconds, maximum=1000)
     print(f"{engine}, {shape} pixels: {timing.rounds} rounds", file=sys.stderr, flush=True)
@@ -111,7 +111,7 @@ def peak(shape: str, name: str) -> float:
 
 
 def tokens(shape: str) -> int:
-    """Return how many patches a picture has."""
+    """Return how many patches an image has."""
     patch: int = SHAPES[shape]["patch_size"]
     return (int(shape) // patch) ** 2
 
@@ -145,7 +145,7 @@ def plot(figures: Figures, path: Path) -> None:
             axes.plot([tokens(shape) for shape in shapes], times, style, marker=".", label=name)
         axes.set(xscale="log", yscale="log", xlabel="tokens", title=engine)
         axes.grid(visible=True, which="both", alpha=0.25)
-    figure.axes[0].set_ylabel("ms a picture, one thread")
+    figure.axes[0].set_ylabel("ms an image, one thread")
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8
     )
@@ -156,7 +156,7 @@ def main() -> None:
     """Read the command line; measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("count", "time", "memory", "plot", "peak"))
-    parser.add_argument("out", type=Path, nargs="?", help="plot: the picture to write")
+    parser.add_argument("out", type=Path, nargs="?", help="plot: the image to write")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each size and engine (15)")
     parser.add_argument("--sides", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))

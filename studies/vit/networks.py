@@ -77,7 +77,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     **{str(side): CIFAR | {"image_size": (side, side)} for side in (32, 64, 128, 256)},
     "160": LARGE,
 }
-"""Side of the picture -> the network: the small one, and at 160 pixels the large one."""
+"""Side of the image -> the network: the small one, and at 160 pixels the large one."""
 
 BACKENDS = {"onnxruntime": "ort-cpu", "OpenVINO": "openvino"}
 """Engine of model files -> nystra's name of it."""
@@ -86,7 +86,7 @@ ENGINES = ("PyTorch", *BACKENDS)
 
 
 def operations(network: nn.Module, size: tuple[int, int]) -> float:
-    """Return the operations of one picture; a multiplication and its addition are two."""
+    """Return the operations of one image; a multiplication and its addition are two."""
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         network(torch.zeros(1, 3, *size))
     return float(counter.get_total_flops())
@@ -137,18 +137,18 @@ def file(name: str, shape: str, folder: Path) -> Path:
 
 
 def call(engine: str, name: str, shape: str, folder: Path) -> Callable[[], object]:
-    """Return a function that classifies one picture on one thread."""
-    picture = torch.rand(1, 3, *SHAPES[shape]["image_size"])
+    """Return a function that classifies one image on one thread."""
+    image = torch.rand(1, 3, *SHAPES[shape]["image_size"])
     if engine == "PyTorch":
         torch.set_num_threads(1)
         net, _ = network(name, shape)
 
         def in_torch() -> object:
             with torch.inference_mode():
-                return net(picture)
+                return net(image)
 
         return in_torch
-    return session_call(engine, file(name, shape, folder), {"input": picture.numpy()})
+    return session_call(engine, file(name, shape, folder), {"input": image.numpy()})
 
 
 def session_call(engine: str, path: Path, feeds: Mapping[str, Any]) -> Callable[[], object]:

@@ -6,12 +6,12 @@ To run it::
       python -m studies.training --network vit --data cifar10 --steps 3900 --attention $a \
         --threads 1 --out study/vit_$a.safetensors
     done
-    python -m studies.vit.study study/vit_*.safetensors --pictures cifar10/test
+    python -m studies.vit.study study/vit_*.safetensors --images cifar10/test
     python -m studies.vit.study --plot vit_accuracy.png
 
 Every network is exported as it was trained, the one with exact attention also with each mechanism
-in its place, without training; what is judged is the file, on labelled pictures (one sub-folder a
-class). Times are of one picture on one thread, interleaved. Figures are kept in ``--kept``.
+in its place, without training; what is judged is the file, on labelled images (one sub-folder a
+class). Times are of one image on one thread, interleaved. Figures are kept in ``--kept``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ AS_TRAINED = "as trained"
 
 BATCH = 100
 SLOW = 10
-"""Of the pictures, which part a mechanism sees that takes thirty times as long: every tenth."""
+"""Of the images, which part a mechanism sees that takes thirty times as long: every tenth."""
 
 Row = dict[str, Any]
 Calls = dict[str, dict[str, Callable[[], object]]]
@@ -81,20 +81,20 @@ def title(network: ViT, hyper: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Judge:
-    """Prepared pictures, (N, 3, H, W), and their classes, (N)."""
+    """Prepared images, (N, 3, H, W), and their classes, (N)."""
 
     inputs: np.ndarray
     classes: np.ndarray
 
     @classmethod
     def read(cls, folder: Path, side: int, preprocessing: Preprocessing) -> Judge:
-        """Read a folder and prepare its pictures as the networks' files say."""
+        """Read a folder and prepare its images as the networks' files say."""
         labelled = read_labelled(folder, side)
         prepared = [prepare(pixels / 255.0, preprocessing, 3) for pixels in labelled.pixels]
         return cls(np.concatenate(prepared), labelled.classes)
 
     def places(self, session: Session, every: int) -> np.ndarray:
-        """Return where the class of every so manieth picture stands among the logits, from 0."""
+        """Return where the class of every so manieth image stands among the logits, from 0."""
         name = session.inputs[0].name
         inputs, classes = self.inputs[::every], self.classes[::every, None]
         places = []
@@ -106,17 +106,17 @@ class Judge:
         return np.concatenate(places)
 
 
-def in_torch(network: nn.Module, picture: torch.Tensor) -> Callable[[], object]:
+def in_torch(network: nn.Module, image: torch.Tensor) -> Callable[[], object]:
     """Return a call in PyTorch."""
 
     def call() -> object:
         with torch.inference_mode():
-            return network(picture)
+            return network(image)
 
     return call
 
 
-def measure(checkpoints: Sequence[Path], pictures: Path, seconds: float) -> list[Row]:
+def measure(checkpoints: Sequence[Path], images: Path, seconds: float) -> list[Row]:
     """Return a row for each file: what it is, how often it is right, what it costs."""
     torch.set_num_threads(1)
     rows: list[Row] = []
@@ -130,7 +130,7 @@ def measure(checkpoints: Sequence[Path], pictures: Path, seconds: float) -> list
             size = network.image_size
             if judge is None:
                 assert loaded.facts.preprocessing is not None
-                judge = Judge.read(pictures, size[0], loaded.facts.preprocessing)
+                judge = Judge.read(images, size[0], loaded.facts.preprocessing)
             for runs, plan in plans(trained):
                 file, error = model_file(checkpoint, plan, Path(folder), runs.replace(" ", "_"))
                 every = SLOW if runs == "psal" else 1
@@ -142,16 +142,16 @@ def measure(checkpoints: Sequence[Path], pictures: Path, seconds: float) -> list
                     "error": error,
                     "top1": float((places < 1).mean()),
                     "top5": float((places < 5).mean()),
-                    "pictures": len(places),
+                    "images": len(places),
                     "parameters": sum(value.numel() for value in network.parameters()),
                     "gflops": operations(swapped, size) / 1e9,
                 }
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-                name, picture = f"{trained}/{runs}", torch.rand(1, 3, *size)
-                calls["PyTorch"][name] = in_torch(swapped, picture)
+                name, image = f"{trained}/{runs}", torch.rand(1, 3, *size)
+                calls["PyTorch"][name] = in_torch(swapped, image)
                 for engine in ENGINES[1:]:
-                    feeds = {"input": picture.numpy()}
+                    feeds = {"input": image.numpy()}
                     calls[engine][name] = session_call(engine, file, feeds)
         for engine, each in calls.items():
             timing = interleaved(each, seconds, maximum=3000)
@@ -172,13 +172,13 @@ def table(rows: Sequence[Row]) -> None:
                 f"| {row['trained']} | {row['parameters']:,} | {row['gflops']:.4f} | "
                 f"{row['top1']:.2%} | {row['top5']:.2%} | {times} |"
             )
-    print("\n| in its place | logits off by | pictures | top-1 | lost | onnxruntime |")
+    print("\n| in its place | logits off by | images | top-1 | lost | onnxruntime |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for row in rows:
         if row["runs"] != AS_TRAINED:
             words = ", ".join(f"{key} {value}" for key, value in SWAPS[row["runs"]].items())
             print(
-                f"| {row['runs']} ({words}) | {row['error']:.1%} | {row['pictures']:,} | "
+                f"| {row['runs']} ({words}) | {row['error']:.1%} | {row['images']:,} | "
                 f"{row['top1']:.2%} | "
                 f"{exact['top1'] - row['top1']:.2%} | {row['onnxruntime']:.2f} ms |"
             )
@@ -197,8 +197,8 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         axes.plot(row["onnxruntime"], 100 * row["top1"], "o", markerfacecolor=face, label=label)
     axes.set(
         xscale="log",
-        xlabel="ms a picture of 32x32, onnxruntime, one thread",
-        ylabel="top-1 on CIFAR-10's test pictures, %",
+        xlabel="ms an image of 32x32, onnxruntime, one thread",
+        ylabel="top-1 on CIFAR-10's test images, %",
     )
     axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
     axes.minorticks_off()
@@ -211,7 +211,7 @@ def main() -> None:
     """Read the command line; measure, print, keep or draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoints", type=Path, nargs="*")
-    parser.add_argument("--pictures", type=Path, help="a sub-folder of pictures for each class")
+    parser.add_argument("--images", type=Path, help="a sub-folder of images for each class")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each engine's timing (20)")
     parser.add_argument("--kept", type=Path, default=Path("build/vit/study.json"))
     parser.add_argument("--plot", type=Path, help="draw what was kept")
@@ -219,7 +219,7 @@ def main() -> None:
     if args.plot is not None:
         plot(json.loads(args.kept.read_text()), args.plot)
         return
-    rows = measure(args.checkpoints, args.pictures, args.seconds)
+    rows = measure(args.checkpoints, args.images, args.seconds)
     args.kept.parent.mkdir(parents=True, exist_ok=True)
     args.kept.write_text(json.dumps(rows, indent=1) + "\n")
     table(rows)

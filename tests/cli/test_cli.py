@@ -168,8 +168,8 @@ def test_export_run_validate_inspect(
     Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(tmp_path / "in.png")
     restored = tmp_path / "out.png"
     assert main(["run", str(model), "-i", str(tmp_path / "in.png"), "-o", str(restored)]) == 0
-    with Image.open(restored) as picture:
-        assert picture.size == (14, 10)
+    with Image.open(restored) as image:
+        assert image.size == (14, 10)
 
 
 def test_a_wrong_file_is_exit_code_1(

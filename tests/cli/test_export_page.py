@@ -19,7 +19,7 @@ from nystra.cli.main import export_main
 from nystra.export.report.export_page import _most_changed
 from nystra.export.report.loading_text import loading_texts
 from nystra.models.pretrained import checkpoint_path
-from nystra.runtime import Picture, Session, write_picture
+from nystra.runtime import ImageData, Session, write_image
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from shared import ROOT
 
@@ -30,8 +30,8 @@ def test_the_programs_load_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     pixels = np.zeros((8, 9, 3), np.float32)
     (tmp_path / "in").mkdir()
-    write_picture(tmp_path / "in" / "a.png", Picture(pixels))
-    write_picture(tmp_path / "photo.png", Picture(pixels))
+    write_image(tmp_path / "in" / "a.png", ImageData(pixels))
+    write_image(tmp_path / "photo.png", ImageData(pixels))
     model = save_upscaler(tmp_path / "twice.onnx", metadata=nystra_metadata())
     for path in (model, save_classifier(tmp_path / "colours.onnx")):
         texts = dict(loading_texts(Session(path, threads=1)))
@@ -163,7 +163,7 @@ def test_the_page_of_an_export(tmp_path: Path) -> None:
     assert export_main([*arguments, "--no-speed", "-q", "--report", str(page.parent)]) == 0
     text = html.unescape(page.read_text())
     assert text.count('src="data:image/png') == 3 * (3 + 4)
-    for heading in ("Pictures", "Sites", "Load it"):
+    for heading in ("Images", "Sites", "Load it"):
         assert f"<h2>{heading}</h2>" in text
     assert re.search(r"against full\S+>\d\d\.\d dB mean", text)
     assert "layers.0.residual_group.blocks.{0, 1, 2, 3, 4, 5}.attn" in text

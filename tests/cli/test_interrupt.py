@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 
 TRIES = 200
@@ -104,7 +104,7 @@ def test_interrupts_all_over_the_start(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(100):
         pixels = np.random.default_rng(number).random((300, 300, 3), np.float32)
-        write_picture(tmp_path / "in" / f"{number}.png", Picture(pixels))
+        write_image(tmp_path / "in" / f"{number}.png", ImageData(pixels))
     given = [*("run", str(model), "-q", "-i", str(tmp_path / "in")), "--overwrite"]
 
     def started(out: Path) -> subprocess.Popen[bytes]:

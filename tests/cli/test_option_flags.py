@@ -13,8 +13,8 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.option import Option
 from nystra.core.option_kinds import File, FileOrWord, Words
-from nystra.core.ports.picture_sizes import PictureSize, PictureSizes
-from nystra.core.ports.port import picture_size
+from nystra.core.ports.image_sizes import ImageSize, ImageSizes
+from nystra.core.ports.port import image_size
 from nystra.export.options import ExportOptions
 from shared import ROOT
 
@@ -66,8 +66,8 @@ def test_a_switch_that_is_on_has_a_flag_that_turns_it_off() -> None:
     ("kind", "text", "value"),
     [
         (Words((), ""), "sm86,sm89", ("sm86", "sm89")),
-        (PictureSize(None, ""), "64x96", {"height": 64, "width": 96}),
-        (PictureSizes(None, ""), "8x9,9x8", (picture_size(8, 9), picture_size(9, 8))),
+        (ImageSize(None, ""), "64x96", {"height": 64, "width": 96}),
+        (ImageSizes(None, ""), "8x9,9x8", (image_size(8, 9), image_size(9, 8))),
         (FileOrWord("auto", "", ("auto", "none")), "none", "none"),
     ],
 )
@@ -84,9 +84,9 @@ def test_what_is_shown_is_read(kind: Option, text: str, value: Any) -> None:
         (Words((), ""), "a", "expected comma-separated"),
         (File(None, ""), 3, "`x` is 3, expected a path"),
         (FileOrWord("auto", "", ("auto", "none")), 3, "expected auto, none or a path"),
-        (PictureSize(None, ""), {"height": 0, "width": 4}, "expected a height x width such as"),
-        (PictureSize(None, ""), {"height": 8}, "expected a height x width such as"),
-        (PictureSizes(None, ""), [], "or a comma-separated list of them"),
+        (ImageSize(None, ""), {"height": 0, "width": 4}, "expected a height x width such as"),
+        (ImageSize(None, ""), {"height": 8}, "expected a height x width such as"),
+        (ImageSizes(None, ""), [], "or a comma-separated list of them"),
     ],
 )
 def test_what_is_refused(kind: Option, value: Any, message: str) -> None:

@@ -30,10 +30,10 @@ def test_a_network_is_exported_and_validated(
     metadata = Session(model).metadata
     assert (metadata["architecture"], metadata["scale"]) == ("own:Net", "2")
     assert main(["validate", model, "--checkpoint", checkpoint, *module, "--quiet"]) == 0
-    picture = np.random.default_rng(0).random((3, 3, 9, 14), np.float32)
+    image = np.random.default_rng(0).random((3, 3, 9, 14), np.float32)
     with torch.no_grad():
-        want = network(WINDOWS)(torch.from_numpy(picture)).numpy()
-    np.testing.assert_allclose(Session(model)(picture), want, atol=1e-5)
+        want = network(WINDOWS)(torch.from_numpy(image)).numpy()
+    np.testing.assert_allclose(Session(model)(image), want, atol=1e-5)
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""The sheet of a model file: which pictures stand on it, at which size, and captions."""
+"""The sheet of a model file: which images stand on it, at which size, and captions."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from nystra.cli.main import main
 from nystra.core.ports.port import Port
 from nystra.export.load.images import photographs
 from nystra.export.report.scenes import scene_side, shipped_scenes, user_scenes
-from nystra.runtime import Picture, Session, read_picture, write_picture
+from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.tasks.restoration.restorer import Restorer
 
 Cells = list[list[tuple[str, npt.NDArray[Any]]]]
@@ -22,7 +22,7 @@ Cells = list[list[tuple[str, npt.NDArray[Any]]]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``model.onnx``, the checkpoint, and two pictures with their truth."""
+    """A folder with ``model.onnx``, the checkpoint, and two images with their truth."""
     place = tmp_path_factory.mktemp("sheet")
     shutil.copytree(swinir_files(tmp_path_factory), place, dirs_exist_ok=True)
     random = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         low = random.random((*sides, 3)).astype(np.float32)
         for kind, pixels in (("low", low), ("high", low.repeat(2, 0).repeat(2, 1))):
             (place / kind).mkdir(exist_ok=True)
-            write_picture(place / kind / name, Picture(pixels))
+            write_image(place / kind / name, ImageData(pixels))
     return place
 
 
@@ -53,30 +53,30 @@ def test_the_shipped_photographs_stand_on_it(folder: Path, drawn: Cells) -> None
     assert len(drawn) == len(sources)
     session = Session(folder / "model.onnx", threads=1)
     for cells, source in zip(drawn, sources, strict=True):
-        captions, pictures = zip(*cells, strict=True)
+        captions, images = zip(*cells, strict=True)
         assert captions[:3] == (
             f"{source.stem}: input, 160x160",
             "Lanczos, without the model",
             "exported",
         )
-        pixels = read_picture(source).pixels
-        np.testing.assert_array_equal(pictures[0], pixels)
+        pixels = read_image(source).pixels
+        np.testing.assert_array_equal(images[0], pixels)
         made = np.moveaxis(session(np.moveaxis(pixels, 2, 0)[None])[0], 0, 2)
-        np.testing.assert_allclose(pictures[2], np.clip(made, 0, 1), atol=1e-5)
+        np.testing.assert_allclose(images[2], np.clip(made, 0, 1), atol=1e-5)
         factor = float(captions[3].removeprefix("difference from Lanczos x "))
-        largest = np.abs(pictures[2] - pictures[1]).max(axis=2, keepdims=True)
-        np.testing.assert_allclose(pictures[3], largest * factor, atol=1e-4 * factor)
+        largest = np.abs(images[2] - images[1]).max(axis=2, keepdims=True)
+        np.testing.assert_allclose(images[3], largest * factor, atol=1e-4 * factor)
 
 
-def test_ones_own_pictures_with_truth_and_full_attention(folder: Path, drawn: Cells) -> None:
-    pictures = ["--images", str(folder / "low"), "--truth", str(folder / "high")]
+def test_ones_own_images_with_truth_and_full_attention(folder: Path, drawn: Cells) -> None:
+    images = ["--images", str(folder / "low"), "--truth", str(folder / "high")]
     weights = next(folder.glob("*.safetensors"))
-    assert validate(folder, *pictures, "--checkpoint", str(weights)) == 0
+    assert validate(folder, *images, "--checkpoint", str(weights)) == 0
     (first, second) = drawn
     names = [caption.partition(":")[0] for caption, _ in first]
     assert names[:4] == ["a.png", "full attention, PyTorch", "exported", "truth"]
     assert names[4].startswith("difference from full attention x ")
-    low, high = (read_picture(folder / kind / "a.png").pixels for kind in ("low", "high"))
+    low, high = (read_image(folder / kind / "a.png").pixels for kind in ("low", "high"))
     np.testing.assert_array_equal(first[0][1], low[22:278], "the middle 256 rows")
     np.testing.assert_array_equal(first[3][1], high[44:556])
     assert second[0][0] == "b.png: input, 12x9"
@@ -113,12 +113,12 @@ def test_holes_are_in_the_middle_of_what_is_shown(tmp_path: Path) -> None:
     assert scene.pixels.shape == (64, 64, 3)
     assert scene.truth is scene.pixels
     assert 0 < scene.auxiliary["hole"].mean() < 0.2
-    picture = np.random.default_rng(1).random((90, 200, 3)).astype(np.float32)
+    restored = np.random.default_rng(1).random((90, 200, 3)).astype(np.float32)
     mask = np.zeros((90, 200), np.uint8)
     mask[20:30, 150:160] = 255
     for name in ("low", "high"):
         (tmp_path / name).mkdir()
-        write_picture(tmp_path / name / "a.png", Picture(picture))
+        write_image(tmp_path / name / "a.png", ImageData(restored))
     Image.fromarray(mask).save(tmp_path / "mask.png")
     paths = {"mask": tmp_path / "mask.png"}
     (given,) = user_scenes(tmp_path / "low", tmp_path / "high", paths, restorer, 32)

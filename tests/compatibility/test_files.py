@@ -69,9 +69,9 @@ def test_it_is_valid_without_the_library(file: Path) -> None:
 def test_it_runs(file: Path, tmp_path: Path) -> None:
     if file.stem == NEEDS_THE_LIBRARY:
         library()
-    picture, output = tmp_path / "in.png", tmp_path / "out.png"
+    image, output = tmp_path / "in.png", tmp_path / "out.png"
     noise = np.random.default_rng(0).integers(0, 256, (16, 24, 3), np.uint8)
-    Image.fromarray(noise).save(picture)
+    Image.fromarray(noise).save(image)
     more: list[str] = []
     if file.stem == "patches":
         hole = np.zeros((16, 24), np.uint8)
@@ -80,7 +80,7 @@ def test_it_runs(file: Path, tmp_path: Path) -> None:
         more = ["--mask", str(tmp_path / "hole.png")]
     elif file.stem in ("linformer", "performer", "tokens"):
         output = tmp_path / "classes.csv"
-    assert main(["run", str(file), "-i", str(picture), "-o", str(output), *more]) == 0
+    assert main(["run", str(file), "-i", str(image), "-o", str(output), *more]) == 0
     assert output.stat().st_size > 0
 
 

@@ -77,9 +77,9 @@ def test_a_newer_operator_runs_by_its_body(
 ) -> None:
     library()
     path = changed(change)
-    image, picture = expected(path)
+    image, restored = expected(path)
     session = Session(path)
-    np.testing.assert_allclose(session(image), picture, atol=1e-5)
+    np.testing.assert_allclose(session(image), restored, atol=1e-5)
     if change is raise_revision:
         assert session.library is None
         assert REFUSAL in session.library_reason
@@ -128,8 +128,8 @@ def test_what_is_not_known_names_the_version_that_wrote_it(
 
 def test_a_metadata_entry_that_is_not_known_is_passed_over(changed: Callable[..., Path]) -> None:
     path = changed(nothing, colour_space="linear")
-    image, picture = expected(path)
-    np.testing.assert_array_equal(Session(path)(image), picture)
+    image, restored = expected(path)
+    np.testing.assert_array_equal(Session(path)(image), restored)
 
 
 @pytest.mark.parametrize(

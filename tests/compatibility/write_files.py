@@ -102,16 +102,16 @@ def write_files(folder: Path) -> None:
     folder = folder.resolve()
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)  # a manifest names the files of its export: none of them has a folder
-        pictures = Path("pictures")
-        pictures.mkdir()
-        for picture in photographs().values():
-            shutil.copy(picture, pictures)
+        images = Path("images")
+        images.mkdir()
+        for image in photographs().values():
+            shutil.copy(image, images)
         for name, (network, flags) in FILES.items():
             checkpoint = Path(f"{network}.safetensors")
             write_checkpoint(network, checkpoint)
             arguments = flags.split()
             if "int8" in arguments:
-                arguments += ["--calibrate", str(pictures)]
+                arguments += ["--calibrate", str(images)]
             _run("export", str(checkpoint), "-o", f"{name}.onnx", *arguments, "--no-speed")
             if name not in UNRUNNABLE:
                 _run("check", f"{name}.onnx", "--baseline", f"{name}.baseline.json", "--update")

@@ -304,8 +304,8 @@ def test_a_hostile_journal_moves_nothing(tmp_path: Path, changes: dict[str, Any]
         recover(folder / "m.onnx")
     remove_leftovers.cache_clear()
     with atomic_path(folder / "q.png") as temporary:
-        temporary.write_text("picture")
-    assert contents(folder) == left | {"q.png": "picture"}
+        temporary.write_text("image")
+    assert contents(folder) == left | {"q.png": "image"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "secret"]
 
 
@@ -357,8 +357,8 @@ def test_a_journal_of_another_leader_is_left(tmp_path: Path, leader: Any) -> Non
     left = contents(tmp_path)
     remove_leftovers.cache_clear()
     with atomic_path(tmp_path / "q.png") as temporary:
-        temporary.write_text("picture")
-    assert contents(tmp_path) == left | {"q.png": "picture"}
+        temporary.write_text("image")
+    assert contents(tmp_path) == left | {"q.png": "image"}
 
 
 def test_what_has_no_name_has_no_journal() -> None:

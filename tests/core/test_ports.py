@@ -12,7 +12,7 @@ from onnx import helper
 from nystra.core.errors import NystraError
 from nystra.core.ports.examples import example_array, example_arrays, own_sizes, trace_size
 from nystra.core.ports.listing import write_ports
-from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port, picture_size
+from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port, image_size
 from nystra.runtime.engines.profile import EngineShapes, make_profile
 from nystra.runtime.model.model_facts import ModelFacts, parse_facts
 from nystra.runtime.model.model_ports import TensorInfo
@@ -29,7 +29,7 @@ LOGITS = Port("logits", "logits", LOGITS_AXES, {"classes": 5}, range=None)
 
 
 def test_shapes_by_named_axes() -> None:
-    size = picture_size(6, 9)
+    size = image_size(6, 9)
     assert IMAGE.shape(size) == (1, 3, 6, 9)
     assert FRAMES.shape(size | {"frames": 2, "batch": 4}) == (4, 2, 3, 6, 9)
     assert FRAMES.shape(size) == (1, 5, 3, 6, 9)
@@ -54,18 +54,18 @@ def test_free_axes_are_named_for_the_whole_network() -> None:
 
 def test_a_tracer_meets_no_two_equal_free_axes() -> None:
     ports = (FRAMES, REFERENCE)
-    size = trace_size(ports, picture_size(15, 19))
+    size = trace_size(ports, image_size(15, 19))
     lengths = {
         name: port.shape(size)[place] for port in ports for place, name in port.free_axes().items()
     }
     assert len(set(lengths.values())) == len(lengths) == 6
     assert min(lengths.values()) > 1
-    assert trace_size([IMAGE.fixed(picture_size(8, 9))], {}) == {}
-    assert own_sizes([CROP], picture_size(8, 8)) == picture_size(8, 8)
+    assert trace_size([IMAGE.fixed(image_size(8, 9))], {}) == {}
+    assert own_sizes([CROP], image_size(8, 8)) == image_size(8, 8)
 
 
 def test_examples_are_noise_in_range_a_hole_or_zeros() -> None:
-    arrays = example_arrays([IMAGE, MASK], picture_size(6, 9))
+    arrays = example_arrays([IMAGE, MASK], image_size(6, 9))
     assert list(arrays) == ["input", "mask"]
     assert arrays["input"].dtype == np.float32
     assert -1.0 <= arrays["input"].min() < 0.0 < 2.0 < arrays["input"].max() <= 3.0
@@ -204,17 +204,17 @@ def test_the_file_tells_its_inputs_without_a_backend(tmp_path: Path) -> None:
         session = Session(path, threads=1)
         assert read_inputs(path) == list(session.inputs)
         assert read_facts(path).inputs == session.facts.inputs
-    assert read_facts(tmp_path / "half.onnx").sides == picture_size(5, 7)
+    assert read_facts(tmp_path / "half.onnx").sides == image_size(5, 7)
     model = onnx.load(tmp_path / "open.onnx")
     model.graph.input.append(helper.make_tensor_value_info("gain", 1, [4, 3, 8, 8]))
     onnx.save(model, tmp_path / "old.onnx")
     assert [tensor.name for tensor in read_inputs(tmp_path / "old.onnx")] == ["input"]
 
 
-def test_no_picture_no_frames_no_error() -> None:
+def test_no_image_no_frames_no_error() -> None:
     facts = parse_facts({}, [TensorInfo("tokens", ("n", 7), "int64")], [])
     assert facts.inputs == (
         Port("tokens", "unknown", LOGITS_AXES, {"classes": 7}, None, 1, "int64"),
     )
     assert facts.image is None
-    assert ModelFacts().picture is None
+    assert ModelFacts().output_image is None

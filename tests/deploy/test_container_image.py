@@ -22,7 +22,7 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.models import pretrained_path
-from nystra.runtime import RunOptions, read_picture, run_pictures
+from nystra.runtime import RunOptions, read_image, run_images
 from shared import ROOT
 
 pytestmark = pytest.mark.release
@@ -118,6 +118,6 @@ def test_the_image_serves(image: str, model: Path, tmp_path: Path) -> None:
             (tmp_path / "there.png").write_bytes(answer.read())
         podman("stop", "--time=30", NAME)
         assert podman("inspect", "--format={{.State.ExitCode}}", NAME) == "0"
-    run_pictures(model, PHOTOGRAPH, tmp_path / "here.png", RunOptions(tile=256, quiet=True))
-    here, there = (read_picture(tmp_path / f"{place}.png").pixels for place in ("here", "there"))
+    run_images(model, PHOTOGRAPH, tmp_path / "here.png", RunOptions(tile=256, quiet=True))
+    here, there = (read_image(tmp_path / f"{place}.png").pixels for place in ("here", "there"))
     np.testing.assert_allclose(there, here, rtol=0, atol=1.01 / 255)  # another onnxruntime

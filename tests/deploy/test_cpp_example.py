@@ -34,7 +34,7 @@ def upscale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build / "upscale"
 
 
-def test_the_picture_is_the_one_python_makes(upscale: Path, tmp_path: Path) -> None:
+def test_the_image_is_the_one_python_makes(upscale: Path, tmp_path: Path) -> None:
     model = export(tmp_path, ExportOptions(NYSTRA))
     pixels = np.random.default_rng(0).integers(0, 256, (20, 28, 3), np.uint8)
     (tmp_path / "in.ppm").write_bytes(b"P6 28 20 255\n" + pixels.tobytes())

@@ -22,8 +22,8 @@ from nystra.deploy.triton.repository import write_repository
 from nystra.deploy.triton.text_format import Symbol, text_format
 from nystra.plugins.library import library_path, supported
 from nystra.runtime.engines.record import EngineRecord
-from nystra.runtime.images.images import decode_picture, encode_picture
-from nystra.runtime.images.picture import Picture
+from nystra.runtime.images.image_data import ImageData
+from nystra.runtime.images.images import decode_image, encode_image
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.answer import read_parameters
 from nystra.runtime.tasks.restoration.answer import RestorationAnswerer, RestoreParameters
@@ -63,7 +63,7 @@ def test_text_format() -> None:
     )
 
 
-def test_picture_files_for_the_python_backend(model: Path, tmp_path: Path) -> None:
+def test_image_files_for_the_python_backend(model: Path, tmp_path: Path) -> None:
     folder = write_repository(model, tmp_path / "repository", TritonOptions(tile=64, threads=2))
     assert folder == tmp_path / "repository" / "double"
     assert files(folder) == {
@@ -83,7 +83,7 @@ def test_picture_files_for_the_python_backend(model: Path, tmp_path: Path) -> No
     assert values["nystra.model.sha256"] == file_sha256(model)
     assert config.version_policy.latest.num_versions == 1
     data = (folder / "warmup" / "input").read_bytes()
-    assert decode_picture(data[4:]).size == (64, 64)
+    assert decode_image(data[4:]).size == (64, 64)
     assert int.from_bytes(data[:4], "little") == len(data) - 4
 
 
@@ -258,11 +258,11 @@ def test_the_next_writer_removes_the_folder_of_a_killed_one(tmp_path: Path) -> N
 
 def test_answers_to_requests(model: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 65536, (9, 8, 3)).astype(np.float32) / 65535
-    sent = encode_picture(Picture(pixels, bits=16), "TIFF")
+    sent = encode_image(ImageData(pixels, bits=16), "TIFF")
     answer = RestorationAnswerer.open(Session(model, threads=1), "double")
     own = RestoreParameters(tile=4, overlap=0)
     got = answer({"image": sent}, own)
-    expected = encode_picture(Picture(pixels.repeat(2, 0).repeat(2, 1), bits=16), "TIFF")
+    expected = encode_image(ImageData(pixels.repeat(2, 0).repeat(2, 1), bits=16), "TIFF")
     assert (got.content, got.media_type) == (expected, "image/tiff")
     assert list(got.tensors["output"]) == [expected]
     asked = read_parameters(own, {"format": "jpg", "quality": "80", "tile": 0})

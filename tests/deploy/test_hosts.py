@@ -49,9 +49,9 @@ def interpreter() -> str:
     return python
 
 
-def frames(script: Path, pictures: np.ndarray, tmp_path: Path) -> np.ndarray:
-    """Return what VapourSynth makes of pictures (B, C, H, W) by a script's ``restore``."""
-    np.save(tmp_path / "in.npy", pictures)
+def frames(script: Path, images: np.ndarray, tmp_path: Path) -> np.ndarray:
+    """Return what VapourSynth makes of images (B, C, H, W) by a script's ``restore``."""
+    np.save(tmp_path / "in.npy", images)
     out = tmp_path / "out.npy"
     command = [interpreter(), VAPOURSYNTH, script, tmp_path / "in.npy", out]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -92,7 +92,7 @@ def test_vapoursynth_refuses_what_its_plug_in_cannot_run(
     batch = save_upscaler(tmp_path / "b.onnx", metadata=nystra_metadata(), batch=2)
     plain = save_upscaler(tmp_path / "p.onnx")
     for path, message in (
-        (batch, "it takes 2 pictures at once, expected one"),
+        (batch, "it takes 2 images at once, expected one"),
         (plain, "its metadata does not state the scale"),
     ):
         assert deploy("vapoursynth", path, "-o", tmp_path / "out") == 2
@@ -101,7 +101,7 @@ def test_vapoursynth_refuses_what_its_plug_in_cannot_run(
 
 
 @pytest.mark.full
-def test_vapoursynth_makes_the_recorded_pictures(
+def test_vapoursynth_makes_the_recorded_images(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Every recorded size; tiles, of which margins are cut off, change little."""
@@ -109,8 +109,8 @@ def test_vapoursynth_makes_the_recorded_pictures(
     assert deploy("vapoursynth", model, "-o", tmp_path) == 0
     script = tmp_path / "model" / "model.vpy"
     for case in read_references(model.with_suffix(".npz")).cases:
-        ((picture,), (expected,)) = case.feeds().values(), case.outputs.values()
-        made = frames(script, picture, tmp_path)
+        ((image,), (expected,)) = case.feeds().values(), case.outputs.values()
+        made = frames(script, image, tmp_path)
         np.testing.assert_allclose(made, np.clip(expected, 0, 1), atol=1e-4)
     wide = np.random.default_rng(0).random((2, 3, 24, 40)).astype(np.float32)
     assert deploy("vapoursynth", model, "-o", tmp_path, "--overwrite", "-t", 32) == 2
@@ -195,7 +195,7 @@ def test_comfyui_cancels_between_tiles(
     assert len(comfyui.steps) == 3
 
 
-def test_comfyui_needs_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_comfyui_needs_one_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save_upscaler(tmp_path / "two words.onnx", metadata=nystra_metadata())
     assert deploy("comfyui", path, "-o", tmp_path) == 2
     assert "expected letters, digits" in capsys.readouterr().err

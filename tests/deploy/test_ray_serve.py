@@ -20,7 +20,7 @@ import pytest
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.deploy import ray_serve
 from nystra.deploy.ray_application import _connect
-from nystra.runtime import Picture, RunOptions, run_pictures, write_picture
+from nystra.runtime import ImageData, RunOptions, run_images, write_image
 from ray_start import patiently, set_traps
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -94,8 +94,8 @@ def test_answers_are_the_files_of_nystra_run(
     (tmp_path / "in").mkdir()
     for number in range(4):
         pixels = random.random((60 + number, 50, 3), np.float32)
-        write_picture(tmp_path / "in" / f"{number}.png", Picture(pixels, bits=16))
-    run_pictures(model, tmp_path / "in", tmp_path / "out", RunOptions(tile=32, quiet=True))
+        write_image(tmp_path / "in" / f"{number}.png", ImageData(pixels, bits=16))
+    run_images(model, tmp_path / "in", tmp_path / "out", RunOptions(tile=32, quiet=True))
     files = sorted((tmp_path / "in").iterdir())
 
     def right(place: int) -> bool:
@@ -105,7 +105,7 @@ def test_answers_are_the_files_of_nystra_run(
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(right, range(24)))
-    for data, token, status in ((b"no picture", "secret", 400), (b"", "guess", 401)):
+    for data, token, status in ((b"no image", "secret", 400), (b"", "guess", 401)):
         with pytest.raises(urllib.error.HTTPError) as refused:
             asked(address, "/v1/restore", data, token)
         with refused.value as answer:

@@ -11,8 +11,8 @@ import pytest
 
 from classifier_models import plain, save_classifier
 from nystra.deploy.triton.python_model import TritonPythonModel
-from nystra.runtime import Picture, RunOptions, Session, classify_pictures, run_pictures
-from nystra.runtime.images.images import encode_picture
+from nystra.runtime import ImageData, RunOptions, Session, classify_images, run_images
+from nystra.runtime.images.images import encode_image
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -58,13 +58,13 @@ def request(data: bytes, **asked: Any) -> Any:
     return SimpleNamespace(files={"input": data}, parameters=lambda: parameters)
 
 
-def test_pictures_are_those_of_nystra_run(tmp_path: Path) -> None:
+def test_images_are_those_of_nystra_run(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (9, 8, 3)).astype(np.float32) / 255
-    data = encode_picture(Picture(pixels), "PNG")
+    data = encode_image(ImageData(pixels), "PNG")
     (tmp_path / "in.png").write_bytes(data)
     file = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
     options = RunOptions(tile=4, overlap=0, quality=70)
-    run_pictures(file, tmp_path / "in.png", tmp_path / "out.webp", options, threads=1)
+    run_images(file, tmp_path / "in.png", tmp_path / "out.webp", options, threads=1)
     model = opened(file, tile="4", overlap="0")
     good, bad, wrong = model.execute(
         [request(data, format="webp", quality=70), request(data[:50]), request(data, speed=1)]
@@ -77,10 +77,10 @@ def test_pictures_are_those_of_nystra_run(tmp_path: Path) -> None:
 
 
 def test_classes_are_those_of_nystra_run(tmp_path: Path) -> None:
-    data = encode_picture(plain("green"), "PNG")
+    data = encode_image(plain("green"), "PNG")
     (tmp_path / "green.png").write_bytes(data)
     file = save_classifier(tmp_path / "c.onnx")
-    (result,) = classify_pictures(Session(file, threads=1), tmp_path / "green.png")
+    (result,) = classify_images(Session(file, threads=1), tmp_path / "green.png")
     ((arrays, error),) = opened(file).execute([request(data)])
     assert error is None
     expected = {entry.number: entry.probability for entry in result.classes}

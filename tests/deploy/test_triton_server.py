@@ -1,6 +1,6 @@
 """The folder that ``nystra deploy triton`` writes, served by a real Triton server.
 
-Pictures come out equal to the byte to those of ``nystra run``.
+Images come out equal to the byte to those of ``nystra run``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 from classifier_models import COLOURS, plain, save_classifier
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
-from nystra.runtime import Picture, RunOptions, Session, classify_pictures, run_pictures
-from nystra.runtime.images.images import encode_picture
+from nystra.runtime import ImageData, RunOptions, Session, classify_images, run_images
+from nystra.runtime.images.images import encode_image
 from runtime_models import nystra_metadata, save_upscaler
 from triton_server import triton_server
 
@@ -51,13 +51,13 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(5)
     for name, (kind, bits) in KINDS.items():
         alpha = None if kind == "JPEG" else random.random((70, 50), np.float32)
-        picture = Picture(random.random((70, 50, 3), np.float32), alpha, bits)
-        (folder / name).write_bytes(encode_picture(picture, kind))
+        image = ImageData(random.random((70, 50, 3), np.float32), alpha, bits)
+        (folder / name).write_bytes(encode_image(image, kind))
     return folder
 
 
@@ -74,38 +74,38 @@ def ask(
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_pictures_are_those_of_nystra_run(
+def test_images_are_those_of_nystra_run(
     protocol: str,
     server: dict[str, str],
     models: dict[str, Path],
-    pictures: Path,
+    images: Path,
     tmp_path: Path,
 ) -> None:
-    run_pictures(models["double"], pictures, tmp_path, RunOptions(tile=32, quiet=True), threads=1)
+    run_images(models["double"], images, tmp_path, RunOptions(tile=32, quiet=True), threads=1)
     for name in KINDS:
-        data = (pictures / name).read_bytes()
+        data = (images / name).read_bytes()
         (got,) = ask(protocol, server[protocol], "double", data, "output")
         assert got == (tmp_path / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_parameters_of_a_request(
-    protocol: str, server: dict[str, str], models: dict[str, Path], pictures: Path, tmp_path: Path
+    protocol: str, server: dict[str, str], models: dict[str, Path], images: Path, tmp_path: Path
 ) -> None:
     options = RunOptions(tile=48, overlap=8, quality=70, quiet=True)
-    run_pictures(models["double"], pictures / "plain.jpg", tmp_path / "a.webp", options, threads=1)
-    data = (pictures / "plain.jpg").read_bytes()
+    run_images(models["double"], images / "plain.jpg", tmp_path / "a.webp", options, threads=1)
+    data = (images / "plain.jpg").read_bytes()
     asked = {"tile": 48, "overlap": 8, "format": "webp", "quality": 70}
     (got,) = ask(protocol, server[protocol], "double", data, "output", parameters=asked)
     assert got == (tmp_path / "a.webp").read_bytes()
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_bad_requests_stop_nothing(protocol: str, server: dict[str, str], pictures: Path) -> None:
+def test_bad_requests_stop_nothing(protocol: str, server: dict[str, str], images: Path) -> None:
     address = server[protocol]
-    good = (pictures / "plain.jpg").read_bytes()
+    good = (images / "plain.jpg").read_bytes()
     for data, asked, message in (
-        (b"no picture", {}, "is not an image in a supported format"),
+        (b"no image", {}, "is not an image in a supported format"),
         (good[:200], {}, "damaged or truncated"),
         (b"", {}, "is empty"),
         (good, {"tile": "x"}, "the parameter tile is 'x', expected a whole number"),
@@ -117,9 +117,9 @@ def test_bad_requests_stop_nothing(protocol: str, server: dict[str, str], pictur
 
 
 def test_thirty_two_clients_with_bad_ones_among_them(
-    server: dict[str, str], models: dict[str, Path], pictures: Path, tmp_path: Path
+    server: dict[str, str], models: dict[str, Path], images: Path, tmp_path: Path
 ) -> None:
-    run_pictures(models["double"], pictures, tmp_path, RunOptions(tile=32, quiet=True), threads=1)
+    run_images(models["double"], images, tmp_path, RunOptions(tile=32, quiet=True), threads=1)
     names = list(KINDS)
 
     def client(number: int) -> bool:
@@ -127,7 +127,7 @@ def test_thirty_two_clients_with_bad_ones_among_them(
         right = True
         for turn in range(4):
             name = names[(number + turn) % len(names)]
-            data = (pictures / name).read_bytes()
+            data = (images / name).read_bytes()
             if number % 8 == 0:
                 with pytest.raises(Exception, match="damaged or truncated"):
                     ask(protocol, server[protocol], "double", data[:100], "output")
@@ -143,8 +143,8 @@ def test_classes_are_those_of_nystra_run(
     server: dict[str, str], models: dict[str, Path], tmp_path: Path
 ) -> None:
     for colour in COLOURS:
-        (tmp_path / f"{colour}.png").write_bytes(encode_picture(plain(colour), "PNG"))
-    results = classify_pictures(Session(models["colours"], threads=1), tmp_path)
+        (tmp_path / f"{colour}.png").write_bytes(encode_image(plain(colour), "PNG"))
+    results = classify_images(Session(models["colours"], threads=1), tmp_path)
     for result in results:
         data = Path(result.input).read_bytes()
         got = ask("http", server["http"], "colours", data, "probabilities")

@@ -1,6 +1,6 @@
 """The page of ``nystra deploy web`` in headless Chromium, and the npm package in node.
 
-The pictures are compared with those of ``nystra run`` of the same file.
+The images are compared with those of ``nystra run`` of the same file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from nystra.deploy.web.folder import write_page
 from nystra.deploy.web.options import WebOptions
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.models import pretrained_path
-from nystra.runtime.images.images import read_picture
-from nystra.runtime.images.picture import quantise
+from nystra.runtime.images.image_data import quantise
+from nystra.runtime.images.images import read_image
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
 from nystra.runtime.tasks.restoration.options import RunOptions
-from nystra.runtime.tasks.restoration.run import run_pictures
+from nystra.runtime.tasks.restoration.run import run_images
 from shared import ROOT
 
 pytestmark = pytest.mark.release
@@ -47,10 +47,10 @@ Folder = tuple[Path, Path]
 
 
 @pytest.fixture(scope="module")
-def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from PIL import Image
 
-    path = tmp_path_factory.mktemp("picture") / "cup.png"
+    path = tmp_path_factory.mktemp("image") / "cup.png"
     photograph = Image.open(ROOT / "export" / "photographs" / "coffee.png").convert("RGB")
     photograph.crop((20, 20, 90, 70)).save(path)
     photograph.resize((640, 640)).save(path.with_name("large.png"))
@@ -83,11 +83,11 @@ def page_of(model: Path, folder: Path) -> Path:
 
 
 def pixels_of(path: Path) -> Array:
-    return quantise(read_picture(path).pixels, 8).astype(int)
+    return quantise(read_image(path).pixels, 8).astype(int)
 
 
-def expected(model: Path, picture: Path, folder: Path) -> Array:
-    run_pictures(model, picture, folder / "expected.png", RunOptions(quiet=True))
+def expected(model: Path, image: Path, folder: Path) -> Array:
+    run_images(model, image, folder / "expected.png", RunOptions(quiet=True))
     return pixels_of(folder / "expected.png")
 
 
@@ -108,9 +108,9 @@ class Page:
     def ready(self) -> None:
         self.until(lambda: self.at("file").is_enabled() or self.at("error").is_displayed())
 
-    def restore(self, picture: Path) -> None:
+    def restore(self, image: Path) -> None:
         self.browser.execute_script("arguments[0].value = ''", self.at("file"))
-        self.at("file").send_keys(str(picture))
+        self.at("file").send_keys(str(image))
 
     def shown(self, name: str) -> str:
         """What a box says, or nothing where it is not to be seen."""
@@ -159,47 +159,47 @@ def opened(
         assert page.hosts() == {urlsplit(address).netloc}
 
 
-def restored(page: Page, picture: Path, downloads: Path) -> Array:
-    """What the page lets a person save of a picture."""
-    page.restore(picture)
+def restored(page: Page, image: Path, downloads: Path) -> Array:
+    """What the page lets a person save of an image."""
+    page.restore(image)
     page.until(lambda: page.shown("download") or page.shown("error"))
     assert page.shown("error") == ""
     page.at("download").click()
-    saved = downloads / f"{picture.stem}_restored.png"
+    saved = downloads / f"{image.stem}_restored.png"
     page.until(saved.exists)
     time.sleep(0.2)
     return pixels_of(saved)
 
 
-def test_the_page_on_webassembly(shipped: Folder, picture: Path, tmp_path: Path) -> None:
+def test_the_page_on_webassembly(shipped: Folder, image: Path, tmp_path: Path) -> None:
     model, folder = shipped
     with opened(folder, tmp_path, "--disable-gpu") as page:
         assert "on WebAssembly (CPU)" in page.shown("about")
         assert page.shown("warning").startswith("Not on the GPU: WebGPU finds no GPU")
-        page.restore(picture.with_name("large.png"))
+        page.restore(image.with_name("large.png"))
         page.until(lambda: page.at("progress").get_attribute("value") > "0")
         page.at("cancel").click()
         page.until(lambda: page.shown("error") == "Cancelled.")
         assert page.shown("download") == ""
-        result = restored(page, picture, tmp_path)
+        result = restored(page, image, tmp_path)
         page.at("validate").click()
         page.until(lambda: page.shown("report"))
         assert page.shown("report").count("passed") == 3
         SHOT.parent.mkdir(exist_ok=True)
         page.browser.save_screenshot(str(SHOT))
-    difference = np.abs(result - expected(model, picture, tmp_path))
+    difference = np.abs(result - expected(model, image, tmp_path))
     assert result.shape == (100, 140, 3)
     assert difference.max() <= 1
 
 
-def test_the_page_on_webgpu(tiny: Folder, picture: Path, tmp_path: Path) -> None:
+def test_the_page_on_webgpu(tiny: Folder, image: Path, tmp_path: Path) -> None:
     model, folder = tiny
     with opened(folder, tmp_path, *SOFTWARE_GPU) as page:
         assert "on WebGPU" in page.shown("about")
         assert "computes WebGPU in software" in page.shown("warning")
-        assert page.shown("report").count("passed") == 3, "it was compared before its first picture"
-        result = restored(page, picture, tmp_path)
-    assert np.abs(result - expected(model, picture, tmp_path)).max() <= 1
+        assert page.shown("report").count("passed") == 3, "it was compared before its first image"
+        result = restored(page, image, tmp_path)
+    assert np.abs(result - expected(model, image, tmp_path)).max() <= 1
 
 
 def test_all_of_a_portable_file_is_on_the_gpu(shipped: Folder, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_webassembly_is_taken_where_it_is_asked_for(tiny: Folder, tmp_path: Path
 
 
 def test_webassembly_has_threads_where_the_server_isolates_the_page(
-    tiny: Folder, picture: Path, tmp_path: Path
+    tiny: Folder, image: Path, tmp_path: Path
 ) -> None:
     headers = {
         "Cross-Origin-Opener-Policy": "same-origin",
@@ -253,8 +253,8 @@ def test_webassembly_has_threads_where_the_server_isolates_the_page(
     with opened(folder, tmp_path, query="?provider=wasm", headers=headers) as page:
         cores = page.browser.execute_script("return navigator.hardwareConcurrency")
         assert cores < 2 or f"with {min(cores, 8)} threads" in page.shown("warning")
-        result = restored(page, picture, tmp_path)
-    assert np.abs(result - expected(model, picture, tmp_path)).max() <= 1
+        result = restored(page, image, tmp_path)
+    assert np.abs(result - expected(model, image, tmp_path)).max() <= 1
 
 
 def test_a_page_from_the_disk_says_what_it_needs(tiny: Folder) -> None:
@@ -263,25 +263,25 @@ def test_a_page_from_the_disk_says_what_it_needs(tiny: Folder) -> None:
         assert "python -m http.server" in browser.find_element("id", "about").text
 
 
-def test_what_is_no_picture_and_what_is_too_large(tiny: Folder, tmp_path: Path) -> None:
+def test_what_is_no_image_and_what_is_too_large(tiny: Folder, tmp_path: Path) -> None:
     from PIL import Image
 
-    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "text.png").write_text("no image")
     Image.new("L", (9000, 1)).save(tmp_path / "wide.png")
     with opened(tiny[1], tmp_path, query="?provider=wasm") as page:
         page.restore(tmp_path / "text.png")
         page.until(lambda: page.shown("error"))
-        assert page.shown("error") == "text.png is no picture that this browser reads."
+        assert page.shown("error") == "text.png is no image that this browser reads."
         page.restore(tmp_path / "wide.png")
         page.until(lambda: "18000x2" in page.shown("error"))
         assert "at most 16384 a side" in page.shown("error")
 
 
-def test_the_package_in_node(shipped: Folder, picture: Path, tmp_path: Path) -> None:
+def test_the_package_in_node(shipped: Folder, image: Path, tmp_path: Path) -> None:
     if shutil.which("node") is None or not (ROOT / "web" / "dist").is_dir():
         pytest.skip("no node, or the package is not compiled: `npm run dist` in web/")
     model, _ = shipped
-    pixels = pixels_of(picture).astype(np.uint8)
+    pixels = pixels_of(image).astype(np.uint8)
     height, width, _ = pixels.shape
     opaque = np.full((height, width, 1), 255, np.uint8)
     script = ROOT / "web" / "test" / "restore.mjs"
@@ -300,4 +300,4 @@ def test_the_package_in_node(shipped: Folder, picture: Path, tmp_path: Path) -> 
     assert said["cancelled"] == "AbortError"
     assert said["progress"] == [[done, 6] for done in range(1, 7)]
     result = np.frombuffer(done.stdout, np.uint8).reshape(2 * height, 2 * width, 4).astype(int)
-    assert np.abs(result[:, :, :3] - expected(model, picture, tmp_path)).max() <= 1
+    assert np.abs(result[:, :, :3] - expected(model, image, tmp_path)).max() <= 1

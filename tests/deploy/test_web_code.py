@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from nystra.core.arrays import Array
-from nystra.runtime.images.picture import quantise
+from nystra.runtime.images.image_data import quantise
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from runtime_models import nystra_metadata, save_upscaler
@@ -87,9 +87,9 @@ CASES = {
 }
 
 
-def test_pictures_are_those_of_nystra_run(page: Path) -> None:
+def test_images_are_those_of_nystra_run(page: Path) -> None:
     random = np.random.default_rng(0)
-    pictures = {
+    images = {
         name: random.random((*each["size"], each["pixels"]), np.float32)
         for name, each in CASES.items()
     }
@@ -97,11 +97,11 @@ def test_pictures_are_those_of_nystra_run(page: Path) -> None:
         json.dumps(
             {
                 **each,
-                "picture": {
+                "image": {
                     "channels": each["pixels"],
                     "height": each["size"][0],
                     "width": each["size"][1],
-                    "data": np.moveaxis(pictures[name], 2, 0).ravel().tolist(),
+                    "data": np.moveaxis(images[name], 2, 0).ravel().tolist(),
                 },
             }
         )
@@ -119,7 +119,7 @@ def test_pictures_are_those_of_nystra_run(page: Path) -> None:
             output_range=(-1.0, 1.0),
             fixed_size=each["tile"],
         )
-        expected, tiles = restorer(pictures[name], overlap=each["overlap"])
+        expected, tiles = restorer(images[name], overlap=each["overlap"])
         shape = (got["channels"], got["height"], got["width"])
         result = np.moveaxis(np.array(got["data"], np.float32).reshape(shape), 0, 2)
         np.testing.assert_allclose(result, expected, atol=2e-6, err_msg=name)
@@ -170,8 +170,8 @@ def test_opaque_grey_pixels(page: Path) -> None:
 
 def references(path: Path, **meta: Any) -> Path:
     image = np.arange(48, dtype=np.uint8).reshape(1, 3, 4, 4)
-    picture = np.linspace(-1, 2, 192, dtype=np.float32).reshape(1, 3, 8, 8)
-    cases = [ReferenceCase({"input": image}, {"output": picture})] * 2
+    restored = np.linspace(-1, 2, 192, dtype=np.float32).reshape(1, 3, 8, 8)
+    cases = [ReferenceCase({"input": image}, {"output": restored})] * 2
     write_references(path, cases, {"tolerances": [1e-4, 2e-4], **meta})
     return path
 
@@ -205,7 +205,7 @@ MODELS = {
     "range": ({"nystra.range": "[1, 0]"}, "expected [lowest, highest]"),
     "huge range": ({"nystra.range": "[0, 1e300]"}, "expected [lowest, highest]"),
     "task": ({"nystra.task": "video"}, "expected restoration"),
-    "whole": ({"nystra.tiling": "internal"}, "needs the whole picture"),
+    "whole": ({"nystra.tiling": "internal"}, "needs the whole image"),
 }
 
 

@@ -132,11 +132,11 @@ REFUSED = {
         "task is inpainting",
     ),
     "operators": (lambda path: save_operator(path, body=True), "has operators of nystra"),
-    "classes": (save_classifier, "is no picture|expected 4 axes"),
+    "classes": (save_classifier, "is no image|expected 4 axes"),
     "foreign": (lambda path: fixed(path, {}), "which only files of nystra have"),
     "whole": (
         lambda path: fixed(path, nystra_metadata(**{"nystra.tiling": "internal"})),
-        "needs the whole picture",
+        "needs the whole image",
     ),
     "int8": (
         lambda path: fixed(path, nystra_metadata(**{"nystra.precision": "int8"})),

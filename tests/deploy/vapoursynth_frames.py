@@ -1,4 +1,4 @@
-"""Run by a Python that has VapourSynth: ``SCRIPT IN OUT``; IN is pictures in .npy, or a video."""
+"""Run by a Python that has VapourSynth: ``SCRIPT IN OUT``; IN is images in .npy, or a video."""
 
 import runpy
 import sys
@@ -9,16 +9,16 @@ import vapoursynth as vs
 core = vs.core
 
 
-def clip_of(pictures):
-    """Return a clip of pictures (B, C, H, W)."""
-    count, channels, height, width = pictures.shape
+def clip_of(images):
+    """Return a clip of images (B, C, H, W)."""
+    count, channels, height, width = images.shape
     kind = vs.RGBS if channels == 3 else vs.GRAYS
     clip = core.std.BlankClip(format=kind, width=width, height=height, length=count)
 
     def fill(n, f):
         frame = f.copy()
         for plane in range(channels):
-            np.asarray(frame[plane])[:] = pictures[n, plane]
+            np.asarray(frame[plane])[:] = images[n, plane]
         return frame
 
     return core.std.ModifyFrame(clip, clip, fill)
@@ -33,9 +33,9 @@ def planes(clip, count):
 
 script, given, out = sys.argv[1:]
 if given.endswith(".npy"):
-    pictures = np.load(given)
-    made = runpy.run_path(script)["restore"](clip_of(pictures))
-    np.save(out, planes(made, pictures.shape[1]))
+    images = np.load(given)
+    made = runpy.run_path(script)["restore"](clip_of(images))
+    np.save(out, planes(made, images.shape[1]))
 else:
     runpy.run_path(script, {"source": given})
     np.save(out, planes(vs.get_output(0).clip, 1)[:, 0])

@@ -33,7 +33,7 @@ def average(q: Tensor, k: Tensor, v: Tensor, bias: Any, geometry: TokenGeometry)
 
 
 class Averaging(nn.Module):
-    """A picture whose rows are tokens; its attention was trained as an average."""
+    """An image whose rows are tokens; its attention was trained as an average."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Averaging(nn.Module):
         return image + 0.1 * mixed.unflatten(2, image.shape[2:])
 
 
-def picture() -> dict[str, Any]:
+def make_image() -> dict[str, Any]:
     return {"noise": {"input": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}}
 
 
@@ -57,8 +57,8 @@ def test_other_attention_is_neutral_and_full_is_not() -> None:
     image = torch.rand(1, 3, 4, 4)
     for form in ("plain", "operator"):
         assert torch.equal(swap(network, own, form)(image), network(image))  # type: ignore[arg-type]
-    assert measure_fidelity(network, own, picture()).mean == float("inf")
-    exact = measure_fidelity(network, resolve(Plan(Full()), network), picture())
+    assert measure_fidelity(network, own, make_image()).mean == float("inf")
+    exact = measure_fidelity(network, resolve(Plan(Full()), network), make_image())
     assert exact.mean < 60.0
     assert [site.path for site in exact.sites] == ["site"]
 

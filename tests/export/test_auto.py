@@ -25,15 +25,15 @@ from nystra.export.auto.costs import CostTable, read_costs
 from nystra.export.auto.replay import Replay
 from nystra.export.auto.timing import record_calls
 from nystra.export.auto_options import AutoOptions
-from nystra.export.load import samples as pictures
+from nystra.export.load import samples as images
 from nystra.export.load.samples import choose_samples
 from nystra.export.load.stage import prepare
 from nystra.export.plan.replacing import export_form, refuse_to_replace
 from nystra.export.plan.stage import Planned, make_plan
 from nystra.export.report.auto_page import write_report
 from nystra.models import load
-from nystra.runtime.images.images import write_picture
-from nystra.runtime.images.picture import Picture
+from nystra.runtime.images.image_data import ImageData
+from nystra.runtime.images.images import write_image
 from nystra.runtime.model.manifest import Manifest
 from small_swinir import four_sites
 
@@ -65,10 +65,10 @@ def costs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three small pictures."""
-    place = tmp_path_factory.mktemp("pictures")
+    """Three small images."""
+    place = tmp_path_factory.mktemp("images")
     for index, name in enumerate("abc"):
-        picture(place / f"{name}.png", 20 + index, 24)
+        make_image(place / f"{name}.png", 20 + index, 24)
     return place
 
 
@@ -234,7 +234,7 @@ def test_the_report(
     planned = proposed(checkpoint, measured, folder, AutoOptions(costs, report=report))
     text = (tmp_path / "pages" / "tiny.auto.html").read_text()
     assert html.escape(planned.proposal.summary) in text
-    assert text.count("data:image/png;base64,") == 2 + 3 * 3  # figures, three pictures in a row
+    assert text.count("data:image/png;base64,") == 2 + 3 * 3  # figures, three images in a row
     assert "c.png 1/1, held out: as trained" in text
     for path, site in planned.resolved.items():
         assert f"<td>{path}</td>" in text
@@ -248,10 +248,10 @@ def test_a_large_network_has_part_of_the_candidates(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load(checkpoint)
-    monkeypatch.setattr(pictures, "network_flops", lambda *_: (1, 0))
+    monkeypatch.setattr(images, "network_flops", lambda *_: (1, 0))
     efforts = []
     for most in (*np.geomspace(1e6, 1e-3, 25), 0):
-        monkeypatch.setattr(pictures, "MOST_OPERATIONS", most)
+        monkeypatch.setattr(images, "MOST_OPERATIONS", most)
         chosen = choose_samples(loaded, None)
         efforts.append((len(chosen.seen), len(chosen.held_out), chosen.coarse))
     fewer = [(8, 4, False), (2, 1, False), (2, 1, True), (1, 1, True)]
@@ -262,7 +262,7 @@ def test_a_large_network_has_part_of_the_candidates(
         str(mechanism) for mechanism in every
     }
     logits = replace(loaded.facts, outputs=(Port("output", "logits"),))
-    with pytest.raises(NystraError, match=r"auto is for pictures and frames: .* relative_error"):
+    with pytest.raises(NystraError, match=r"auto is for images and frames: .* relative_error"):
         choose_samples(replace(loaded, facts=logits), None)
 
 
@@ -338,24 +338,24 @@ def test_inspect_takes_the_plan_that_was_found(
     assert "give that file with --plan" in capsys.readouterr().err
 
 
-def picture(path: Path, height: int, width: int) -> None:
+def make_image(path: Path, height: int, width: int) -> None:
     rows, columns = np.mgrid[:height, :width]
     plane = (rows * columns % 17) / 17
     pixels = np.repeat(plane[:, :, None], 3, axis=2).astype(np.float32)
-    write_picture(path, Picture(pixels))
+    write_image(path, ImageData(pixels))
 
 
-def test_pictures_are_held_out(checkpoint: Path, tmp_path: Path) -> None:
+def test_images_are_held_out(checkpoint: Path, tmp_path: Path) -> None:
     loaded = load(checkpoint)
-    picture(tmp_path / "a.png", 70, 64)
+    make_image(tmp_path / "a.png", 70, 64)
     single = choose_samples(loaded, tmp_path)
     assert list(single.samples) == ["a.png 1/2", "a.png 2/2"]
-    assert (single.held_out, single.held_out_pictures) == (("a.png 2/2",), ("a.png",))
+    assert (single.held_out, single.held_out_images) == (("a.png 2/2",), ("a.png",))
     for name in "bcdef":
-        picture(tmp_path / f"{name}.png", 16, 20)
+        make_image(tmp_path / f"{name}.png", 16, 20)
     several = choose_samples(loaded, tmp_path)
-    assert several.held_out_pictures == ("c.png", "f.png")
+    assert several.held_out_images == ("c.png", "f.png")
     assert list(several.seen) == ["a.png 1/2", "a.png 2/2", "b.png 1/1", "d.png 1/1", "e.png 1/1"]
-    picture(tmp_path / "g.png", 7, 64)
+    make_image(tmp_path / "g.png", 7, 64)
     with pytest.raises(NystraError, match=r"g\.png is 7x64, smaller than a window of the network"):
         choose_samples(loaded, tmp_path)

@@ -86,7 +86,7 @@ def test_no_choice_that_was_tried_first_and_keeps_the_budget_is_faster() -> None
     assert seconds(best) <= seconds(start)
 
 
-def test_held_out_pictures_have_to_keep_the_budget_too() -> None:
+def test_held_out_images_have_to_keep_the_budget_too() -> None:
     options = {"a": [EXACT, Item("fast", 1.0, 1e-6), Item("slow", 5.0, 1e-9)]}
 
     def verify(choice: Selection) -> Verified:

@@ -23,8 +23,8 @@ from nystra.export.load.stage import prepare
 from nystra.export.plan.stage import Planned, make_plan
 from nystra.export.report.auto_page import write_report
 from nystra.models import load
-from nystra.runtime.images.images import write_picture
-from nystra.runtime.images.picture import Picture
+from nystra.runtime.images.image_data import ImageData
+from nystra.runtime.images.images import write_image
 from small_swinir import four_sites
 
 FASTER = {"nystra": 1.0, "nystromformer landmarks=2x4": 0.5}
@@ -37,13 +37,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two small pictures."""
+    """Two small images."""
     import numpy as np
 
-    place = tmp_path_factory.mktemp("pictures")
+    place = tmp_path_factory.mktemp("images")
     for name in "ab":
         pixels = np.random.default_rng(ord(name)).random((20, 24, 3), np.float32)
-        write_picture(place / f"{name}.png", Picture(pixels), overwrite=False)
+        write_image(place / f"{name}.png", ImageData(pixels), overwrite=False)
     return place
 
 
@@ -103,11 +103,11 @@ def test_time_left_counts_what_is_to_come() -> None:
     assert said[2].startswith("2/100 there is more")
 
 
-def test_where_nothing_gains_nothing_is_tried_on_pictures(
+def test_where_nothing_gains_nothing_is_tried_on_images(
     checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any, **__: Any) -> None:
-        raise AssertionError("a network ran on pictures")
+        raise AssertionError("a network ran on images")
 
     monkeypatch.setattr(Replay, "__init__", refused)
     monkeypatch.setattr(Verifier, "__init__", refused)
@@ -117,8 +117,8 @@ def test_where_nothing_gains_nothing_is_tried_on_pictures(
     assert planned.is_neutral
     assert said[-2].startswith("no candidate is 1.1 times as fast as trained"), said
     (warning,) = planned.warnings
-    assert "none was tried on pictures" in warning
-    assert "none was tried on pictures" in (tmp_path / "pages" / "tiny.auto.html").read_text()
+    assert "none was tried on images" in warning
+    assert "none was tried on images" in (tmp_path / "pages" / "tiny.auto.html").read_text()
 
 
 def test_a_gain_of_a_tenth_is_tried(checkpoint: Path, folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from nystra.export.validate.fake_quantised import rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load, pretrained_path
 from nystra.plugins.operators.window_cluster import torch_op
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from nystra.runtime.metrics.measures import ROUNDING
 from shared import ROOT
 from wrong_clusters import WRONG
@@ -36,14 +36,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
-    photograph = read_picture(ROOT / "export" / "photographs" / "coffee.png").pixels
-    picture = np.moveaxis(photograph[64:128, 64:128], 2, 0)[None].astype(np.float32)
+    photograph = read_image(ROOT / "export" / "photographs" / "coffee.png").pixels
+    image = np.moveaxis(photograph[64:128, 64:128], 2, 0)[None].astype(np.float32)
     model = load(pretrained_path(name))
     plain = swap(model.network, resolve(Plan(Cluster()), model.network))
-    exact = NetworkSession(plain, torch.float64)(picture)
+    exact = NetworkSession(plain, torch.float64)(image)
 
     def off(network: Any) -> float:
-        return float(np.abs(NetworkSession(network)(picture) - exact).max())
+        return float(np.abs(NetworkSession(network)(image) - exact).max())
 
     kinds = ("fp16", "bf16", "bf16-tensorrt")
     rounded = {kind: off(rounded_network(plain, kind)) for kind in kinds}
@@ -61,19 +61,19 @@ def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_kernel_is_farther_off_in_the_mean_than_near_ties_allow(name: str) -> None:
     """The tolerance of the mean, beside that of the largest difference, lets no fault through."""
-    photograph = read_picture(ROOT / "export" / "photographs" / "coffee.png").pixels
+    photograph = read_image(ROOT / "export" / "photographs" / "coffee.png").pixels
     pixels = np.round(photograph[64:128, 64:128] * 255.0) / 255.0
-    picture = np.moveaxis(pixels, 2, 0)[None].astype(np.float32)
+    image = np.moveaxis(pixels, 2, 0)[None].astype(np.float32)
     model = load(pretrained_path(name))
     resolved = resolve(Plan(Cluster()), model.network)
-    references = record_references(Source(model, resolved), [{"input": picture}])
+    references = record_references(Source(model, resolved), [{"input": image}])
     (limit,) = references.meta["mean_tolerances"]
     expected, plain = references.cases[0].outputs["output"], swap(model.network, resolved)
     assert limit < 2e-5
     for wrong in FAULTS[name]:
         function, instead = WRONG[wrong]
         with patch.object(torch_op, function, instead):
-            off = np.abs(NetworkSession(plain)(picture) - expected)
+            off = np.abs(NetworkSession(plain)(image) - expected)
         print(name, wrong, f"mean {off.mean():.1e}, allowed {limit:.1e}")  # noqa: T201
         assert off.mean() > 50 * limit
         assert off.max() > references.meta["tolerances"][0]

@@ -78,7 +78,7 @@ def test_inline_is_plain_onnx(inline: Path) -> None:
     onnx.checker.check_model(model, full_check=True)
 
 
-def test_the_inlined_file_gives_the_same_picture(attached: Path, inline: Path) -> None:
+def test_the_inlined_file_gives_the_same_image(attached: Path, inline: Path) -> None:
     image = np.random.default_rng(1).random((1, 3, 19, 23), dtype=np.float32)
     a, b = (plain_session(path).run(None, {"input": image})[0] for path in (attached, inline))
     np.testing.assert_allclose(a, b, atol=2e-6, rtol=0)

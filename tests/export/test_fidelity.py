@@ -22,7 +22,7 @@ from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
 from nystra.plugins.operators.window_nystrom import torch_op
 from small_swinir import tiny
 
-PICTURES = {
+IMAGES = {
     name: {"input": np.random.default_rng(seed).random((1, 3, 16, 24), np.float32)}
     for seed, name in enumerate(("first", "second"))
 }
@@ -53,7 +53,7 @@ def test_kernels_say_what_the_plain_functions_say(
 
     def measure() -> Any:
         whole = network(8)
-        return measure_fidelity(whole, resolve(Plan(planned), whole), PICTURES, network(4))
+        return measure_fidelity(whole, resolve(Plan(planned), whole), IMAGES, network(4))
 
     fast = measure()
     assert "NystraWindowSoftmax" in ran
@@ -83,10 +83,10 @@ def test_a_probe_computes_the_plan_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     for module in (torch_op, sites):
         monkeypatch.setattr(module, "window_nystrom_terms", counted)
-    fidelity = measure_fidelity(whole, resolve(Plan(PLANS[0]), whole), PICTURES)
+    fidelity = measure_fidelity(whole, resolve(Plan(PLANS[0]), whole), IMAGES)
     assert all(cost.guarded is not None for cost in fidelity.sites)
     # Beside full attention, and in the planned network itself.
-    assert len(asked) == 2 * len(PICTURES) * len(find_sites(whole))
+    assert len(asked) == 2 * len(IMAGES) * len(find_sites(whole))
 
 
 @pytest.mark.parametrize("shift", [0, 4])

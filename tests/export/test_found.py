@@ -22,7 +22,7 @@ def noise(*shape: int) -> torch.Tensor:
 
 
 def recorded(network: nn.Module, *shape: int) -> tuple[FoundGraph, torch.Tensor]:
-    """Return what is found in one run of a network, and its picture."""
+    """Return what is found in one run of a network, and its image."""
     image = noise(*shape)
     return find_in_graph(Traced(recorded_graph(network, (image,)), (image,), None)), image
 
@@ -168,7 +168,7 @@ def test_a_map_of_any_size_is_a_site_of_its_own() -> None:
 
 
 @pytest.mark.full
-def test_windows_that_grow_with_the_picture_stay_as_trained() -> None:
+def test_windows_that_grow_with_the_image_stay_as_trained() -> None:
     class Halves(toys.RearrangedByHand):
         """Windows as high as half of the map, whatever its size."""
 
@@ -189,7 +189,7 @@ def test_windows_that_grow_with_the_picture_stay_as_trained() -> None:
     found = find_in_graph(Traced(graph, (noise(*FIRST),), (noise(*SECOND),)))
     (attention,) = found.attentions
     assert attention.level == "as trained"
-    assert attention.reason == "its windows change with the size of the picture"
+    assert attention.reason == "its windows change with the size of the image"
     assert found.changing
     assert agree(found, network, noise(*SECOND))
 

@@ -32,7 +32,7 @@ EXACT = ExportOptions(Plan(mechanism("full")), speed=False)
 
 
 class Restorer(nn.Module):
-    """The idiom of a toy in a network of pictures."""
+    """The idiom of a toy in a network of images."""
 
     def __init__(self, toy: nn.Module) -> None:
         super().__init__()

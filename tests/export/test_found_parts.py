@@ -54,7 +54,7 @@ def test_places_that_are_the_same_along_channels_take_less_memory() -> None:
     assert compact(tokens[..., 0]).stride() == tokens[..., 0].stride()
 
 
-def test_several_places_have_a_first_one_where_pictures_keep_several() -> None:
+def test_several_places_have_a_first_one_where_images_keep_several() -> None:
     places = fresh_places((1, 1, 4, 4))
     merged = places.unflatten(3, (2, 2)).unflatten(2, (2, 2))
     first, exact = agreed(merged, [3, 5])

@@ -22,7 +22,7 @@ from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.metrics.measures import MEASURES
 from small_graphs import CONV, model_of, run, small, weight
 
-PICTURE = MEASURES["picture"]
+IMAGE = MEASURES["picture"]
 SHAPE = (1, 4, 9, 12)
 FEEDS = [{"x": np.random.default_rng(seed).random(SHAPE, np.float32)} for seed in range(3)]
 
@@ -162,12 +162,12 @@ def test_layers_go_back_by_harm_for_their_cost(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
     layers = find_layers(model.graph)
-    free = keep_budget(model, layers, calibration, FEEDS, PICTURE, -100.0)
+    free = keep_budget(model, layers, calibration, FEEDS, IMAGE, -100.0)
     assert (free.layers, free.returned) == (tuple(layers), ())
-    tight = keep_budget(model, layers, calibration, FEEDS, PICTURE, free.figure + 3.0)
+    tight = keep_budget(model, layers, calibration, FEEDS, IMAGE, free.figure + 3.0)
     assert 0 < len(tight.returned) < len(layers)
     assert tight.figure >= free.figure + 3.0
-    none = keep_budget(model, layers, calibration, FEEDS, PICTURE, math.inf)
+    none = keep_budget(model, layers, calibration, FEEDS, IMAGE, math.inf)
     assert none.layers == ()
     errors = {layer.path: 10.0 ** (-layer.alone / 10.0) / layer.share for layer in none.returned}
     assert sum(layer.share for layer in none.returned) == pytest.approx(1.0)
@@ -177,20 +177,20 @@ def test_layers_go_back_by_harm_for_their_cost(
 
 
 def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> None:
-    policy = PrecisionPolicy(modules={"node_0": "places in a picture"})
-    done = quantise_model(copy_of(model), policy, FEEDS, PICTURE, -100.0)
-    assert done.as_dict()["kept"] == {"node_0": "places in a picture"}
+    policy = PrecisionPolicy(modules={"node_0": "places in an image"})
+    done = quantise_model(copy_of(model), policy, FEEDS, IMAGE, -100.0)
+    assert done.as_dict()["kept"] == {"node_0": "places in an image"}
     assert len(done.kept.layers) == 3
     assert done.share == 1.0
     assert any("3 layers compute in int8, 100%" in text for text in done.sentences())
-    everything = PrecisionPolicy(modules={"*": "places in a picture"})
-    with pytest.raises(UnsupportedModelError, match="can be int8: places in a picture"):
-        quantise_model(copy_of(model), everything, FEEDS, PICTURE, -100.0)
-    with pytest.raises(UnsupportedModelError, match="no layer can be int8 where every picture"):
-        quantise_model(copy_of(model), PrecisionPolicy(), FEEDS, PICTURE, math.inf)
+    everything = PrecisionPolicy(modules={"*": "places in an image"})
+    with pytest.raises(UnsupportedModelError, match="can be int8: places in an image"):
+        quantise_model(copy_of(model), everything, FEEDS, IMAGE, -100.0)
+    with pytest.raises(UnsupportedModelError, match="no layer can be int8 where every image"):
+        quantise_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, math.inf)
     bare = named(model_of([helper.make_node("Relu", ["x"], ["y"])], []))
     with pytest.raises(UnsupportedModelError, match="it has no layers with weights"):
-        quantise_model(bare, PrecisionPolicy(), FEEDS, PICTURE, -100.0)
+        quantise_model(bare, PrecisionPolicy(), FEEDS, IMAGE, -100.0)
 
 
 def test_video_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Exports in int8: asked for with pictures, judged, run by every program that takes them."""
+"""Exports in int8: asked for with images, judged, run by every program that takes them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ CLUSTER = Plan(mechanism("cluster", clusters=(2, 2)))
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
     for path in photographs().values():
         shutil.copy(path, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def int8(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
+def int8(images: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     folder = tmp_path_factory.mktemp("int8")
-    options = ExportOptions(CLUSTER, precision="int8", calibrate=pictures, speed=False)
+    options = ExportOptions(CLUSTER, precision="int8", calibrate=images, speed=False)
     return export_model(checkpoint(folder), folder, options)
 
 
@@ -50,10 +50,10 @@ def int8(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportResu
     [
         (None, "give --calibrate FOLDER"),
         ("missing", "missing is not a folder"),
-        ("empty", "empty holds no pictures"),
+        ("empty", "empty holds no images"),
     ],
 )
-def test_pictures_are_needed(
+def test_images_are_needed(
     folder: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = checkpoint(tmp_path)
@@ -97,7 +97,7 @@ def test_name_metadata_and_manifest(int8: ExportResult) -> None:
     assert Session(int8.model).facts.precision == int8.precision == "int8"
     found = json.loads(int8.model.with_suffix(".json").read_text())["validation"]["precision"]
     assert found["name"] == "int8"
-    assert found["pictures"] == 3
+    assert found["images"] == 3
     assert found["psnr_against_float32"] >= 50.0
     assert found["int8_layers"] > 0
     assert any("layers compute in int8" in text for text in int8.warnings)
@@ -168,18 +168,18 @@ def test_it_is_judged_in_bfloat16_too(int8: ExportResult, tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-def test_a_classifier_is_calibrated_as_its_pictures_are_prepared(
-    pictures: Path, tmp_path: Path
+def test_a_classifier_is_calibrated_as_its_images_are_prepared(
+    images: Path, tmp_path: Path
 ) -> None:
     hyper = {"num_heads": 2, "image_size": (8, 12)}
-    options = ExportOptions(precision="int8", calibrate=pictures, hyper=hyper, speed=False)
+    options = ExportOptions(precision="int8", calibrate=images, hyper=hyper, speed=False)
     result = export_model(tiny_checkpoint(tmp_path), tmp_path, options)
     found = json.loads(result.model.with_suffix(".json").read_text())["validation"]["precision"]
     assert found["int8_layers"] > 0
     assert found["relative_error_against_float32"] <= 0.05
     recorded = read_references(result.model.with_suffix(".npz")).meta
     for name in ("tolerances", "mean_tolerances"):
-        assert len(set(recorded[name])) == 1, "five logits of one picture say little of rounding"
+        assert len(set(recorded[name])) == 1, "five logits of one image say little of rounding"
     assert main(["validate", str(result.model), "-q"]) == 0
     assert main(of_a_fifth(result, tmp_path)) == 1
 

@@ -1,4 +1,4 @@
-"""SST, ESC and DehazeFormer as model files: every mechanism, every size, several pictures."""
+"""SST, ESC and DehazeFormer as model files: every mechanism, every size, several images."""
 
 from pathlib import Path
 from typing import Any

@@ -68,7 +68,7 @@ def save_layers(path: Path, dtype: int = TensorProto.FLOAT, operator: str = "Nys
 
 
 def recorded(**meta: Any) -> References:
-    """References whose inputs are pictures of three sizes; the outputs are not looked at."""
+    """References whose inputs are images of three sizes; the outputs are not looked at."""
     random = np.random.default_rng(0)
     cases = [
         ReferenceCase(
@@ -208,7 +208,7 @@ def test_behind_a_search_the_mean_counts_too(odd: dict[str, Any], tmp_path: Path
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"picture": (1, 3, 8, 8)}, r"got the inputs \['picture'\], expected \['input'\]"),
+        ({"image": (1, 3, 8, 8)}, r"got the inputs \['image'\], expected \['input'\]"),
         ({"input": (1, 4, 8, 8)}, r"got the shape \(1, 4, 8, 8\), expected"),
     ],
 )

@@ -21,7 +21,7 @@ from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites, resolve
 from nystra.models import load
 from nystra.models.sites import PatchSite
-from nystra.runtime import Picture, Session, read_picture, write_picture
+from nystra.runtime import ImageData, Session, read_image, write_image
 from patch_networks import BUILDERS, checkpoint, network_of
 from shared import golden
 
@@ -128,19 +128,19 @@ def test_inpainting_on_the_command_line(
     pixels = generator.integers(0, 256, (30, 41, 3)).astype(np.float32) / 255
     mask = np.zeros((30, 41, 1), np.float32)
     mask[8:20, 10:25] = 1
-    write_picture(tmp_path / "a.png", Picture(pixels))
-    write_picture(tmp_path / "m.png", Picture(mask))
+    write_image(tmp_path / "a.png", ImageData(pixels))
+    write_image(tmp_path / "m.png", ImageData(mask))
     arguments = ["run", str(inpainting), "-i", str(tmp_path / "a.png"), "--threads", "1"]
     filled = ["--mask", str(tmp_path / "m.png"), "-o", str(tmp_path / "o.png")]
     assert main([*arguments, *filled]) == 0
-    got = read_picture(tmp_path / "o.png").pixels
+    got = read_image(tmp_path / "o.png").pixels
     network = network_of("inpainting")
     tensors = [torch.from_numpy(array).permute(2, 0, 1)[None] for array in (pixels, mask)]
     with torch.no_grad():
         expected = network(*tensors)[0].permute(1, 2, 0).clamp(0, 1).numpy()
     np.testing.assert_allclose(got, expected, atol=0.51 / 255)
     outside = np.broadcast_to(mask == 0, pixels.shape)
-    np.testing.assert_array_equal(got[outside], read_picture(tmp_path / "a.png").pixels[outside])
+    np.testing.assert_array_equal(got[outside], read_image(tmp_path / "a.png").pixels[outside])
     capsys.readouterr()
     assert main([*arguments, "-o", str(tmp_path / "p.png")]) == 2
     assert "--mask MASK.png" in capsys.readouterr().err
@@ -157,11 +157,11 @@ def test_colorization_takes_a_reference_of_any_size(tmp_path: Path) -> None:
     sizes = [((1, 1, 1, 1), (1, 3, 1, 1)), ((2, 1, 6, 9), (2, 3, 8, 5))]
     compare(result.model, "colorization", [list(case) for case in sizes])
     grey = np.random.default_rng(0).integers(0, 256, (9, 7, 1)).astype(np.float32) / 255
-    write_picture(tmp_path / "a.png", Picture(grey))
-    write_picture(tmp_path / "r.png", Picture(np.repeat(grey[:6], 3, 2)))
+    write_image(tmp_path / "a.png", ImageData(grey))
+    write_image(tmp_path / "r.png", ImageData(np.repeat(grey[:6], 3, 2)))
     given = ["run", str(result.model), "-i", str(tmp_path / "a.png"), "-o", str(tmp_path / "o.png")]
     assert main([*given, "--reference", str(tmp_path / "r.png"), "--threads", "1"]) == 0
-    assert read_picture(tmp_path / "o.png").pixels.shape == (9, 7, 3)
+    assert read_image(tmp_path / "o.png").pixels.shape == (9, 7, 3)
 
 
 @pytest.mark.release
@@ -211,7 +211,7 @@ def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:
     [
         ("csnln2", 20.0),  # in-scale: every pixel with every pixel
         ("csnln4", 20.0 * 16),  # the second projection works on the enlarged map
-        ("inpainting", 15.0 / 64**2),  # an eighth of the picture's side
+        ("inpainting", 15.0 / 64**2),  # an eighth of the image's side
         ("colorization", 20.0),
     ],
 )

@@ -233,9 +233,9 @@ def test_full_attention_is_not_compared_with_itself(
     asked = []
     run = NetworkSession.run
     monkeypatch.setattr(NetworkSession, "run", lambda *given: asked.append(given) or run(*given))
-    picture = {"input": np.random.default_rng(0).random((1, 3, 16, 16), np.float32)}
+    image = {"input": np.random.default_rng(0).random((1, 3, 16, 16), np.float32)}
     plan = resolve(Plan(planned), model)
-    fidelity = measure_fidelity(model, plan, {"noise": picture})
+    fidelity = measure_fidelity(model, plan, {"noise": image})
     assert len(asked) == runs  # exact, planned, exact without the position bias
     assert (fidelity.mean == float("inf")) == (planned == Full())
     assert len(fidelity.sites) == (0 if planned == Full() else len(plan))

@@ -1,4 +1,4 @@
-"""Exports for a target: options, and the same pictures in engines that read standard ONNX alone."""
+"""Exports for a target: options, and the same images in engines that read standard ONNX alone."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ from shared import ROOT
 SHAPE = (1, 3, 16, 24)
 
 
-def picture(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+def make_image(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
@@ -61,7 +61,7 @@ def check_portable(path: Path) -> onnx.ModelProto:
 def test_a_portable_file_is_the_ordinary_one_elsewhere(name: str, tmp_path: Path) -> None:
     options = {"landmarks": (2, 2)} if name.startswith("nystr") else {}
     plan = Plan(mechanism(name, **options))
-    image, files = picture(), []
+    image, files = make_image(), []
     for target in (None, "portable"):
         folder = tmp_path / str(target)
         folder.mkdir()
@@ -123,7 +123,7 @@ def test_masks_and_biases_are_not_multiplied_by_windows(
     path = export_model(source, tmp_path / "m.onnx", options).model
     check_portable(path)
     assert path.stat().st_size < bytes_of_file
-    image = picture(size)
+    image = make_image(size)
     assert np.abs(in_openvino(path, image) - in_onnxruntime(path, image)).max() < 1e-5
 
 

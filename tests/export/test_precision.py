@@ -39,7 +39,7 @@ def test_what_is_low_and_what_is_not(opset: int) -> None:
     kinds = types(model)
     low = {name for name, kind in kinds.items() if kind == TensorProto.FLOAT16}
     assert {"first", "map", "wide", "biased", "active", "back", "last"} <= low
-    assert not low & {"x", "y", "normal", "stream", "picture", "done"}
+    assert not low & {"x", "y", "normal", "stream", "image", "done"}
     assert kinds["sizes"] == TensorProto.INT64
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     assert stored["w1.fp16"] == stored["b1.fp16"] == TensorProto.FLOAT16
@@ -50,7 +50,7 @@ def test_what_is_low_and_what_is_not(opset: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 5, 7), (1, 4, 1, 1), (3, 4, 16, 9)])
-def test_any_size_gives_the_same_picture(shape: tuple[int, ...]) -> None:
+def test_any_size_gives_the_same_image(shape: tuple[int, ...]) -> None:
     model = small()
     exact, got = run(model, shape), run(lowered(model), shape)
     assert got.dtype == np.float32

@@ -20,7 +20,7 @@ from nystra.runtime.model.manifest import Manifest
 from small_swinir import state_of
 
 
-def test_a_window_that_ruins_the_picture_fails_though_the_plan_is_exact() -> None:
+def test_a_window_that_ruins_the_image_fails_though_the_plan_is_exact() -> None:
     exact = {"a": float("inf")}
     fidelity = Fidelity(plan=exact, as_trained={"a": 10.0, "b": 11.8})
     network = torch.nn.Identity()

@@ -14,9 +14,9 @@ from nystra.core.errors import NystraError
 from nystra.export.attention.registry import mechanism
 from nystra.export.auto.figures import spread
 from nystra.export.report.export_page import site_table, together
-from nystra.export.report.images import picture_uri
+from nystra.export.report.images import image_uri
 from nystra.export.report.page import Page
-from nystra.runtime.images.images import decode_picture
+from nystra.runtime.images.images import decode_image
 
 
 def test_equal_sites_are_one_row() -> None:
@@ -45,7 +45,7 @@ def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
     page.paragraph("1 < 2")
     page.table(("x", "<y>"), [("&", '"')])
     pixels = np.linspace(-0.5, 1.5, 48, dtype=np.float32).reshape(4, 4, 3)
-    page.pictures([('"onload="', picture_uri(pixels))], 64)
+    page.images([('"onload="', image_uri(pixels))], 64)
     page.write(tmp_path / "a.html")
     text = (tmp_path / "a.html").read_text()
     assert "<title>a &lt;b&gt; &amp; c</title>" in text
@@ -54,7 +54,7 @@ def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
     assert 'alt="&quot;onload=&quot;"' in text
     assert not re.search(r"<script|https?://|<link", text)
     (data,) = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
-    shown = decode_picture(base64.b64decode(data), "the picture").pixels
+    shown = decode_image(base64.b64decode(data), "the image").pixels
     np.testing.assert_allclose(shown, np.clip(pixels, 0, 1), atol=0.51 / 255)
 
 

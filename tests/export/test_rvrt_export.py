@@ -17,7 +17,7 @@ from nystra.export.attention.site import resolve, swap
 from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.trace import trace
 from nystra.models import load
-from nystra.runtime import Session, read_picture
+from nystra.runtime import Session, read_image
 from studies.precision.small import RVRT_HYPER, save_rvrt
 from video_files import save_frames
 
@@ -68,7 +68,7 @@ def restored_by_command(
     out = folder / "out"
     command = ["run", str(result.model), "-i", str(source), "-o", str(out), "--video", "-q"]
     assert main(command) == 0
-    given = [read_picture(source / f"f{index + 1}.png").pixels for index in (0, 1, 2, 1)]
+    given = [read_image(source / f"f{index + 1}.png").pixels for index in (0, 1, 2, 1)]
     film = torch.from_numpy(np.stack(given)).permute(0, 3, 1, 2)[None]
     with torch.no_grad():
         wanted = swap(network, result.source.resolved)(film).numpy()
@@ -76,7 +76,7 @@ def restored_by_command(
     names = sorted(path.name for path in out.iterdir())
     assert len(names) == 3
     for index, name in enumerate(names):
-        pixels = read_picture(out / name).pixels
+        pixels = read_image(out / name).pixels
         expected = wanted[0, index].transpose(1, 2, 0).clip(0, 1)
         np.testing.assert_allclose(pixels, expected, atol=0.51 / 255 + 1e-5)
 

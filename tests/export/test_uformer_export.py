@@ -19,7 +19,7 @@ from network_exports import (
 from nystra.cli.main import main
 from nystra.models import load
 from nystra.models.uformer.network import Uformer
-from nystra.runtime import Picture, Session, read_picture, write_picture
+from nystra.runtime import ImageData, Session, read_image, write_image
 
 full, release = pytest.mark.full, pytest.mark.release
 
@@ -66,15 +66,15 @@ def test_the_facts_of_the_file(model: Path) -> None:
 
 
 @full
-def test_pictures_are_restored(model: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_images_are_restored(model: Path, checkpoint: Path, tmp_path: Path) -> None:
     noisy = np.random.default_rng(0).integers(0, 256, (37, 50, 3)) / np.float32(255)
-    write_picture(tmp_path / "noisy.png", Picture(noisy))
+    write_image(tmp_path / "noisy.png", ImageData(noisy))
     command = ["run", str(model), "-i", str(tmp_path / "noisy.png"), "-o", str(tmp_path / "o.png")]
     assert main(command) == 0
     with torch.no_grad():
         given = torch.from_numpy(noisy).permute(2, 0, 1)[None].float()
         expected = load(checkpoint).network(given).clamp(0, 1)[0].permute(1, 2, 0).numpy()
-    restored = read_picture(tmp_path / "o.png").pixels
+    restored = read_image(tmp_path / "o.png").pixels
     np.testing.assert_allclose(restored, expected, atol=0.51 / 255 + 2e-5)
 
 

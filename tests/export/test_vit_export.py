@@ -33,10 +33,10 @@ def exported(checkpoint: Path, folder: Path, plan: Plan | None = None, **hyper: 
 def agrees(path: Path, network: torch.nn.Module, sides: tuple[int, int]) -> None:
     """Check a file in plain onnxruntime, at a batch that nothing was traced or validated at."""
     plain = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-    picture = torch.rand(7, 3, *sides)
+    image = torch.rand(7, 3, *sides)
     with torch.no_grad():
-        expected = network(picture).numpy()
-    (got,) = plain.run(None, {"input": picture.numpy()})
+        expected = network(image).numpy()
+    (got,) = plain.run(None, {"input": image.numpy()})
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
@@ -67,7 +67,7 @@ def test_a_file_takes_any_batch(tmp_path: Path) -> None:
         Session(path)(np.zeros((1, 3, 12, 8), np.float32))
 
 
-def test_three_batches_of_different_pictures_are_validated(tmp_path: Path) -> None:
+def test_three_batches_of_different_images_are_validated(tmp_path: Path) -> None:
     feeds = validation_feeds(load(tiny_checkpoint(tmp_path), **TOLD).facts)
     shapes = [case["input"].shape for case in feeds]
     assert shapes == [(batch, 3, 8, 12) for batch in (1, 2, 5)]
@@ -81,11 +81,11 @@ def test_every_mechanism_serves_the_sites(name: str, tmp_path: Path) -> None:
     network = load(tiny_checkpoint(tmp_path), **TOLD).network
     resolved = resolve(Plan(mechanism(name, **SMALL[name])), network)
     assert {site.name for site in resolved.values()} == {name}
-    picture = torch.rand(2, 3, 8, 12)
+    image = torch.rand(2, 3, 8, 12)
     with torch.no_grad():
-        plain = swap(network, resolved)(picture)
-        operator = swap(network, resolved, "operator")(picture)
-        exact = network(picture)
+        plain = swap(network, resolved)(image)
+        operator = swap(network, resolved, "operator")(image)
+        exact = network(image)
     torch.testing.assert_close(operator, plain, atol=1e-4, rtol=0)
     assert not torch.allclose(plain, exact, atol=1e-4)
 
@@ -93,10 +93,10 @@ def test_every_mechanism_serves_the_sites(name: str, tmp_path: Path) -> None:
 def test_landmarks_of_every_token_are_exact(tmp_path: Path) -> None:
     network = load(tiny_checkpoint(tmp_path), **TOLD).network
     every = mechanism("nystromformer", landmarks=(4, 6), iterations=8)
-    picture = torch.rand(1, 3, 8, 12).double()
+    image = torch.rand(1, 3, 8, 12).double()
     network = network.double()
-    got = swap(network, resolve(Plan(every), network))(picture)
-    torch.testing.assert_close(got, network(picture), atol=1e-2, rtol=0)
+    got = swap(network, resolve(Plan(every), network))(image)
+    torch.testing.assert_close(got, network(image), atol=1e-2, rtol=0)
 
 
 def test_linformer_needs_what_was_trained(tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_trained_with_a_mechanism_is_that_mechanism(name: str, tmp_path: Path) -
     network = load(tiny_checkpoint(tmp_path, attention=name), **TOLD).network
     resolved = resolve(Plan(mechanism(name)), network)
     assert {type(site) for site in resolved.values()} == {mechanism_class(name)}
-    picture = torch.rand(1, 3, 8, 12)
+    image = torch.rand(1, 3, 8, 12)
     with torch.no_grad():
-        expected = network(picture)
-        assert torch.equal(swap(network, resolved)(picture), expected)
-        exact = swap(network, resolve(Plan(mechanism("full")), network))(picture)
+        expected = network(image)
+        assert torch.equal(swap(network, resolved)(image), expected)
+        exact = swap(network, resolve(Plan(mechanism("full")), network))(image)
     assert not torch.allclose(exact, expected, atol=1e-3)
 
 

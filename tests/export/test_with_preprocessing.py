@@ -1,4 +1,4 @@
-"""Files that prepare pictures themselves: `nystra-export --with-preprocessing`."""
+"""Files that prepare images themselves: `nystra-export --with-preprocessing`."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from nystra.export.load.images import calibration_feeds, validation_feeds
 from nystra.export.load.stage import prepare
 from nystra.export.load.with_preprocessing import with_preprocessing
 from nystra.models import load
-from nystra.runtime import Session, write_picture
+from nystra.runtime import Session, write_image
 from nystra.runtime.tasks.classification.classifier import classifier_for
 
 ONE = ["--static", "2x3x8x8", "--no-speed", "-q", "--attn", "nystra"]
@@ -48,10 +48,10 @@ def test_what_the_network_promises_then(checkpoint: Path) -> None:
 def test_what_cannot_be_written_into_a_graph(checkpoint: Path) -> None:
     loaded = load(checkpoint)
     for preprocessing, message in (
-        (None, "does not say how its pictures are prepared"),
-        (Preprocessing(labels=COLOURS), "does not say how its pictures are prepared"),
+        (None, "does not say how its images are prepared"),
+        (Preprocessing(labels=COLOURS), "does not say how its images are prepared"),
         (Preprocessing(Resize((12,))), r"do not become of the one size .* \(8, 8\)"),
-        (Preprocessing(Resize((12, 12))), r"prepares pictures of \(12, 12\), height and width"),
+        (Preprocessing(Resize((12, 12))), r"prepares images of \(12, 12\), height and width"),
     ):
         facts = replace(loaded.facts, preprocessing=preprocessing)
         with pytest.raises(NystraError, match=message):
@@ -59,7 +59,7 @@ def test_what_cannot_be_written_into_a_graph(checkpoint: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_file_takes_pictures_of_any_size(
+def test_the_file_takes_images_of_any_size(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bare, whole = tmp_path / "bare.onnx", tmp_path / "whole.onnx"
@@ -79,7 +79,7 @@ def test_the_file_takes_pictures_of_any_size(
     document = json.loads(capsys.readouterr().out)
     assert document["accuracy"]["file"].keys() == document["accuracy"]["network"].keys()
     assert document["sizes"][0]["shapes"]["input"] == [2, 3, 18, 18]
-    write_picture(tmp_path / "p.png", plain("blue", (50, 20)))
+    write_image(tmp_path / "p.png", plain("blue", (50, 20)))
     assert main(["run", str(whole), "-i", str(tmp_path / "p.png"), "--top", "1"]) == 0
     again = ["export", str(checkpoint), "-o", str(whole), *ONE]
     assert main(again) == 2

@@ -48,7 +48,7 @@ def save_roles(path: Path, graph: str, roles: dict[str, str], channels: int, **m
     return path
 
 
-def picture(height: int = 8, width: int = 12, channels: int = 3) -> np.ndarray:
+def make_image(height: int = 8, width: int = 12, channels: int = 3) -> np.ndarray:
     values = np.random.default_rng(width).integers(0, 256, (height, width, channels))
     return values.astype(np.float32) / 255
 

@@ -1,4 +1,4 @@
-"""A tiny classifier, as a file and as a network of the registry, and pictures for it.
+"""A tiny classifier, as a file and as a network of the registry, and images for it.
 
 Its logits are ten times the mean of red, of green and of blue.
 """
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from nystra.core.ports.preprocessing import Preprocessing, Resize, write_preprocessing
 from nystra.models import registry
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from toy_network import ATTENTION
 
 COLOURS = ("red", "green", "blue")
@@ -63,19 +63,19 @@ def save_classifier(
     return path
 
 
-def plain(colour: str, size: tuple[int, int] = (20, 31)) -> Picture:
-    """Return a picture in which one colour is the strongest, with a little noise."""
+def plain(colour: str, size: tuple[int, int] = (20, 31)) -> ImageData:
+    """Return an image in which one colour is the strongest, with a little noise."""
     pixels = np.random.default_rng(len(colour)).random((*size, 3), np.float32) * 0.2 + 0.3
     pixels[:, :, COLOURS.index(colour)] += 0.3
-    return Picture(pixels)
+    return ImageData(pixels)
 
 
 def labelled(folder: Path, each: int = 2) -> Path:
-    """Write pictures in sub-folders named after their colour, and return the folder."""
+    """Write images in sub-folders named after their colour, and return the folder."""
     for colour in COLOURS:
         (folder / colour).mkdir(parents=True)
         for number in range(each):
-            write_picture(folder / colour / f"{number}.png", plain(colour, (14 + number, 20)))
+            write_image(folder / colour / f"{number}.png", plain(colour, (14 + number, 20)))
     return folder
 
 

@@ -112,7 +112,7 @@ class FakeCuda:
 
 
 class FakeContext:
-    """Doubles the picture's height and width by repeating pixels; takes heights to 16."""
+    """Doubles the image's height and width by repeating pixels; takes heights to 16."""
 
     capturable = True
 

@@ -222,10 +222,10 @@ class BiasOfPairs(Toy):
 
 
 class PairsBesideRegions(BiasOfPairs):
-    """The same in shifted windows, the scores cut into pictures and windows for their mask."""
+    """The same in shifted windows, the scores cut into images and windows for their mask."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        pictures, _, rows, columns = q.shape
+        images, _, rows, columns = q.shape
         below, right = torch.arange(rows) >= rows - 2, torch.arange(columns) >= columns - 2
         region = (2.0 * below[:, None] + right)[None, None]
         marks = windows_of(region, 4)[0, ..., 0].flatten(0, 1)
@@ -236,9 +236,9 @@ class PairsBesideRegions(BiasOfPairs):
             return heads_of(windows_of(rolled, 4).flatten(0, 2), 2)
 
         q, k, v = map(cut, (q * 0.5, k, v))
-        scores = (q @ k.mT + self.bias).view(pictures, -1, 2, 16, 16) + mask[:, None]
+        scores = (q @ k.mT + self.bias).view(images, -1, 2, 16, 16) + mask[:, None]
         out = (scores.view(-1, 2, 16, 16).softmax(-1) @ v).transpose(1, 2).flatten(2)
-        whole = map_of(out.reshape(pictures, rows // 4, columns // 4, 16, 16), 4)
+        whole = map_of(out.reshape(images, rows // 4, columns // 4, 16, 16), 4)
         return torch.roll(whole, (2, 2), (2, 3))
 
 

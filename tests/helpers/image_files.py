@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from nystra.runtime import Picture
+from nystra.runtime import ImageData
 
 
 def rgb(path: Path) -> np.ndarray:
@@ -27,9 +27,9 @@ def png_header(width: int, height: int, depth: int = 8) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + pixels + chunk(b"IEND", b"")
 
 
-def picture(height: int = 8, width: int = 9) -> Picture:
+def make_image(height: int = 8, width: int = 9) -> ImageData:
     values = np.random.default_rng(height).integers(0, 256, (height, width, 3))
-    return Picture(values.astype(np.float32) / 255)
+    return ImageData(values.astype(np.float32) / 255)
 
 
 def with_tag(content: bytes, tag: int, value: int, directory: int = 0) -> bytes:

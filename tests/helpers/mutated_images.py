@@ -1,10 +1,10 @@
-"""Picture files with one fault each, and what a reader may make of them.
+"""Image files with one fault each, and what a reader may make of them.
 
 A fault is *bound* where the format itself says that something is wrong: sizes that the data do not
 fill, pieces that are missing, checksums. Of those a reader gives the pixels of the whole file or an
 error. The others change what no format can check: samples that have no checksum (TIFF but for
 deflate, JPEG, WebP), and how they are meant (colour, predictor, tables, orientation); of those a
-reader gives a picture of the size that the header says, or an error.
+reader gives an image of the size that the header says, or an error.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _tag_lost(original: Original, rng: np.random.Generator) -> Mutation:
     data = bytearray(original.content)
     tag, _, place = _entries(data)[int(rng.integers(len(_entries(data))))]
     struct.pack_into("<H", data, place, 65000)
-    # Samples and bits have defaults, and a picture of one strip needs no rows of strips.
+    # Samples and bits have defaults, and an image of one strip needs no rows of strips.
     return Mutation(f"no tag {tag}", bytes(data), tag in (256, 257, 322, 323, *SEGMENTS))
 
 

@@ -1,4 +1,4 @@
-"""What became of picture files with a fault, and what memory they took, in a process of its own.
+"""What became of image files with a fault, and what memory they took, in a process of its own.
 
 The C library is told to hand memory back at once (`ALLOCATOR`), or the peak of one file would hide
 in what another one left.
@@ -22,10 +22,10 @@ from mutated_images import Mutation, Original, mutations, originals
 from nystra.core.errors import NystraError
 from nystra.runtime.images.images import (
     DECODING_BYTES,
-    Picture,
-    decode_picture,
-    encode_picture,
-    picture_head,
+    ImageData,
+    decode_image,
+    encode_image,
+    image_head,
 )
 from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 
@@ -33,7 +33,7 @@ LIMIT = 4_000_000
 """Pixels that are read."""
 
 SLACK = 12 << 20
-"""What libraries take of memory whatever the picture: tables, allocators, messages."""
+"""What libraries take of memory whatever the image: tables, allocators, messages."""
 
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -64,21 +64,21 @@ def peak_of(work: Callable[[], object]) -> int:
 def costed(content: bytes) -> int:
     """Return what a file is costed at off its header, 0 where that is refused."""
     try:
-        (height, width), _ = picture_head(content)
+        (height, width), _ = image_head(content)
     except NystraError:
         return 0
     pixels = height * width
     return pixels * DECODING_BYTES + 2 * len(content) if pixels <= LIMIT else 0
 
 
-def pixels_of(content: bytes) -> Picture | None:
+def pixels_of(content: bytes) -> ImageData | None:
     try:
-        return decode_picture(content, max_pixels=LIMIT)
+        return decode_image(content, max_pixels=LIMIT)
     except NystraError:
         return None
 
 
-def same(got: Picture, expected: Picture) -> bool:
+def same(got: ImageData, expected: ImageData) -> bool:
     return np.array_equal(got.pixels, expected.pixels) and (
         np.array_equal(got.alpha, expected.alpha)
         if got.alpha is not None and expected.alpha is not None
@@ -86,21 +86,21 @@ def same(got: Picture, expected: Picture) -> bool:
     )
 
 
-def examine(original: Original, expected: Picture, mutation: Mutation) -> str:
+def examine(original: Original, expected: ImageData, mutation: Mutation) -> str:
     """Return what became of a file with a fault."""
-    got: list[Picture | None] = []
+    got: list[ImageData | None] = []
     cost = costed(mutation.content)
     peak = peak_of(lambda: got.append(pixels_of(mutation.content)))
     what = f"{original.kind} ({original.name}), {mutation.fault}"
     if peak > cost + SLACK:
         raise AssertionError(f"{what}: {peak >> 20} MiB, costed at {cost >> 20}")
-    picture = got[0]
-    if picture is None:
+    image = got[0]
+    if image is None:
         return "refused"
-    (height, width), _ = picture_head(mutation.content)
-    if picture.size not in ((height, width), (width, height)):
+    (height, width), _ = image_head(mutation.content)
+    if image.size not in ((height, width), (width, height)):
         raise AssertionError(f"{what}: another size than its header says")
-    if same(picture, expected):
+    if same(image, expected):
         return "the same"
     if mutation.bound:
         raise AssertionError(f"{what}: other pixels in silence")
@@ -118,7 +118,7 @@ def tally(count: int, seed: int) -> dict[str, Counter[str]]:
         outcome: Counter[str] = Counter()
         for index, original in enumerate(members):
             rng = np.random.default_rng((seed, index))
-            expected = decode_picture(original.content)
+            expected = decode_image(original.content)
             share = count // len(kinds) // len(members) + 1
             for _, mutation in zip(range(share), mutations(original, rng), strict=False):
                 outcome[examine(original, expected, mutation)] += 1
@@ -138,8 +138,8 @@ LARGE = {
     "PNG": lambda: large("RGB", "PNG"),
     "PNG, alpha": lambda: large("RGBA", "PNG"),
     "PNG, palette": lambda: large("P", "PNG", transparency=3),
-    "PNG, 16 bits": lambda: encode_picture(deep(3), "PNG"),
-    "TIFF, 16 bits": lambda: encode_picture(deep(4), "TIFF"),
+    "PNG, 16 bits": lambda: encode_image(deep(3), "PNG"),
+    "TIFF, 16 bits": lambda: encode_image(deep(4), "TIFF"),
     "TIFF, LZW": lambda: large("RGBA", "TIFF", compression="tiff_lzw"),
     "JPEG": lambda: large("RGB", "JPEG"),
     "JPEG, turned": lambda: large("RGB", "JPEG", exif=turned_by(6)),
@@ -149,9 +149,9 @@ LARGE = {
 }
 
 
-def deep(channels: int) -> Picture:
+def deep(channels: int) -> ImageData:
     values = np.zeros((1500, 1600, channels), np.float32)
-    return Picture(values[:, :, :3], values[:, :, 3] if channels == 4 else None, 16)
+    return ImageData(values[:, :, :3], values[:, :, 3] if channels == 4 else None, 16)
 
 
 def turned_by(orientation: int) -> Image.Exif:
@@ -162,11 +162,11 @@ def turned_by(orientation: int) -> Image.Exif:
 
 def costs() -> dict[str, float]:
     """Return the bytes a pixel that decoding large files of each kind takes."""
-    decode_picture(large("RGB", "JPEG"))  # what is loaded once
+    decode_image(large("RGB", "JPEG"))  # what is loaded once
     found = {}
     for name, make in LARGE.items():
         content = make()
-        found[name] = peak_of(lambda content=content: decode_picture(content)) / (1500 * 1600)
+        found[name] = peak_of(lambda content=content: decode_image(content)) / (1500 * 1600)
     return found
 
 

@@ -48,7 +48,7 @@ def exported(checkpoint: Path, folder: Path, attention: str, **more: Any) -> Exp
 def assert_is_the_network(
     model: Path, checkpoint: Path, shape: tuple[int, ...], library: str = "auto"
 ) -> None:
-    """Compare a file with the network on a picture that it changes."""
+    """Compare a file with the network on an image that it changes."""
     image = np.random.default_rng(0).random(shape, dtype=np.float32)
     with torch.no_grad():
         expected = load(checkpoint).network(torch.from_numpy(image)).numpy()

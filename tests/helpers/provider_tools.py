@@ -54,9 +54,9 @@ def save_relu(path: Path) -> Path:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     helper.set_model_props(model, nystra_metadata(1))
     onnx.save(model, path)
-    picture = -np.random.default_rng(1).random((1, 3, 6, 5)).astype(np.float32)
-    picture[:, :, 0] *= -1
-    case = ReferenceCase({"input": picture}, {"output": np.maximum(-picture, 0)})
+    image = -np.random.default_rng(1).random((1, 3, 6, 5)).astype(np.float32)
+    image[:, :, 0] *= -1
+    case = ReferenceCase({"input": image}, {"output": np.maximum(-image, 0)})
     write_references(path.with_suffix(".npz"), [case], {"tolerances": [1e-5]})
     return path
 

@@ -35,7 +35,7 @@ def pair(q: Tensor, k: Tensor, metric: str) -> Tensor:
 def slow_aggregate(
     index: Tensor, score: Tensor, value: Tensor, side: int, mask: Tensor | None, votes: bool
 ) -> Tensor:
-    """Equation 10 and the overlap-add of votes, pixel by pixel for one picture."""
+    """Equation 10 and the overlap-add of votes, pixel by pixel for one image."""
     k, height, width = index.shape
     rows, columns = value.shape[1:]
     r, out = side // 2, torch.zeros(value.shape[0], height, width, dtype=value.dtype)

@@ -50,7 +50,7 @@ def paper_windows(landmarks: int, iterations: int) -> Any:
     """The kernel Nystrom as the paper's authors run it in RVRT.
 
     The tokens of a window, one after the other, fill a rectangle that has nothing to do with how
-    they lie in the picture; that is pooled.
+    they lie in the image; that is pooled.
     """
 
     def attend(qkv: Tensor, _: Tensor | None, geometry: WindowGeometry) -> Tensor:

@@ -1,4 +1,4 @@
-"""Asking a service without a socket, and pictures to ask it with."""
+"""Asking a service without a socket, and images to ask it with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Reply:
         return self.json["error"]["message"]
 
     @property
-    def picture(self) -> Image.Image:
+    def image(self) -> Image.Image:
         return Image.open(io.BytesIO(self.body))
 
 
@@ -56,8 +56,8 @@ def png(
     return stream.getvalue()
 
 
-def enlarged(picture: bytes, scale: int = 2) -> np.ndarray:
-    values = np.asarray(Image.open(io.BytesIO(picture)))
+def enlarged(image: bytes, scale: int = 2) -> np.ndarray:
+    values = np.asarray(Image.open(io.BytesIO(image)))
     return values.repeat(scale, 0).repeat(scale, 1)
 
 

@@ -58,8 +58,8 @@ def small(opset: int = 20, *, weights: float | None = None) -> onnx.ModelProto:
         helper.make_node("MatMul", ["active", "w2"], ["back"]),
         helper.make_node("Add", ["back", "b0"], ["done"]),
         helper.make_node("Add", ["map", "done"], ["stream"]),
-        helper.make_node("Transpose", ["stream"], ["picture"], perm=[0, 3, 1, 2]),
-        helper.make_node("Reshape", ["picture", "sizes"], ["same"]),
+        helper.make_node("Transpose", ["stream"], ["image"], perm=[0, 3, 1, 2]),
+        helper.make_node("Reshape", ["image", "sizes"], ["same"]),
         helper.make_node("Conv", ["same", "w3", "b0"], ["last"], **CONV),
         helper.make_node("Add", ["last", "mean"], ["y"]),
     ]

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata
 
 TICKS = Fraction(1, 90000)
@@ -125,7 +125,7 @@ def save_frames(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -> P
     folder.mkdir()
     for index in range(count):
         pixels = scene(index, *size).astype(np.float32) / 255
-        write_picture(folder / f"f{index + 1}.png", Picture(pixels))
+        write_image(folder / f"f{index + 1}.png", ImageData(pixels))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""HAT: reading its checkpoints, its overlapping attention as a site, any picture size."""
+"""HAT: reading its checkpoints, its overlapping attention as a site, any image size."""
 
 import json
 from pathlib import Path
@@ -95,11 +95,11 @@ def test_index_buffers_may_be_there_or_not(small: HAT, tmp_path: Path) -> None:
     index = published_index((8, 8), (12, 12))
     buffers = {"relative_position_index_SA": torch.zeros(64, 64, dtype=torch.int64)}
     path = saved(small, tmp_path, relative_position_index_OCA=index, **buffers)
-    picture = torch.rand(1, 3, 9, 20)
+    image = torch.rand(1, 3, 9, 20)
     with_buffers = load(path)
     assert with_buffers.facts.architecture == "hat"
-    assert torch.equal(with_buffers.network(picture), small(picture))
-    assert torch.equal(load(saved(small, tmp_path)).network(picture), small(picture))
+    assert torch.equal(with_buffers.network(image), small(image))
+    assert torch.equal(load(saved(small, tmp_path)).network(image), small(image))
     upright = index + (12 - 2) * 20  # what a file without the published offset would hold
     with pytest.raises(CheckpointError, match=r"OCA is not the published one .*another order"):
         load(saved(small, tmp_path, relative_position_index_OCA=upright))
@@ -108,10 +108,10 @@ def test_index_buffers_may_be_there_or_not(small: HAT, tmp_path: Path) -> None:
 def test_what_no_tensor_tells_is_given(small: HAT, tmp_path: Path) -> None:
     torch.manual_seed(0)
     louder = HAT(**SMALL, conv_scale=0.5).eval().requires_grad_(requires_grad=False)
-    picture = torch.rand(1, 3, 8, 8)
+    image = torch.rand(1, 3, 8, 8)
     loaded = load(saved(small, tmp_path), conv_scale=0.5)
-    torch.testing.assert_close(loaded.network(picture), louder(picture))
-    assert (small(picture) - louder(picture)).abs().max() > 1e-4
+    torch.testing.assert_close(loaded.network(image), louder(image))
+    assert (small(image) - louder(image)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_arguments_that_make_no_network(arguments: dict[str, Any], message: str)
 
 @pytest.mark.parametrize("size", [(8, 8), (13, 9), (1, 17)])
 def test_any_size_is_mirrored_up_and_cropped(small: HAT, size: tuple[int, int]) -> None:
-    picture = torch.rand(1, 3, *size)
-    got = small(picture)
+    image = torch.rand(1, 3, *size)
+    got = small(image)
     assert got.shape == (1, 3, 2 * size[0], 2 * size[1])
     pad = [-side % 8 for side in size]
     if all(more < side for more, side in zip(pad, size, strict=True)):
-        whole = small(F.pad(picture, (0, pad[1], 0, pad[0]), "reflect"))
+        whole = small(F.pad(image, (0, pad[1], 0, pad[0]), "reflect"))
         assert torch.equal(got, whole[:, :, : 2 * size[0], : 2 * size[1]])
 
 
@@ -187,10 +187,10 @@ def test_every_mechanism_serves_every_site(small: HAT, name: str) -> None:
     plan = Plan(mechanism(name), sites={OVERLAP: mechanism(name)})
     resolved = resolve(plan, small)
     assert {mechanism.name for mechanism in resolved.values()} == {name}
-    picture = torch.rand(1, 3, 16, 16)
-    exact, got = small(picture), swap(small, resolved)(picture)
+    image = torch.rand(1, 3, 16, 16)
+    exact, got = small(image), swap(small, resolved)(image)
     assert (got - exact).abs().max() < (1e-6 if name == "full" else 0.05)
-    operators = swap(small, resolved, "operator")(picture)
+    operators = swap(small, resolved, "operator")(image)
     assert (operators - got).abs().max() < 1e-4
 
 
@@ -223,7 +223,7 @@ def test_a_training_starts_as_a_bilinear_enlargement() -> None:
     network.conv_after_body.weight.zero_()
     network.conv_after_body.bias.zero_()
     network.upsample[0].weight[:, 3:] = 0
-    picture = torch.rand(1, 3, 12, 16)
-    want = F.interpolate(picture, scale_factor=2.0, mode="bilinear")
+    image = torch.rand(1, 3, 12, 16)
+    want = F.interpolate(image, scale_factor=2.0, mode="bilinear")
     inside = (..., slice(2, -2), slice(2, -2))
-    torch.testing.assert_close(network(picture)[inside], want[inside])
+    torch.testing.assert_close(network(image)[inside], want[inside])

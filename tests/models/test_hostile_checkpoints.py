@@ -178,7 +178,7 @@ def test_a_zip_of_another_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.png", b"\x89PNG\r\n\x1a\n" + bytes(40), "it is a PNG picture"),
+        ("a.png", b"\x89PNG\r\n\x1a\n" + bytes(40), "it is a PNG image"),
         ("a.onnx", b"\x08\x0a\x12\x06nystra" + bytes(40), "it is an ONNX model; give the"),
         ("a.pth", b"<!DOCTYPE html><html>", "it is a web page"),
         ("a.pth", b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),

@@ -11,7 +11,7 @@ from golden_networks import check
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.hat.network import HAT
-from nystra.models.layers.picture_network import PictureNetwork
+from nystra.models.layers.image_network import ImageNetwork
 from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
 from shared import golden, shared_path
@@ -50,7 +50,7 @@ HATS = [
 _OURS = {"mech", "num_landmarks", "iters"}
 
 
-def build(case: Any, kind: type[PictureNetwork] = SwinIR, **more: Any) -> PictureNetwork:
+def build(case: Any, kind: type[ImageNetwork] = SwinIR, **more: Any) -> ImageNetwork:
     arguments = {key: value for key, value in case.constructor.items() if key not in _OURS}
     network = kind(**arguments, **more)
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}

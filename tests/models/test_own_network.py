@@ -16,7 +16,7 @@ from own_code import SITES, WINDOWS, network, written
 
 
 class Unshuffling(nn.Module):
-    """Takes sides that are multiples of a step, and returns pictures of a scale."""
+    """Takes sides that are multiples of a step, and returns images of a scale."""
 
     def __init__(self, step: int = 1, scale: int = 1, channels: int = 3) -> None:
         super().__init__()
@@ -213,12 +213,12 @@ def test_what_cannot_be_used_is_refused(result: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("convert", [Tensor.half, Tensor.bfloat16])
-def test_a_module_that_halves_its_picture_is_refused_with_a_hint(convert: Any) -> None:
+def test_a_module_that_halves_its_image_is_refused_with_a_hint(convert: Any) -> None:
     class Halving(Unshuffling):
         def forward(self, image: Tensor) -> Tensor:
             return super().forward(convert(image)).float()
 
-    with pytest.raises(UnsupportedModelError, match=r"fails for .*; weights and pictures are") as e:
+    with pytest.raises(UnsupportedModelError, match=r"fails for .*; weights and images are") as e:
         load(Halving().to(torch.float16))
     assert "`.half()`" in str(e.value)
     with pytest.raises(UnsupportedModelError) as plain:

@@ -105,7 +105,7 @@ def test_inpainting_generator() -> None:
         torch.testing.assert_close(pasted, wanted, atol=1e-5, rtol=0)
 
 
-def test_each_picture_is_filled_by_its_own_mask() -> None:
+def test_each_image_is_filled_by_its_own_mask() -> None:
     torch.manual_seed(1)
     network = InpaintingGenerator(ngf=4).eval()
     image = torch.rand(2, 3, 40, 48)
@@ -210,12 +210,12 @@ def test_neighbourhoods_are_unfolded_patches() -> None:
 
 def test_pasting_with_every_weight_one_counts_the_overlaps() -> None:
     geometry = PatchGeometry(patch=1, value_patch=6, value_stride=2)
-    picture = paste_patches(torch.ones(1, 20, 6), torch.ones(1, 1, 4, 6), (4, 5), geometry)
+    image = paste_patches(torch.ones(1, 20, 6), torch.ones(1, 1, 4, 6), (4, 5), geometry)
     kernels = (
         F.unfold(F.pad(torch.ones(1, 1, 4, 6), (2,) * 4), 6, stride=2).sum(2).reshape(1, 1, 6, 6)
     )
     expected = F.conv_transpose2d(torch.ones(1, 1, 4, 5), kernels, stride=2, padding=2)
-    torch.testing.assert_close(picture, expected)
+    torch.testing.assert_close(image, expected)
 
 
 def test_usable_keys_need_their_whole_patch() -> None:
@@ -334,7 +334,7 @@ def test_arguments_that_make_no_network(build: Any, message: str) -> None:
 
 
 def test_colorization_copies_the_colour_of_what_looks_alike() -> None:
-    """With equal pictures and a sharp scale each place finds itself: its own colour comes back."""
+    """With equal images and a sharp scale each place finds itself: its own colour comes back."""
     torch.manual_seed(0)
     network = Colorization(channels=3, patch=3, scale=1e4).eval()
     with torch.no_grad():

@@ -79,7 +79,7 @@ def test_many_long_keys_do_not_hide_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_distillation_token_is_named(tmp_path: Path) -> None:
-    """Its positions do not form a square, and no size of pictures makes them one."""
+    """Its positions do not form a square, and no size of images makes them one."""
     keys = (
         "cls_token", "dist_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.norm1.weight",
         "blocks.0.mlp.fc1.weight", "head.weight", "head_dist.weight",

@@ -76,7 +76,7 @@ def restore(name: str, pixels: np.ndarray) -> np.ndarray:
 @pytest.mark.release
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name.startswith("uformer_denoise")])
 def test_the_shipped_denoisers_reach_the_figure_of_their_card(name: str) -> None:
-    """Set5 with noise of sigma 25, RGB: the figure in the card, far above the noisy pictures."""
+    """Set5 with noise of sigma 25, RGB: the figure in the card, far above the noisy images."""
     figures, before = [], []
     for number, file in enumerate(sorted(shared_path("data", "set5", "HR").glob("*.png"))):
         truth = rgb(file).astype(np.float32)
@@ -90,7 +90,7 @@ def test_the_shipped_denoisers_reach_the_figure_of_their_card(name: str) -> None
 
 @pytest.mark.release
 def test_the_shipped_classifier_reaches_the_figure_of_its_card(tmp_path: Path) -> None:
-    """CIFAR-10's 10,000 test pictures: the figure in the card."""
+    """CIFAR-10's 10,000 test images: the figure in the card."""
     bundle = shared_path("data", "cifar10", "cifar10_images_jpg.bundle")
     subprocess.run(["git", "clone", "-q", str(bundle), str(tmp_path / "cifar10")], check=True)
     recipe = Classifying()

@@ -103,7 +103,7 @@ def test_any_multiple_is_found(step: int) -> None:
 
 
 class Several(nn.Module):
-    """Takes a picture and a mask, returns the picture at twice its size, the mask and a number."""
+    """Takes an image and a mask, returns the image at twice its size, the mask and a number."""
 
     def __init__(self, kind: type = tuple) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ def test_a_least_side_that_is_not_stated_is_found_and_said() -> None:
 
 
 class Alone(nn.Module):
-    """Changes its input in place, and takes one picture at a time."""
+    """Changes its input in place, and takes one image at a time."""
 
     def forward(self, x: Tensor) -> Tensor:
         x *= 2
         return torch.cat([x, torch.zeros(1, 1, *x.shape[2:])], dim=1)[:, :3]
 
 
-def test_a_network_of_one_picture_that_writes_into_it() -> None:
+def test_a_network_of_one_image_that_writes_into_it() -> None:
     trial = tried(wrapped(Alone()), stated())
     assert (trial.single, trial.minimum, trial.fixed) == (True, 1, None)
     assert trial.warnings == ("it takes a batch of 1 only: a batch of 2 fails",)
@@ -198,7 +198,7 @@ def test_a_network_of_one_size() -> None:
         (nn.Conv2d(4, 3, 1), 1, "fails at 19x25: .*4 channels"),
     ],
 )
-def test_what_is_no_picture_is_refused(network: nn.Module, scale: int, message: str) -> None:
+def test_what_is_no_image_is_refused(network: nn.Module, scale: int, message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"a\.pth: the network .*{message}"):
         tried(wrapped(network, scale=scale), stated())
 

@@ -1,4 +1,4 @@
-"""Loading Uformer: what its tensors tell, other windows, every size of picture, refusals."""
+"""Loading Uformer: what its tensors tell, other windows, every size of image, refusals."""
 
 from __future__ import annotations
 
@@ -116,15 +116,15 @@ def test_another_window_drops_what_is_of_the_trained_one(tmp_path: Path) -> None
     assert not load(path, window_size=[4, 4]).retargeted
 
 
-def test_every_size_of_picture_equals_the_mirrored_one(tmp_path: Path) -> None:
+def test_every_size_of_image_equals_the_mirrored_one(tmp_path: Path) -> None:
     tensors = state(window_size=2, img_size=32)
     network = load(saved(tmp_path / "a.safetensors", tensors, img_size=32)).network
     for height, width in ((1, 1), (3, 40), (32, 64)):
-        picture = torch.rand(1, 3, height, width)
+        image = torch.rand(1, 3, height, width)
         pads = ((0, 0), (0, 0), (0, -height % 32), (0, -width % 32))
-        mirrored = torch.from_numpy(np.pad(picture.numpy(), pads, mode="reflect"))
+        mirrored = torch.from_numpy(np.pad(image.numpy(), pads, mode="reflect"))
         with torch.no_grad():
-            got, whole = network(picture), network(mirrored)
+            got, whole = network(image), network(mirrored)
         assert got.shape == (1, 3, height, width)
         torch.testing.assert_close(got, whole[:, :, :height, :width], rtol=0, atol=1e-5)
 

@@ -136,17 +136,17 @@ def test_what_is_built_is_loaded_again(hyper: dict[str, Any], tmp_path: Path) ->
     loaded = load(path, image_size=[8, 12], num_heads=2, **kernel, **norm)
     network = ViT(**TINY | hyper).eval()
     network.load_state_dict(load_file(path))
-    picture = torch.rand(2, 3, 8, 12)
+    image = torch.rand(2, 3, 8, 12)
     with torch.no_grad():  # equal weights at other addresses: some CPUs sum in another order then
-        torch.testing.assert_close(loaded.network(picture), network(picture))
+        torch.testing.assert_close(loaded.network(image), network(image))
 
 
-def test_how_pictures_are_prepared(tmp_path: Path) -> None:
+def test_how_images_are_prepared(tmp_path: Path) -> None:
     path = tiny_checkpoint(tmp_path)
     told: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
     silent = load(path, **told)
     assert silent.facts.preprocessing == Preprocessing(Resize((8, 12)))
-    assert "the normalisation of pictures is unknown" in silent.warnings[0]
+    assert "the normalisation of images is unknown" in silent.warnings[0]
     prepared = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2], "labels": ["cat", "dog"]}
     save_file(load_file(path), path, metadata={"nystra": json.dumps({"preprocessing": prepared})})
     loaded = load(path, **told)
@@ -172,8 +172,8 @@ def test_positions_of_another_size(tmp_path: Path) -> None:
     told = {"num_heads": 2, "image_size": [8, 12]}
     trained = load(path, **told)
     same = load(path, **told, resize_positions=[8, 12])
-    picture = torch.rand(1, 3, 8, 12)
-    torch.testing.assert_close(same.network(picture), trained.network(picture))
+    image = torch.rand(1, 3, 8, 12)
+    torch.testing.assert_close(same.network(image), trained.network(image))
     wider = load(path, **told, resize_positions=[12, 20])
     assert wider.facts.sides == {"height": 12, "width": 20}
     assert wider.warnings[0].startswith("its positions for 8x12 pixels are resized to 12x20, which")

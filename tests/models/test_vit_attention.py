@@ -61,7 +61,7 @@ def test_performer_layer(kind: str) -> None:
     "name", ["conv_exact", "conv_original", "landmarks_eq_len", "noconv_original"]
 )
 def test_nystromformer_layer(name: str) -> None:
-    """Without a mask: pictures have none."""
+    """Without a mask: images have none."""
     case = golden(f"nystromformer_attn_{name}")
     made = case.constructor
     for run, given, check in runs(case):

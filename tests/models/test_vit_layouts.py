@@ -61,8 +61,8 @@ def test_keys_of_a_library_load_as_full(names: dict[str, str], tmp_path: Path) -
     assert find_architecture(load_file(theirs)).name == "vit"
     got, expected = load(theirs, **TOLD), load(ours, **TOLD | OURS)
     assert set(neutral(got.network).values()) == {Full()}
-    picture = torch.rand(2, 3, 8, 12)
-    assert torch.equal(got.network(picture), expected.network(picture))
+    image = torch.rand(2, 3, 8, 12)
+    assert torch.equal(got.network(image), expected.network(image))
 
 
 def test_a_variant_is_refused_by_its_keys(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def random(network: nn.Module) -> nn.Module:
 def agrees(network: nn.Module, path: Path, sides: tuple[int, int], **told: Any) -> None:
     save_file({key: value.contiguous() for key, value in network.state_dict().items()}, path)
     loaded = load(path, **told)
-    picture = torch.rand(2, 3, *sides)
+    image = torch.rand(2, 3, *sides)
     with torch.no_grad():
-        torch.testing.assert_close(loaded.network(picture), network(picture), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(loaded.network(image), network(image), atol=1e-5, rtol=1e-5)
 
 
 def test_torchvision(tmp_path: Path) -> None:

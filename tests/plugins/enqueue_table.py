@@ -6,7 +6,7 @@
     python tests/plugins/enqueue_table.py expected FOLDER
 
 ``write`` leaves what ``nystra_trt_host LIBRARY --enqueue FOLDER OUT`` reads, ``judge`` compares
-what it wrote with the references, ``times`` leaves cases of whole pictures for ``--time``,
+what it wrote with the references, ``times`` leaves cases of whole images for ``--time``,
 ``expected`` computes the references for a machine that is to judge without PyTorch
 (NYSTRA_EXPECTED). Needs ``tests/helpers`` and the package on the path.
 """
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--every", type=int, default=1, help="every so-many-th row")
     parser.add_argument("--types", default="", help="of the rows, with commas")
-    parser.add_argument("--small", action="store_true", help="times of small pictures")
+    parser.add_argument("--small", action="store_true", help="times of small images")
     args = parser.parse_args()
     if args.do == "write":
         write(args.folder, rows(args.every, filter(None, args.types.split(","))))

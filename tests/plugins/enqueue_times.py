@@ -1,4 +1,4 @@
-"""Cases of whole pictures for ``nystra_trt_host --time``: every operator, window and type."""
+"""Cases of whole images for ``nystra_trt_host --time``: every operator, window and type."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _outputs(operator: str, values: Values, shapes: list[tuple[int, ...]]) -> li
 
 
 def write_times(folder: Path, *, small: bool = False) -> None:
-    """Write ``cases.txt`` of a 720x1280 picture, six heads of 30; ``small``: of 16x16, one head."""
+    """Write ``cases.txt`` of a 720x1280 image, six heads of 30; ``small``: of 16x16, one head."""
     height, width, heads = (16, 16, 1) if small else (720, 1280, 6)
     folder.mkdir(parents=True, exist_ok=True)
     cases = [*_windows(height, width, heads), *_others(height, width, heads)]

@@ -48,8 +48,8 @@ def photographs(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Two frames of a video, made small, in 0..1."""
     image = pytest.importorskip("PIL.Image")
     files = sorted(shared_path("data", "psal_pair").glob("*.*g"))[:2]
-    pictures = [image.open(file).convert("RGB").resize((size, size)) for file in files]
-    first, second = (np.asarray(picture).transpose(2, 0, 1)[None] / 255 for picture in pictures)
+    images = [image.open(file).convert("RGB").resize((size, size)) for file in files]
+    first, second = (np.asarray(restored).transpose(2, 0, 1)[None] / 255 for restored in images)
     return first, second
 
 

@@ -97,7 +97,7 @@ def test_every_public_name_exists() -> None:
         "deploy": {"TritonOptions", "ray_serve", "write_repository"},
         "export": {"ExportOptions", "ExportResult", "Plan", "mechanism", "export_model"},
         "models": {"Facts", "LoadedModel", "load", "pretrained_path"},
-        "runtime": {"Session", "psnr", "ssim", "run_pictures", "validate_quality"},
+        "runtime": {"Session", "psnr", "ssim", "run_images", "validate_quality"},
     }
     for folder, names in expected.items():
         face = importlib.import_module(f"nystra.{folder}")

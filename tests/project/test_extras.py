@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from native_nodes import library
 from nystra.core.installation import install_command
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 from shared import PACKAGES, ROOT
 from small_swinir import state_of
@@ -56,13 +56,13 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, a picture, frames and a checkpoint."""
+    """A folder with a model, an image, frames and a checkpoint."""
     place = tmp_path_factory.mktemp("extras")
     save_upscaler(place / "model.onnx", metadata=nystra_metadata())
-    grey = Picture(np.full((8, 8, 3), 90, np.uint8))
+    grey = ImageData(np.full((8, 8, 3), 90, np.uint8))
     (place / "frames").mkdir()
     for name in ("in.png", "frames/1.png", "frames/2.png"):
-        write_picture(place / name, grey)
+        write_image(place / name, grey)
     save_file(state_of(), place / "tiny.safetensors")
     return place
 

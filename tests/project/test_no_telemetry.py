@@ -25,13 +25,13 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 """
 MODEL = str(ROOT / "tests/compatibility/0.1.0/full.onnx")
-PICTURE = str(ROOT / "export/photographs/chelsea.png")
+IMAGE = str(ROOT / "export/photographs/chelsea.png")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["run", MODEL, "-i", PICTURE, "-o", "out.png"],
+        ["run", MODEL, "-i", IMAGE, "-o", "out.png"],
         pytest.param(["validate", MODEL], marks=pytest.mark.full),
         pytest.param(["export", "tiny.safetensors", "-o", "m.onnx"], marks=pytest.mark.release),
     ],

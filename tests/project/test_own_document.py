@@ -14,7 +14,7 @@ import pytest
 
 from nystra.cli.main import export_main, main
 from nystra.export.load.images import photographs
-from nystra.runtime import Session, read_picture
+from nystra.runtime import Session, read_image
 from shared import ROOT
 
 PAGE = (ROOT / "docs/own.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def run_blocks(blocks: list[tuple[str, str]]) -> dict[str, object]:
 @pytest.mark.usefixtures("folder")
 def test_the_command_line_of_the_page() -> None:
     run_blocks(BLOCKS[1:3])
-    assert read_picture("large.png").pixels.shape == (320, 320, 3)
+    assert read_image("large.png").pixels.shape == (320, 320, 3)
 
 
 @pytest.mark.release
@@ -71,7 +71,7 @@ def test_the_page_runs() -> None:
     assert list(space["result"].source.resolved) == [  # type: ignore[attr-defined]
         f"network.blocks.{block}.attn" for block in range(2)
     ]
-    image = read_picture("photo.png").pixels.transpose(2, 0, 1)[None]
+    image = read_image("photo.png").pixels.transpose(2, 0, 1)[None]
     assert operators("linear.onnx") == ["NystraWindowCluster"] * 2
     assert operators("full.onnx") == ["NystraWindowSoftmax"] * 2
     first, *others = (Session(f"{name}.onnx")(image) for name in ("mynet", "fromhere", "full"))

@@ -1,4 +1,4 @@
-"""docs/python.md: its snippets run word for word, and it names what is public for pictures."""
+"""docs/python.md: its snippets run word for word, and it names what is public for images."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from exports import checkpoint
 from nystra.export.load.images import photographs
-from nystra.runtime import read_picture
+from nystra.runtime import read_image
 from shared import ROOT
 
 PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
@@ -23,12 +23,12 @@ def test_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for snippet in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S):
         exec(snippet, space)
     assert space["report"].passed  # type: ignore[attr-defined]
-    made, large = (read_picture(tmp_path / f"{name}.png").pixels for name in ("made", "large"))
+    made, large = (read_image(tmp_path / f"{name}.png").pixels for name in ("made", "large"))
     assert made.shape == large.shape == (320, 320, 3)
     assert np.abs(made - large).mean() < 0.01, "with and without tiles"
 
 
-def test_it_names_the_functions_for_pictures() -> None:
-    for name in ("load", "export_model", "Session", "read_picture", "write_picture", "run_tiled",
-                 "run_pictures", "validate_against_references", "validate_quality"):  # fmt: skip
+def test_it_names_the_functions_for_images() -> None:
+    for name in ("load", "export_model", "Session", "read_image", "write_image", "run_tiled",
+                 "run_images", "validate_against_references", "validate_quality"):  # fmt: skip
         assert re.search(rf"\b{name}\(", PAGE), name

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
-from nystra.runtime import RunOptions, Session, SessionSpec, backends, run_pictures
+from nystra.runtime import RunOptions, Session, SessionSpec, backends, run_images
 from nystra.runtime.backends import backend_names, find_backend, register_backend
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.restoration.session_restorer import memory_meter
@@ -43,8 +43,8 @@ def test_it_runs_and_validates(
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     Image.fromarray(pixels).save(source)
     assert main(["run", str(model), "-i", str(source), "-o", str(target)]) == 0
-    with Image.open(target) as picture:
-        np.testing.assert_array_equal(picture, pixels.repeat(2, axis=0).repeat(2, axis=1))
+    with Image.open(target) as restored:
+        np.testing.assert_array_equal(restored, pixels.repeat(2, axis=0).repeat(2, axis=1))
     image = pixels.transpose(2, 0, 1)[None]
     expected = (image / np.float32(255)).repeat(2, axis=2).repeat(2, axis=3)
     case = ReferenceCase({"input": image}, {"output": expected.astype(np.float32)})
@@ -61,7 +61,7 @@ def test_it_runs_and_validates(
     assert main(baseline) == 1
 
 
-def test_pictures_are_shared_by_processes_and_threads(model: Path, tmp_path: Path) -> None:
+def test_images_are_shared_by_processes_and_threads(model: Path, tmp_path: Path) -> None:
     session = Session(model)
     assert (session.backend, session.kind.artefact) == ("toy", "toy")
     assert memory_meter(session) is not None
@@ -69,7 +69,7 @@ def test_pictures_are_shared_by_processes_and_threads(model: Path, tmp_path: Pat
     folder.mkdir()
     for place in range(4):
         Image.new("RGB", (3 + place, 4)).save(folder / f"{place}.png")
-    results = run_pictures(session, folder, tmp_path / "out", RunOptions(quiet=True))
+    results = run_images(session, folder, tmp_path / "out", RunOptions(quiet=True))
     assert [result.output_size for result in results] == [(6, 8), (8, 8), (10, 8), (12, 8)]
 
 

@@ -19,8 +19,8 @@ def test_a_folder_and_a_row_are_enough(tmp_path: Path, monkeypatch: pytest.Monke
     model = tmp_path / "toy.onnx"
     options = ["--attn", "full", "--precision", "fp16", "--no-speed", "--quiet"]
     assert main(["export", str(checkpoint), *options, "-o", str(model)]) == 0
-    picture = np.random.default_rng(0).random((1, 3, 9, 14), np.float32)
+    image = np.random.default_rng(0).random((1, 3, 9, 14), np.float32)
     with torch.no_grad():
-        want = loaded.network(torch.from_numpy(picture)).numpy()
-    np.testing.assert_allclose(Session(model, backend="ort-cpu")(picture), want, atol=0.01)
+        want = loaded.network(torch.from_numpy(image)).numpy()
+    np.testing.assert_allclose(Session(model, backend="ort-cpu")(image), want, atol=0.01)
     assert main(["inspect", str(model)]) == 0

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import toy_task
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata
 from toy_tree import planted, run_in
 
@@ -75,7 +75,7 @@ assert answer.media_type in service.gives
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model file, and a picture beside its depth map."""
+    """A model file, and an image beside its depth map."""
     model = onnx.parser.parse_model(GRAPH)
     axes = onnx.numpy_helper.from_array(np.array([1], np.int64), "axes")
     model.graph.initializer.append(axes)
@@ -90,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
     onnx.save(model, tmp_path / "m.onnx")
     (tmp_path / "set").mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3)).astype(np.float32) / 255
-    write_picture(tmp_path / "set" / "a.png", Picture(pixels))
+    write_image(tmp_path / "set" / "a.png", ImageData(pixels))
     np.save(tmp_path / "set" / "a.npy", pixels.mean(2))
     return tmp_path
 

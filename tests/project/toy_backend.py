@@ -86,7 +86,7 @@ TOY = Toy(
 
 
 def save_program(path: Path, metadata: Mapping[str, str]) -> Path:
-    """Write a program that doubles a picture by repeating its pixels."""
+    """Write a program that doubles an image by repeating its pixels."""
     sides = [["batch", 3, "height", "width"], ["batch", 3, "2*height", "2*width"]]
     program = {
         "metadata": dict(metadata),

@@ -49,7 +49,7 @@ class Toy(nn.Module):
         self.toy_tail = nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x, values 0..1."""
+        """Return the restored image for x, values 0..1."""
         whole = self.toy_head(pad_to_multiple(x, (4, 4))).permute(0, 2, 3, 1)
         attended = (whole + self.attention(whole)).permute(0, 3, 1, 2)
         return x + crop(self.toy_tail(attended), x.shape[2], x.shape[3])

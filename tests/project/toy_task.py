@@ -1,4 +1,4 @@
-"""A task as CONTRIBUTING says to add one, neither pictures nor classes: a picture to a depth map.
+"""A task as CONTRIBUTING says to add one, neither images nor classes: an image to a depth map.
 
 Its output has a role of its own, ``depth``, and is written as an array of 32-bit floats.
 """
@@ -36,14 +36,14 @@ class DepthParameters(Options):
 
 @dataclass(frozen=True)
 class TruthOptions(Options):
-    """Pictures whose depth is known."""
+    """Images whose depth is known."""
 
     depths: str | os.PathLike[str] | None = option(
-        File(None, "pictures, each beside its depth map: a.png, a.npy", metavar="FOLDER")
+        File(None, "images, each beside its depth map: a.png, a.npy", metavar="FOLDER")
     )
 '''
 
-ANSWER = '''"""One picture to its depth map."""
+ANSWER = '''"""One image to its depth map."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ....core.option import Options
-from ...images.picture import Picture
+from ...images.image_data import ImageData
 from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_image
+from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_role
 from .options import DepthParameters
 
 
-def depth_of(session: Session, picture: Picture, unit: float) -> npt.NDArray[np.float32]:
+def depth_of(session: Session, image: ImageData, unit: float) -> npt.NDArray[np.float32]:
     """Return the depth (H, W) of every pixel."""
-    image = np.ascontiguousarray(np.moveaxis(picture.pixels, 2, 0)[None])
+    image = np.ascontiguousarray(np.moveaxis(image.pixels, 2, 0)[None])
     depth = session.run({session.facts.inputs[0].name: image})[session.facts.outputs[0].name]
     if not np.isfinite(depth).all():
         raise UnusableOutputError("the depth holds NaN or infinity")
@@ -97,16 +97,16 @@ class DepthAnswerer:
         max_pixels: int | None = None,
     ) -> Answer:
         """Return the depth of the image."""
-        picture = decode_image(files, max_pixels=max_pixels)
+        image = decode_role(files, max_pixels=max_pixels)
         check()
-        depth = depth_of(self.session, picture, parameters.unit)
+        depth = depth_of(self.session, image, parameters.unit)
         stream = io.BytesIO()
         np.save(stream, depth)
         name = self.tensors[0].name
         return Answer(stream.getvalue(), self.media_types[0], depth.size, {}, {name: depth})
 '''
 
-RUN = '''"""What ``nystra run`` does: a picture in, a ``.npy`` file out."""
+RUN = '''"""What ``nystra run`` does: an image in, a ``.npy`` file out."""
 
 from __future__ import annotations
 
@@ -118,21 +118,21 @@ import numpy as np
 
 from ....core.errors import NystraError
 from ....core.files.writing import atomic_write_bytes
-from ...images.images import read_picture
+from ...images.images import read_image
 from ..result import Result
 from .answer import depth_of
 
 
 def write_depth(session, input, output, options, *, report=None):
-    """Write the depth of one picture."""
+    """Write the depth of one image."""
     begin, target = time.perf_counter(), Path(output)
     if target.exists() and not options.overwrite:
         raise NystraError(f"{target} exists: choose another output or give `overwrite`")
-    picture = read_picture(input)
+    image = read_image(input)
     stream = io.BytesIO()
-    np.save(stream, depth_of(session, picture, options.unit))
+    np.save(stream, depth_of(session, image, options.unit))
     atomic_write_bytes(target, stream.getvalue())
-    height, width = picture.size
+    height, width = image.size
     seconds = time.perf_counter() - begin
     return [Result(str(input), output=str(target), input_size=(width, height), seconds=seconds)]
 '''
@@ -148,7 +148,7 @@ import numpy as np
 
 from ....core.errors import NystraError
 from ...metrics.guarded_figure import GuardedFigure
-from ...images.images import read_picture
+from ...images.images import read_image
 from ..quality import Quality
 from .answer import depth_of
 from .options import TruthOptions
@@ -156,10 +156,10 @@ from .options import TruthOptions
 
 @dataclass(frozen=True)
 class DepthError:
-    """The mean absolute difference over all pixels of all pictures."""
+    """The mean absolute difference over all pixels of all images."""
 
     mean: float
-    pictures: tuple[str, ...]
+    images: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
     def figures(self):
@@ -168,7 +168,7 @@ class DepthError:
 
     def settings(self):
         """Return how it was measured."""
-        return {"pictures": list(self.pictures)}
+        return {"images": list(self.images)}
 
     def as_dict(self):
         """Return everything as JSON takes it."""
@@ -176,7 +176,7 @@ class DepthError:
 
     def rows(self):
         """Return a table."""
-        return [("depth maps", "mean error"), (str(len(self.pictures)), f"{self.mean:.4g}")]
+        return [("depth maps", "mean error"), (str(len(self.images)), f"{self.mean:.4g}")]
 
     def notes(self):
         """Return nothing else."""
@@ -184,22 +184,22 @@ class DepthError:
 
 
 def measure(session, options, progress=lambda text: None, network=None):
-    """Measure the pictures of a folder."""
-    pictures = sorted(Path(options.depths).glob("*.png"))
-    if not pictures:
-        raise NystraError(f"the folder {options.depths} holds no pictures")
+    """Measure the images of a folder."""
+    images = sorted(Path(options.depths).glob("*.png"))
+    if not images:
+        raise NystraError(f"the folder {options.depths} holds no images")
     errors = [
-        np.abs(depth_of(session, read_picture(path), 1.0) - np.load(path.with_suffix(".npy")))
-        for path in pictures
+        np.abs(depth_of(session, read_image(path), 1.0) - np.load(path.with_suffix(".npy")))
+        for path in images
     ]
     mean = float(np.mean([error.mean() for error in errors]))
-    return DepthError(mean, tuple(path.name for path in pictures))
+    return DepthError(mean, tuple(path.name for path in images))
 
 
 QUALITY = Quality(
     name="depth",
     items={"depth_error": GuardedFigure("mean depth error", "", "growth", 0.01, "`depths`")},
-    settings={"pictures": list},
+    settings={"images": list},
     options=TruthOptions,
     measure=measure,
 )
@@ -212,11 +212,11 @@ from __future__ import annotations
 
 def rows(results):
     """Return a table, its head first."""
-    return [("picture", "depth"), *((result.input, result.output) for result in results)]
+    return [("image", "depth"), *((result.input, result.output) for result in results)]
 
 
 def line(result):
-    """Return what became of one picture."""
+    """Return what became of one image."""
     return f"{result.input} -> {result.output}"
 
 
@@ -254,7 +254,7 @@ def depth_figures(got: Array, expected: Array) -> dict[str, float]:
 
 MEASURES = {
     "depth": replace(_LOGITS, figures=depth_figures, few=False),
-    "picture": _PICTURE,'''
+    "picture": _IMAGE,'''
 
 TOY = Toy(
     "task",
@@ -272,6 +272,6 @@ TOY = Toy(
     {
         "runtime/tasks/registry.py": (("\nTASKS = [\n", ROW),),
         "core/ports/port.py": (('"picture", "logits")', '"picture", "logits", "depth")'),),
-        "runtime/metrics/measures.py": (('\nMEASURES = {"picture": _PICTURE,', MEASURE),),
+        "runtime/metrics/measures.py": (('\nMEASURES = {"picture": _IMAGE,', MEASURE),),
     },
 )

@@ -10,7 +10,7 @@ from classifier_models import labelled, plain, save_classifier
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing
-from nystra.runtime import Picture, Session, write_picture, write_references
+from nystra.runtime import ImageData, Session, write_image, write_references
 from nystra.runtime.model.references import ReferenceCase
 from nystra.runtime.tasks.classification.classifier import Classifier, classifier_for
 from nystra.runtime.tasks.classification.quality import class_numbers, measure_accuracy
@@ -29,17 +29,17 @@ def guarded(path: Path, **how: object) -> Path:
 
 def test_shares_by_hand(tmp_path: Path) -> None:
     folder = labelled(tmp_path, each=2)
-    write_picture(folder / "red" / "blue.png", plain("blue"))
+    write_image(folder / "red" / "blue.png", plain("blue"))
     measured = measure_accuracy(
         classifier_for(Session(save_classifier(tmp_path / "m.onnx"))), folder
     )
-    assert (measured.pictures, measured.classes) == (7, ("blue", "green", "red"))
+    assert (measured.images, measured.classes) == (7, ("blue", "green", "red"))
     assert (measured.told_by, measured.top1, measured.top5) == ("label", 6 / 7, 1.0)
     ranks = np.arange(8.0)
     always = Classifier(lambda image: ranks[None], 3, None, Preprocessing(), 8)
     for number in ("7", "3", "2", "0"):
         (tmp_path / "n" / number).mkdir(parents=True)
-        write_picture(tmp_path / "n" / number / "a.png", plain("red"))
+        write_image(tmp_path / "n" / number / "a.png", plain("red"))
     seen: list[tuple[int, int]] = []
     measured = measure_accuracy(always, tmp_path / "n", lambda *place: seen.append(place))
     assert (measured.told_by, measured.top1, measured.top5) == ("number", 0.25, 0.5)
@@ -67,9 +67,9 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="holds no sub-folders, expected one for each class"):
         measure_accuracy(classify, tmp_path / "set")
     (tmp_path / "set" / "3").mkdir()
-    with pytest.raises(NystraError, match="3 holds no pictures"):
+    with pytest.raises(NystraError, match="3 holds no images"):
         measure_accuracy(classify, tmp_path / "set")
-    write_picture(tmp_path / "set" / "3" / "a.png", plain("red"))
+    write_image(tmp_path / "set" / "3" / "a.png", plain("red"))
     with pytest.raises(NystraError, match="stands for class 3, the model has 3"):
         measure_accuracy(classify, tmp_path / "set")
     (tmp_path / "set" / "3" / "b.png").write_bytes(b"\x89PNG")
@@ -83,9 +83,9 @@ def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     command = ["validate", str(model), "--threads", "1", "--labelled", str(folder)]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "labelled pictures  top-1    top-5" in printed
-    assert "file               100.00%  100.00%" in printed
-    assert "6 pictures in 3 folders, matched by label" in printed
+    assert "labelled images  top-1    top-5" in printed
+    assert "file             100.00%  100.00%" in printed
+    assert "6 images in 3 folders, matched by label" in printed
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"]["file"]["top1"] == 1.0
     large = save_upscaler(tmp_path / "large.onnx")
@@ -100,12 +100,12 @@ def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, model = labelled(tmp_path / "set"), guarded(tmp_path / "m.onnx")
     command = ["check", str(model), "--baseline", str(tmp_path / "b.json"), "--threads", "1"]
-    with_pictures = [*command, "--labelled", str(folder)]
-    assert main([*with_pictures, "--update"]) == 0
+    with_images = [*command, "--labelled", str(folder)]
+    assert main([*with_images, "--update"]) == 0
     baseline = json.loads((tmp_path / "b.json").read_text())
-    assert baseline["accuracy"] == {"classes": ["blue", "green", "red"], "pictures": 6}
+    assert baseline["accuracy"] == {"classes": ["blue", "green", "red"], "images": 6}
     assert baseline["items"]["accuracy_top1"] == {"accepted": 1.0, "tolerance": 0.005}
-    assert main(with_pictures) == 0
+    assert main(with_images) == 0
     assert main(command) == 2
     assert "guards accuracy_top1, which is not measured: give --labelled" in (
         capsys.readouterr().err
@@ -113,12 +113,12 @@ def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main([*command, "--partial"]) == 0
     guarded(model, gain=(10.0, 10.0, -10.0))  # blue is never found
     capsys.readouterr()
-    assert main(with_pictures) == 1
-    assert "top-1 accuracy on labelled pictures: 0.66" in capsys.readouterr().out
+    assert main(with_images) == 1
+    assert "top-1 accuracy on labelled images: 0.66" in capsys.readouterr().out
     guarded(model)
-    write_picture(folder / "red" / "more.png", Picture(plain("red").pixels))
-    assert main(with_pictures) == 2
+    write_image(folder / "red" / "more.png", ImageData(plain("red").pixels))
+    assert main(with_images) == 2
     assert (
-        "the accuracy was measured with different settings (pictures) than the baseline's: got 7"
+        "the accuracy was measured with different settings (images) than the baseline's: got 7"
         in (capsys.readouterr().err)
     )

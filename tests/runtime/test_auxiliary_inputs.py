@@ -1,4 +1,4 @@
-"""Masks and references beside the pictures of ``nystra run``: pairing, meaning, bad input."""
+"""Masks and references beside the images of ``nystra run``: pairing, meaning, bad input."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auxiliary_models import COPIER, FILLER, HOLE, hole, picture, save, save_roles
+from auxiliary_models import COPIER, FILLER, HOLE, hole, make_image, save, save_roles
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
+from nystra.runtime import ImageData, RunOptions, Session, read_image, run_images, write_image
 from nystra.runtime.tasks.restoration.auxiliary_roles import read_mask
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
@@ -24,18 +24,18 @@ def expected(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(mask > 0, np.float32(np.round(HOLE * 255) / 255), values)
 
 
-def test_one_picture_and_its_mask(tmp_path: Path, filler: Path) -> None:
-    write_picture(tmp_path / "a.png", Picture(picture()))
-    write_picture(tmp_path / "m.png", Picture(hole()))
-    (result,) = run_pictures(
+def test_one_image_and_its_mask(tmp_path: Path, filler: Path) -> None:
+    write_image(tmp_path / "a.png", ImageData(make_image()))
+    write_image(tmp_path / "m.png", ImageData(hole()))
+    (result,) = run_images(
         filler,
         tmp_path / "a.png",
         tmp_path / "o.png",
         RunOptions(mask=tmp_path / "m.png"),
         threads=1,
     )
-    back = read_picture(tmp_path / "o.png").pixels
-    np.testing.assert_allclose(back, expected(picture(), hole()), atol=1e-6)
+    back = read_image(tmp_path / "o.png").pixels
+    np.testing.assert_allclose(back, expected(make_image(), hole()), atol=1e-6)
     assert (result.warnings, result.tiles) == ([], 1)
 
 
@@ -45,20 +45,20 @@ def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> 
     graph = FILLER.format(c=model_channels, h="h", w="w")
     path = save(tmp_path / "m.onnx", graph, "mask", model_channels)
     restorer = restorer_for(Session(path, threads=1))
-    values = picture(channels=channels)
+    values = make_image(channels=channels)
     got, _ = restorer(values, auxiliary={"mask": hole()})
     np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, values), atol=1e-6)
 
 
-def test_a_huge_picture_is_never_tiled(
+def test_a_huge_image_is_never_tiled(
     tmp_path: Path, filler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 28)
     restorer = restorer_for(Session(filler, threads=1))
-    _, tiles = restorer(picture(300, 400), auxiliary={"mask": hole(300, 400)})
+    _, tiles = restorer(make_image(300, 400), auxiliary={"mask": hole(300, 400)})
     assert tiles == 1
-    with pytest.raises(NystraError, match="needs the whole picture"):
-        restorer(picture(), 4, auxiliary={"mask": hole()})
+    with pytest.raises(NystraError, match="needs the whole image"):
+        restorer(make_image(), 4, auxiliary={"mask": hole()})
 
 
 def test_what_cannot_fit_is_refused_before_it_runs(
@@ -69,43 +69,43 @@ def test_what_cannot_fit_is_refused_before_it_runs(
     more = {"nystra.quadratic_bytes": "2.0", "nystra.tiling": "internal"}
     session = Session(save(tmp_path / "m.onnx", graph, "mask", 3, **more))
     restorer = replace(restorer_for(session), meter=None)  # which would find that the file lies
-    restorer(picture(40, 50), auxiliary={"mask": hole(40, 50)})  # 2 * 2000^2 bytes fit
-    with pytest.raises(NystraError, match="needs about 10 MiB for a picture of 60x40"):
-        restorer(picture(40, 60), auxiliary={"mask": hole(40, 60)})
+    restorer(make_image(40, 50), auxiliary={"mask": hole(40, 50)})  # 2 * 2000^2 bytes fit
+    with pytest.raises(NystraError, match="needs about 10 MiB for an image of 60x40"):
+        restorer(make_image(40, 60), auxiliary={"mask": hole(40, 60)})
 
 
 def test_fixed_size(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", FILLER.format(c=3, h=16, w=16), "mask", 3)
     restorer = restorer_for(Session(path, threads=1))
-    got, _ = restorer(picture(), auxiliary={"mask": hole()})
-    np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, picture()), atol=1e-6)
+    got, _ = restorer(make_image(), auxiliary={"mask": hole()})
+    np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, make_image()), atol=1e-6)
     with pytest.raises(NystraError, match="takes exactly 16x16 pixels"):
-        restorer(picture(8, 17), auxiliary={"mask": hole(8, 17)})
+        restorer(make_image(8, 17), auxiliary={"mask": hole(8, 17)})
 
 
 def test_folders_are_paired_by_name(tmp_path: Path, filler: Path) -> None:
-    pictures, masks = tmp_path / "in", tmp_path / "masks"
-    for folder in (pictures, masks):
+    images, masks = tmp_path / "in", tmp_path / "masks"
+    for folder in (images, masks):
         folder.mkdir()
     for name in ("a.png", "b.tif", "c.png", "d.png"):
-        write_picture(pictures / name, Picture(picture()))
+        write_image(images / name, ImageData(make_image()))
     for name in ("a.png", "b.png", "d.png", "d.tif"):
-        write_picture(masks / name, Picture(hole()))
-    write_picture(masks / "d.png", Picture(hole(9, 12)), overwrite=True)
-    results = run_pictures(filler, pictures, tmp_path / "out", RunOptions(mask=masks), threads=1)
+        write_image(masks / name, ImageData(hole()))
+    write_image(masks / "d.png", ImageData(hole(9, 12)), overwrite=True)
+    results = run_images(filler, images, tmp_path / "out", RunOptions(mask=masks), threads=1)
     errors = {Path(result.input).name: result.error for result in results}
     assert (errors["a.png"], errors["b.tif"]) == (None, None)
     assert "holds no mask for c.png: expected c.png" in errors["c.png"]
-    assert "is 12x9 pixels, its picture 12x8: expected the same size" in errors["d.png"]
+    assert "is 12x9 pixels, its image 12x8: expected the same size" in errors["d.png"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "b.tif"]
 
 
 def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a.png", "b.png"):
-        write_picture(tmp_path / "in" / name, Picture(picture()))
-    write_picture(tmp_path / "m.png", Picture(hole()))
-    results = run_pictures(
+        write_image(tmp_path / "in" / name, ImageData(make_image()))
+    write_image(tmp_path / "m.png", ImageData(hole()))
+    results = run_images(
         filler, tmp_path / "in", tmp_path / "out", RunOptions(mask=tmp_path / "m.png"), threads=1
     )
     assert [result.error for result in results] == [None, None]
@@ -113,11 +113,11 @@ def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
 
 def test_several_masks_of_one_stem(tmp_path: Path, filler: Path) -> None:
     (tmp_path / "masks").mkdir()
-    write_picture(tmp_path / "a.jpg", Picture(picture()))
+    write_image(tmp_path / "a.jpg", ImageData(make_image()))
     for name in ("a.png", "a.tif"):
-        write_picture(tmp_path / "masks" / name, Picture(hole()))
+        write_image(tmp_path / "masks" / name, ImageData(hole()))
     with pytest.raises(NystraError, match=r"several masks for a\.jpg: a\.png, a\.tif"):
-        run_pictures(
+        run_images(
             filler, tmp_path / "a.jpg", tmp_path / "o.png", RunOptions(mask=tmp_path / "masks")
         )
 
@@ -127,8 +127,8 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
 
     def read(pixels: np.ndarray, alpha: np.ndarray | None = None) -> tuple[np.ndarray, list[str]]:
         path = tmp_path / "m.png"
-        write_picture(path, Picture(pixels, alpha), overwrite=True)
-        return read_mask(read_picture(path), size, f"the mask {path}")
+        write_image(path, ImageData(pixels, alpha), overwrite=True)
+        return read_mask(read_image(path), size, f"the mask {path}")
 
     mask, warnings = read(np.repeat(hole(), 3, 2))
     np.testing.assert_array_equal(mask, hole())
@@ -153,31 +153,31 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
 
 def test_reference(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", COPIER, "reference", 3, input_channels="1")
-    grey, colour = picture(channels=1) * 0.5, np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)
-    write_picture(tmp_path / "a.png", Picture(grey, bits=16))
-    write_picture(tmp_path / "r.png", Picture(colour, bits=16))
-    run_pictures(
+    grey, colour = make_image(channels=1) * 0.5, np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)
+    write_image(tmp_path / "a.png", ImageData(grey, bits=16))
+    write_image(tmp_path / "r.png", ImageData(colour, bits=16))
+    run_images(
         path,
         tmp_path / "a.png",
         tmp_path / "o.png",
         RunOptions(reference=tmp_path / "r.png"),
         threads=1,
     )
-    back = read_picture(tmp_path / "o.png")
+    back = read_image(tmp_path / "o.png")
     assert not back.grey
     np.testing.assert_allclose(back.pixels, grey + colour[:1, :1], atol=1e-4)
     restorer = restorer_for(Session(path, threads=1))
-    luma = (picture() @ np.array([0.299, 0.587, 0.114], np.float32))[:, :, None]
-    got, tiles = restorer(picture(), auxiliary={"reference": colour[:, :, :1]})
+    luma = (make_image() @ np.array([0.299, 0.587, 0.114], np.float32))[:, :, None]
+    got, tiles = restorer(make_image(), auxiliary={"reference": colour[:, :, :1]})
     np.testing.assert_allclose(got, np.repeat(luma + 0.1, 3, 2), atol=1e-5)
     assert tiles == 1
 
 
 def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
-    write_picture(tmp_path / "a.png", Picture(picture()))
-    write_picture(tmp_path / "m.png", Picture(hole()))
-    write_picture(tmp_path / "large.png", Picture(hole(9, 13)))
-    (tmp_path / "bad.png").write_bytes(b"no picture")
+    write_image(tmp_path / "a.png", ImageData(make_image()))
+    write_image(tmp_path / "m.png", ImageData(hole()))
+    write_image(tmp_path / "large.png", ImageData(hole(9, 13)))
+    (tmp_path / "bad.png").write_bytes(b"no image")
     (tmp_path / "empty").mkdir()
     plain = save_upscaler(tmp_path / "plain.onnx", metadata=nystra_metadata())
     before = sorted(tmp_path.rglob("*"))
@@ -188,10 +188,10 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
         (filler, "absent.png", None, "no mask or folder at"),
         (filler, "bad.png", None, "not an image"),
         (filler, "empty", None, r"holds no mask for a\.png"),
-        (filler, "large.png", None, "is 13x9 pixels, its picture 12x8"),
+        (filler, "large.png", None, "is 13x9 pixels, its image 12x8"),
     ):
         with pytest.raises(NystraError, match=message) as caught:
-            run_pictures(
+            run_images(
                 model,
                 tmp_path / "a.png",
                 tmp_path / "o.png",
@@ -208,13 +208,13 @@ def test_restorer_says_what_is_wrong(filler: Path) -> None:
     restorer = restorer_for(Session(filler, threads=1))
     mask = hole()[:, :, 0]
     with pytest.raises(NystraError, match="fills holes and needs a mask: give `mask`"):
-        restorer(picture())
+        restorer(make_image())
     with pytest.raises(NystraError, match="has no reference input: omit `reference`"):
-        restorer(picture(), auxiliary={"mask": mask, "reference": picture()})
+        restorer(make_image(), auxiliary={"mask": mask, "reference": make_image()})
     for wrong, size in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(9, 12), "12x9")):
-        message = f"the mask is {size} pixels, its picture 12x8: expected the same size"
+        message = f"the mask is {size} pixels, its image 12x8: expected the same size"
         with pytest.raises(NystraError, match=message):
-            restorer(picture(), auxiliary={"mask": wrong})
+            restorer(make_image(), auxiliary={"mask": wrong})
 
 
 THREE = """
@@ -234,28 +234,28 @@ def test_any_number_of_inputs_by_role_or_name(tmp_path: Path) -> None:
     path = save_roles(tmp_path / "m.onnx", THREE, roles, 3)
     level = {"first": 0.2, "second": 0.4}
     for name, value in level.items():
-        write_picture(tmp_path / f"{name}.png", Picture(np.full((5, 4, 3), value, np.float32)))
-    write_picture(tmp_path / "a.png", Picture(picture()))
-    write_picture(tmp_path / "m.png", Picture(hole()))
+        write_image(tmp_path / f"{name}.png", ImageData(np.full((5, 4, 3), value, np.float32)))
+    write_image(tmp_path / "a.png", ImageData(make_image()))
+    write_image(tmp_path / "m.png", ImageData(hole()))
     options = RunOptions(
         mask=tmp_path / "m.png", inputs={name: tmp_path / f"{name}.png" for name in level}
     )
-    (result,) = run_pictures(path, tmp_path / "a.png", tmp_path / "o.png", options, threads=1)
+    (result,) = run_images(path, tmp_path / "a.png", tmp_path / "o.png", options, threads=1)
     assert result.status == "done"
     filled = np.float32(round(0.6 * 255) / 255)
-    got = read_picture(tmp_path / "o.png").pixels
-    np.testing.assert_allclose(got, np.where(hole() > 0, filled, picture()), atol=1e-6)
+    got = read_image(tmp_path / "o.png").pixels
+    np.testing.assert_allclose(got, np.where(hole() > 0, filled, make_image()), atol=1e-6)
     less = replace(options, inputs={"first": tmp_path / "first.png"})
     with pytest.raises(NystraError, match="copies and needs a second: give `second`"):
-        run_pictures(path, tmp_path / "a.png", tmp_path / "p.png", less, threads=1)
+        run_images(path, tmp_path / "a.png", tmp_path / "p.png", less, threads=1)
     more = replace(options, reference=tmp_path / "m.png")
     with pytest.raises(NystraError, match="the model has no reference input: omit `reference`"):
-        run_pictures(path, tmp_path / "a.png", tmp_path / "p.png", more, threads=1)
+        run_images(path, tmp_path / "a.png", tmp_path / "p.png", more, threads=1)
 
 
 def test_command_line(tmp_path: Path, filler: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_picture(tmp_path / "a.png", Picture(picture()))
-    write_picture(tmp_path / "m.png", Picture(hole() * 0.8))
+    write_image(tmp_path / "a.png", ImageData(make_image()))
+    write_image(tmp_path / "m.png", ImageData(hole() * 0.8))
     given = ["run", str(filler), "-i", str(tmp_path / "a.png"), "-o", str(tmp_path / "o.png")]
     assert main(given) == 2
     assert "--mask MASK.png" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from nystra.cli.commands.bench import _print, ratio_text
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.files.reading import file_sha256
-from nystra.core.ports.port import picture_size
+from nystra.core.ports.port import image_size
 from nystra.plugins.native import available
 from nystra.runtime import Session
 from nystra.runtime.backends import backend_names
@@ -73,7 +73,7 @@ def test_two_models_at_two_sizes(
         assert 0 < row["p50"] <= row["p90"] <= row["p99"]
         assert row["ratio"] > 0
         assert row["ratio_to"] == f"{model} ort-cpu"
-        assert row["pictures_per_second"] > 0
+        assert row["images_per_second"] > 0
         assert row["memory"]["above"] >= 0
         assert row["memory"]["peak"] >= row["memory"]["before"]
     assert [row["ratio"] for row in rows if row["model"] == str(model) and row["measured"]] == [
@@ -147,7 +147,7 @@ def test_a_child_that_fails_is_a_row(
     name = worker(tmp_path, monkeypatch, body)
     odd = Configuration("odd.onnx", "odd", name)
     good = session_configuration(model, "ort-cpu", 1)
-    rows = bench([odd, good], [picture_size(16, 16)], seconds=0.05, runs=3)
+    rows = bench([odd, good], [image_size(16, 16)], seconds=0.05, runs=3)
     assert rows[0].reason is not None
     with pytest.raises(NystraError, match=reason):
         raise NystraError(rows[0].reason)
@@ -177,12 +177,12 @@ def test_what_a_worker_prints_does_not_disturb_it(
 
 
 def test_rows_compare_the_rounds_both_took_part_in() -> None:
-    first = Row("a.onnx", "ort-cpu", picture_size(100, 200), [1.0, 2.0, 4.0])
-    second = Row("b.onnx", "ort-cpu", picture_size(100, 200), [2.0, 4.0, 8.0, 100.0])
+    first = Row("a.onnx", "ort-cpu", image_size(100, 200), [1.0, 2.0, 4.0])
+    second = Row("b.onnx", "ort-cpu", image_size(100, 200), [2.0, 4.0, 8.0, 100.0])
     second.compare(first)
     assert (second.ratio, second.pairs) == (2.0, 3)
     assert first.percentile(50) == 2.0
-    assert first.pictures_per_second == pytest.approx(3 / 7)
+    assert first.images_per_second == pytest.approx(3 / 7)
     assert first.megapixels_per_second == pytest.approx(3 / 7 * 0.02)
 
 
@@ -296,7 +296,7 @@ def test_memory_of_the_gpu(
     module.write_text(fake + module.read_text())
     asked = Configuration("m.onnx", "a-gpu", name, {"device": True})
     rows = bench(
-        [asked, Configuration("m.onnx", "a-cpu", name)], [picture_size(4, 4)], seconds=9.0, runs=5
+        [asked, Configuration("m.onnx", "a-cpu", name)], [image_size(4, 4)], seconds=9.0, runs=5
     )
     assert [row.device_memory for row in rows] == [2 << 20, None], "taken after the warm-up"
     _print(rows, {"cpu": "x", "usable_cores": 1, "cores": 1, "onnxruntime": "1", **GPU}, False)

@@ -1,4 +1,4 @@
-"""Single bits of a model file turned over: what changes pictures is caught by load or validate."""
+"""Single bits of a model file turned over: what changes images is caught by load or validate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The caught ones of those that change pictures."""
+        """The caught ones of those that change images."""
         return self.caught / max(self.changed, 1)
 
 

@@ -192,22 +192,22 @@ def test_quality_and_speed(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     for folder, side in (("low", 16), ("high", 32)):
         (tmp_path / folder).mkdir()
         pixels = np.kron(np.arange(256).reshape(16, 16), np.ones((side // 16, side // 16)))
-        picture = np.repeat(pixels.astype(np.uint8)[:, :, None], 3, 2)
-        image.fromarray(picture).save(tmp_path / folder / "a.png")
-    pictures = ["--images", str(tmp_path / "low"), "--truth", str(tmp_path / "high")]
+        restored = np.repeat(pixels.astype(np.uint8)[:, :, None], 3, 2)
+        image.fromarray(restored).save(tmp_path / folder / "a.png")
+    images = ["--images", str(tmp_path / "low"), "--truth", str(tmp_path / "high")]
     other = save_upscaler(tmp_path / "other.onnx", metadata=nystra_metadata())
     speed = ["--speed-against", str(other), "--speed-seconds", "0.2"]
     size = ["--speed-size", "24x40"]
-    assert check(model, "--update", "-q", *pictures, *speed, *size) == 0
+    assert check(model, "--update", "-q", *images, *speed, *size) == 0
     path = model.with_name("baseline.json")
     stored = json.loads(path.read_text())
     assert stored["speed"] == {"against": "other.onnx", "size": [24, 40]}
-    assert stored["quality"]["pictures"] == ["a.png"]
+    assert stored["quality"]["images"] == ["a.png"]
     assert 0.1 < stored["items"]["speed"]["accepted"] < 10
 
     assert check(model) == 2  # an accepted figure is not passed over in silence
     assert "guards quality_psnr, which is not measured" in capsys.readouterr().err
-    assert check(model, *pictures) == 2
+    assert check(model, *images) == 2
     assert "guards speed, which is not measured" in capsys.readouterr().err
     assert check(model, "--json", "--partial") == 0
     states = {item["item"]: item["state"] for item in json.loads(capsys.readouterr().out)["items"]}
@@ -219,8 +219,8 @@ def test_quality_and_speed(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "times as fast" in capsys.readouterr().out
     (tmp_path / "low" / "a.png").rename(tmp_path / "low" / "b.png")
     (tmp_path / "high" / "a.png").rename(tmp_path / "high" / "b.png")
-    assert check(model, *pictures, "--partial") == 2
-    assert "different settings (pictures)" in capsys.readouterr().err
+    assert check(model, *images, "--partial") == 2
+    assert "different settings (images)" in capsys.readouterr().err
 
 
 def test_bad_baselines_are_exit_code_2(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,7 @@ def test_tolerances_are_part_of_the_references(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export_honestly(model, 1.0, {"mean_tolerances": [0.5]})
-    assert failed(model, capsys) == {"references"}, "which would excuse any picture"
+    assert failed(model, capsys) == {"references"}, "which would excuse any image"
     export_honestly(model, 1.0, {"torch": "9.9"})
     assert failed(model, capsys) == set()
 
@@ -203,9 +203,9 @@ def test_bodies_where_the_library_computed_before_fail(
 def test_run_and_validate_say_that_the_library_refuses_a_file(
     doubling: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image")
     source = doubling.with_name("in.png")
-    picture.fromarray(np.zeros((8, 8, 3), np.uint8)).save(source)
+    image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(source)
     assert main(["validate", str(doubling), "--threads", "1"]) == 0
     assert "warning: the operator library" in capsys.readouterr().err
     output = str(source.with_name("out.png"))

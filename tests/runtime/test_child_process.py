@@ -112,7 +112,7 @@ def test_bench_runs_nothing_beside_a_downloaded_model(trapped: Path, tmp_path: P
         [sys.executable, "-c", program, *command], cwd=trapped, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "pictures/s" in done.stdout
+    assert "images/s" in done.stdout
     assert not (tmp_path / "caught").exists()
 
 

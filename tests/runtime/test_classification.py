@@ -12,7 +12,7 @@ from classifier_models import COLOURS, TOY, plain, save_classifier
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
-from nystra.runtime import Picture, Session, read_picture, write_picture
+from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.tasks.classification.classifier import classifier_for
 from nystra.runtime.tasks.classification.labels import read_labels
 from nystra.runtime.tasks.classification.listing import listing
@@ -26,9 +26,9 @@ from runtime_models import save_upscaler
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
     for colour in COLOURS:
-        write_picture(tmp_path / "in" / f"{colour}.png", plain(colour))
+        write_image(tmp_path / "in" / f"{colour}.png", plain(colour))
     (tmp_path / "in" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (tmp_path / "in" / "notes.txt").write_text("no picture")
+    (tmp_path / "in" / "notes.txt").write_text("no image")
     return tmp_path / "in"
 
 
@@ -41,23 +41,23 @@ def run(model: Path, source: Path, *more: object) -> int:
     return main(["run", str(model), "-i", str(source), "--threads", "1", *map(str, more)])
 
 
-def test_a_table_of_one_picture(
+def test_a_table_of_one_image(
     model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(model, folder / "green.png", "--top", 2) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["picture", "class", "label", "probability"]
+    assert lines[0].split() == ["image", "class", "label", "probability"]
     assert lines[1].split()[1:] == ["1", "green", "100.0%"]
     assert len(lines) == 3
     assert run(model, folder / "green.png", "--json") == 0
-    (result,) = json.loads(capsys.readouterr().out)["pictures"]
+    (result,) = json.loads(capsys.readouterr().out)["images"]
     assert [entry["label"] for entry in result["classes"]] == ["green", "red", "blue"]
     assert sum(entry["probability"] for entry in result["classes"]) == pytest.approx(1)
     shares = np.exp([entry["logit"] for entry in result["classes"]])
     assert result["classes"][2]["probability"] == pytest.approx(shares[2] / shares.sum())
 
 
-def test_a_folder_with_a_bad_picture(
+def test_a_folder_with_a_bad_image(
     model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(model, folder, "-o", tmp_path / "out.csv", "--top", 2) == 2
@@ -71,7 +71,7 @@ def test_a_folder_with_a_bad_picture(
     assert [row["input"] for row in rows if row["error"]] == [str(folder / "bad.png")]
     assert run(model, folder, "--format", "json", "--top", 1) == 2
     document = json.loads(capsys.readouterr().out)
-    statuses = {Path(entry["input"]).stem: entry["status"] for entry in document["pictures"]}
+    statuses = {Path(entry["input"]).stem: entry["status"] for entry in document["images"]}
     assert statuses == {"bad": "failed"} | dict.fromkeys(COLOURS, "done")
 
 
@@ -144,11 +144,11 @@ def test_flags_and_outputs_of_other_tasks(
     empty = tmp_path / "empty"
     empty.mkdir()
     assert run(model, empty) == 2
-    assert "empty holds no pictures" in capsys.readouterr().err
+    assert "empty holds no images" in capsys.readouterr().err
     with pytest.raises(NystraError, match="is not a classifier: expected an image input"):
         classifier_for(Session(large))
     with pytest.raises(
-        NystraError, match="gives logits, no picture: it is a model of the task 'classification'"
+        NystraError, match="gives logits, no image: it is a model of the task 'classification'"
     ):
         restorer_for(Session(model))
     labels = tuple(f"a label of class {number}" for number in range(50))
@@ -164,10 +164,10 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     bare = classifier_for(Session(save_classifier(path, None), threads=1))
     assert bare(np.zeros((8, 8, 1), np.float32)).shape == (3,)
-    with pytest.raises(NystraError, match="takes 8x8 pixels, and this picture is 9x8"):
+    with pytest.raises(NystraError, match="takes 8x8 pixels, and this image is 9x8"):
         bare(np.zeros((8, 9, 3), np.float32))
     for wrong, message in (
-        (Preprocessing(Resize((9, 8))), r"prepares pictures of \(9, 8\), height and width, and"),
+        (Preprocessing(Resize((9, 8))), r"prepares images of \(9, 8\), height and width, and"),
         (Preprocessing(Resize((8, 8)), mean=(0.5,), std=(0.5,)), "a mean of 1 numbers for 3"),
         (Preprocessing(Resize((8, 8)), labels=("a",)), "has 1 labels, the model has 3 classes"),
     ):
@@ -189,18 +189,18 @@ def test_equal_logits_rank_by_class() -> None:
     assert len(ranked(np.array([1.0, 2.0]), (), 5)) == 2
 
 
-def test_a_picture_from_stdin_is_any_picture(
+def test_an_image_from_stdin_is_any_image(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Stdin:
         buffer = io.BytesIO()
 
-    write_picture(tmp_path / "p.png", Picture(plain("red").pixels, np.ones((20, 31), np.float32)))
+    write_image(tmp_path / "p.png", ImageData(plain("red").pixels, np.ones((20, 31), np.float32)))
     Stdin.buffer = io.BytesIO((tmp_path / "p.png").read_bytes())
     monkeypatch.setattr("sys.stdin", Stdin)
     assert run(model, Path("-"), "--top", 1) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["-", "0", "red", "100.0%"]
-    assert read_picture(tmp_path / "p.png").alpha is not None
+    assert read_image(tmp_path / "p.png").alpha is not None
 
 
 def test_no_cell_of_a_table_is_a_formula() -> None:

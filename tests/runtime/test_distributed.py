@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from image_files import picture
+from image_files import make_image
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import RunOptions, Session, write_picture
+from nystra.runtime import RunOptions, Session, write_image
 from nystra.runtime.distributed import worker_pool as crew_module
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.tiles import distribute_tiles
@@ -23,7 +23,7 @@ from nystra.runtime.distributed.worker import Failed, Setup, Worker
 from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.tasks.restoration import sequential
-from nystra.runtime.tasks.restoration.picture_job import PictureInput, PictureJob, PictureOutput
+from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageJob, ImageOutput
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
@@ -245,13 +245,13 @@ def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
     assert failed.status == "failed"
     assert "No such file" in failed.error
     assert isinstance(worker.tiles([np.zeros((1, 9, 4, 4), np.float32)]), Failed)
-    result = worker.picture(picture(), "a", {"tile": 0})
+    result = worker.image(make_image(), "a", {"tile": 0})
     assert not isinstance(result, Failed)
-    assert result.picture.size == (16, 18)
+    assert result.image.size == (16, 18)
 
 
 @pytest.mark.parametrize("batch", ["batch", 2])
-def test_tiles_of_one_picture(tmp_path: Path, batch: int | str) -> None:
+def test_tiles_of_one_image(tmp_path: Path, batch: int | str) -> None:
     model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(), batch=batch)
     session = Session(model, threads=1)
 
@@ -291,7 +291,7 @@ def test_a_worker_without_memory_says_so_and_lives_on(
 ) -> None:
     worker = Worker(setup(model, options=RunOptions(max_memory=1 << 20)))
     assert "process" in str(worker.open())
-    write_picture(tmp_path / "a.png", picture())
+    write_image(tmp_path / "a.png", make_image())
     failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
     assert failed.status == "failed"
     assert "with the model loaded, and the limit is 1 MiB" in failed.error
@@ -311,32 +311,32 @@ def test_a_worker_without_memory_says_so_and_lives_on(
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_worker_reads_the_next_picture_while_its_model_runs(
+def test_a_worker_reads_the_next_image_while_its_model_runs(
     large: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Worker(setup(model))
     worker.open()
     running, second_read = threading.Event(), threading.Event()
     seen: list[bool] = []
-    read, run = PictureJob.read, PictureJob.run
+    read, run = ImageJob.read, ImageJob.run
 
-    def reading(job: PictureJob, here: Path, *rest: Any) -> PictureInput:
+    def reading(job: ImageJob, here: Path, *rest: Any) -> ImageInput:
         got = read(job, here, *rest)
         if here.name == "b.png":
             second_read.set()
         return got
 
-    def computing(job: PictureJob, got: PictureInput, *rest: Any) -> PictureOutput:
+    def computing(job: ImageJob, got: ImageInput, *rest: Any) -> ImageOutput:
         running.set()
         if got.path.name == "a.png":  # a large one is waited for in vain, but not for long
             seen.append(second_read.wait(0.2 if large else 20.0))
         return run(job, got, *rest)
 
-    monkeypatch.setattr(PictureJob, "read", reading)
-    monkeypatch.setattr(PictureJob, "run", computing)
+    monkeypatch.setattr(ImageJob, "read", reading)
+    monkeypatch.setattr(ImageJob, "run", computing)
     monkeypatch.setattr(sequential, "_is_small", lambda job, got: not large)
     for name in "ab":
-        write_picture(tmp_path / f"{name}.png", picture())
+        write_image(tmp_path / f"{name}.png", make_image())
     with ThreadPoolExecutor(2) as calls:
         first = calls.submit(worker.file, tmp_path / "a.png", tmp_path / "c.png")
         assert running.wait(20.0)

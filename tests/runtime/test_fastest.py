@@ -126,9 +126,9 @@ def test_nothing_runs_it(model: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_commands_say_what_was_chosen(
     timed: list[Any], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture = tmp_path / "a.png"
-    Image.new("RGB", (16, 16)).save(picture)
-    given = ["run", str(model), "-i", str(picture), "-o", str(tmp_path / "b.png")]
+    image = tmp_path / "a.png"
+    Image.new("RGB", (16, 16)).save(image)
+    given = ["run", str(model), "-i", str(image), "-o", str(tmp_path / "b.png")]
     assert main([*given, "--backend", "fastest", "-t", "8", "--threads", "1"]) == 0
     assert "note: fastest at 64x64: openvino 200 ms, ort-cpu 300 ms" in capsys.readouterr().err
     fastest = choose_fastest(SessionSpec(model, "fastest", threads=1))

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image_files import picture
+from image_files import make_image
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import RunOptions, read_picture, run_pictures, write_picture
-from nystra.runtime.images.images import decode_picture, encode_picture
+from nystra.runtime import RunOptions, read_image, run_images, write_image
+from nystra.runtime.images.images import decode_image, encode_image
 from nystra.runtime.tasks.restoration import answer as restored
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
@@ -28,13 +28,13 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of two pictures, a damaged one, a text, and a subfolder with a picture."""
+    """A folder of two images, a damaged one, a text, and a subfolder with an image."""
     place = tmp_path / "in"
     (place / "sub").mkdir(parents=True)
     for name in ("a.png", "c.jpg", "sub/d.png"):
-        write_picture(place / name, picture())
-    (place / "b.png").write_bytes(b"not a picture")
-    (place / "notes.txt").write_text("no picture")
+        write_image(place / name, make_image())
+    (place / "b.png").write_bytes(b"not an image")
+    (place / "notes.txt").write_text("no image")
     return place
 
 
@@ -58,9 +58,9 @@ def test_a_second_run_goes_on_where_the_first_stopped(
     assert main(given) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert len(printed.err.splitlines()) == 1  # not a line for each finished picture
+    assert len(printed.err.splitlines()) == 1  # not a line for each finished image
     assert "2 of 3 outputs exist" in printed.err
-    write_picture(folder / "b.png", picture(), overwrite=True)
+    write_image(folder / "b.png", make_image(), overwrite=True)
     assert main([*given, "--skip-existing"]) == 0
     expected = "1 done, 0 failed, 3 skipped (2 with existing outputs; 1 not images: notes.txt)"
     assert expected in capsys.readouterr().out
@@ -72,17 +72,17 @@ def test_a_second_run_goes_on_where_the_first_stopped(
 
 
 def test_subfolders(model: Path, folder: Path, tmp_path: Path) -> None:
-    results = run_pictures(model, folder, folder / "out", RunOptions(recursive=True), threads=1)
+    results = run_images(model, folder, folder / "out", RunOptions(recursive=True), threads=1)
     assert statuses(results)["d.png"] == "done"
-    assert read_picture(folder / "out" / "sub" / "d.png").size == (16, 18)
-    again = run_pictures(
+    assert read_image(folder / "out" / "sub" / "d.png").size == (16, 18)
+    again = run_images(
         model, folder, folder / "out", RunOptions(recursive=True, skip_existing=True), threads=1
     )
     assert sorted(statuses(again).values()) == ["failed", *["skipped"] * 4]
     (tmp_path / "outer" / "deep").mkdir(parents=True)
-    write_picture(tmp_path / "outer" / "deep" / "p.png", picture())
-    with pytest.raises(NystraError, match=r"holds no pictures: .* \(`recursive` looks"):
-        run_pictures(model, tmp_path / "outer", tmp_path / "out", threads=1)
+    write_image(tmp_path / "outer" / "deep" / "p.png", make_image())
+    with pytest.raises(NystraError, match=r"holds no images: .* \(`recursive` looks"):
+        run_images(model, tmp_path / "outer", tmp_path / "out", threads=1)
 
 
 def test_what_is_read_only_becomes_png_and_what_has_no_suffix_is_looked_at(
@@ -94,8 +94,8 @@ def test_what_is_read_only_becomes_png_and_what_has_no_suffix_is_looked_at(
     image.save(place / "a.bmp")
     image.save(place / "b.gif")
     image.save(place / "plain", format="PNG")
-    (place / "README").write_text("no picture")
-    results = run_pictures(model, place, tmp_path / "out", threads=1)
+    (place / "README").write_text("no image")
+    results = run_images(model, place, tmp_path / "out", threads=1)
     expected = {"a.bmp": "done", "b.gif": "done", "plain": "done", "README": "skipped"}
     assert statuses(results) == expected
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -104,12 +104,12 @@ def test_what_is_read_only_becomes_png_and_what_has_no_suffix_is_looked_at(
 
 def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    results = run_pictures(
+    results = run_images(
         model, folder, out, RunOptions(format="jpg", suffix="_x2", quality=30), threads=1
     )
     assert sorted(path.name for path in out.iterdir()) == ["a_x2.jpg", "c_x2.jpg"]
     assert statuses(results)["c.jpg"] == "done"
-    run_pictures(model, folder / "a.png", f"{out}{os.sep}", RunOptions(suffix="_large"), threads=1)
+    run_images(model, folder / "a.png", f"{out}{os.sep}", RunOptions(suffix="_large"), threads=1)
     assert (out / "a_large.png").exists()
     pair = (folder / "a.png", tmp_path / "o.png")
     for options, message in (
@@ -119,15 +119,15 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
         (RunOptions(suffix="/x"), "expected a part of a file name"),
     ):
         with pytest.raises(NystraError, match=message):
-            run_pictures(model, *pair, options, threads=1)
+            run_images(model, *pair, options, threads=1)
     assert not pair[1].exists()
 
 
-def test_two_pictures_of_one_output(model: Path, tmp_path: Path) -> None:
+def test_two_images_of_one_output(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a.jpg", "a.png"):
-        write_picture(tmp_path / "in" / name, picture())
-    results = run_pictures(
+        write_image(tmp_path / "in" / name, make_image())
+    results = run_images(
         model,
         tmp_path / "in",
         tmp_path / "out",
@@ -135,7 +135,7 @@ def test_two_pictures_of_one_output(model: Path, tmp_path: Path) -> None:
         threads=1,
     )
     assert statuses(results) == {"a.jpg": "done", "a.png": "failed"}
-    assert "is the output of another picture" in results[1].error
+    assert "is the output of another image" in results[1].error
 
 
 def test_streams(
@@ -144,13 +144,13 @@ def test_streams(
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    data = encode_picture(picture(), "PNG")
+    data = encode_image(make_image(), "PNG")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     assert main(command(model, "-i", "-", "-o", "-", "--format", "tif")) == 0
     made = capsysbinary.readouterr().out
     assert made[:4] == b"II*\0"
-    expected = np.repeat(np.repeat(picture().pixels, 2, 0), 2, 1)
-    np.testing.assert_allclose(decode_picture(made).pixels, expected, atol=1e-6)
+    expected = np.repeat(np.repeat(make_image().pixels, 2, 0), 2, 1)
+    np.testing.assert_allclose(decode_image(made).pixels, expected, atol=1e-6)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"nothing")))
     assert main(command(model, "-i", "-", "-o", f"{tmp_path}/out/")) == 2
     assert b"the standard input is not an image" in capsysbinary.readouterr().err
@@ -159,7 +159,7 @@ def test_streams(
 
 
 @pytest.mark.parametrize("error", [ValueError("odd\nthings"), MemoryError(), OSError(13, "denied")])
-def test_whatever_one_picture_raises_the_others_are_made(
+def test_whatever_one_image_raises_the_others_are_made(
     model: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Also after the model ran: when it is looked at, and when it is written."""
@@ -171,33 +171,33 @@ def test_whatever_one_picture_raises_the_others_are_made(
         return real(output, name, expected)
 
     monkeypatch.setattr(restored, "find_problems", fail)
-    write_picture(folder / "b.png", picture(10, 9), overwrite=True)
-    results = run_pictures(model, folder, tmp_path / "out", threads=1)
+    write_image(folder / "b.png", make_image(10, 9), overwrite=True)
+    results = run_images(model, folder, tmp_path / "out", threads=1)
     assert statuses(results)["b.png"] == "failed"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "c.jpg"]
     (text,) = [result.error for result in results if result.error]
     assert "b.png" in text
     assert "\n" not in text
     with pytest.raises(NystraError, match=r"b\.png"):
-        run_pictures(model, folder / "b.png", tmp_path / "o.png", threads=1)
+        run_images(model, folder / "b.png", tmp_path / "o.png", threads=1)
 
 
-def test_a_line_a_picture_and_a_line_every_so_many(
+def test_a_line_an_image_and_a_line_every_so_many(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in").mkdir()
     for index in range(25):
-        write_picture(tmp_path / "in" / f"{index:02}.png", picture(2, 2))
+        write_image(tmp_path / "in" / f"{index:02}.png", make_image(2, 2))
     given = command(model, "-i", tmp_path / "in", "-o", tmp_path / "out")
     assert main(given) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["10 of 25 pictures, 0 s left", "20 of 25 pictures, 0 s left"]
+    assert lines == ["10 of 25 images, 0 s left", "20 of 25 images, 0 s left"]
     assert main([*given, "--overwrite", "-v"]) == 0
     printed = capsys.readouterr()
     assert printed.err.count(" -> ") == 25
     assert "25 done, 0 failed, 0 skipped" in printed.out
     assert main([*given, "--overwrite", "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)["pictures"][0]
+    first = json.loads(capsys.readouterr().out)["images"][0]
     assert first["seconds"] > first["model_seconds"] > 0
     assert main([*given, "--overwrite", "-q"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -209,7 +209,7 @@ def test_what_slows_a_run_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write_picture(tmp_path / "in.png", picture())
+    write_image(tmp_path / "in.png", make_image())
     given = ["-i", str(tmp_path / "in.png"), "-o", str(tmp_path / "o.png"), "--overwrite"]
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     assert main(["run", str(model), *given, "--threads", "2"]) == 0
@@ -238,16 +238,16 @@ def test_options_are_refused_out_of_range() -> None:
         RunOptions(quality=200)
 
 
-def test_negative_overlap_is_refused_for_small_pictures_too(model: Path, tmp_path: Path) -> None:
-    write_picture(tmp_path / "in.png", picture())
+def test_negative_overlap_is_refused_for_small_images_too(model: Path, tmp_path: Path) -> None:
+    write_image(tmp_path / "in.png", make_image())
     with pytest.raises(NystraError, match="`overlap` is -3, expected a whole number of 0 or more"):
-        run_pictures(
+        run_images(
             model, tmp_path / "in.png", tmp_path / "o.png", RunOptions(overlap=-3), threads=1
         )
 
 
 def test_max_memory(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_picture(tmp_path / "in.png", picture())
+    write_image(tmp_path / "in.png", make_image())
     given = command(model, "-i", tmp_path / "in.png", "-o", tmp_path / "o.png", "--overwrite")
     assert main([*given, "--max-memory", "64GiB"]) == 0
     assert main([*given, "--max-memory", "much"]) == 2

@@ -8,12 +8,12 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime.images.images import read_picture, write_picture
-from nystra.runtime.images.picture import Picture, quantise
+from nystra.runtime.images.image_data import ImageData, quantise
+from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 
-PICTURE = "f (float[b,3,h,w] input) => (float[b,3,H,W] output)"
+IMAGE = "f (float[b,3,h,w] input) => (float[b,3,H,W] output)"
 UNSHUFFLED = "{a = SpaceToDepth <blocksize = 8> (input) output = DepthToSpace <blocksize = 8> (a)}"
 TO_BYTES = "<float k = {255}> {output = Mul (input, k)}"
 OF_BYTES = "<float k = {255}> {output = Div (input, k)}"
@@ -34,7 +34,7 @@ def pixels(height: int, width: int) -> np.ndarray:
 
 
 def test_sides_are_padded_to_the_multiple_that_a_file_needs(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", PICTURE + UNSHUFFLED)
+    path = save(tmp_path / "m.onnx", IMAGE + UNSHUFFLED)
     with pytest.raises(NystraError):
         Session(path)(np.zeros((1, 3, 20, 33), np.float32))
     restorer = restorer_for(Session(path, threads=1))
@@ -53,7 +53,7 @@ def test_sides_are_padded_to_the_multiple_that_a_file_needs(tmp_path: Path) -> N
     ],
 )
 def test_ranges(tmp_path: Path, graph: str, taken: object, given: object) -> None:
-    restorer = restorer_for(Session(save(tmp_path / "m.onnx", PICTURE + graph), threads=1))
+    restorer = restorer_for(Session(save(tmp_path / "m.onnx", IMAGE + graph), threads=1))
     assert (restorer.range, restorer.output_range) == (taken, given)
     np.testing.assert_allclose(restorer(pixels(9, 11))[0], pixels(9, 11), atol=1e-5)
 
@@ -61,7 +61,7 @@ def test_ranges(tmp_path: Path, graph: str, taken: object, given: object) -> Non
 def test_a_file_of_one_size_that_it_does_not_state(tmp_path: Path) -> None:
     zeros = onnx.numpy_helper.from_array(np.zeros((1, 1, 32, 32), np.float32), "k")
     model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["" : 20]>' + PICTURE + "{output = Add (input, k)}"
+        '<ir_version: 10, opset_import: ["" : 20]>' + IMAGE + "{output = Add (input, k)}"
     )
     model.graph.initializer.append(zeros)
     onnx.save(model, tmp_path / "m.onnx")
@@ -72,11 +72,11 @@ def test_a_file_of_one_size_that_it_does_not_state(tmp_path: Path) -> None:
 
 def test_half_precision_in_tiles(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", HALVES)
-    write_picture(tmp_path / "in.png", Picture(pixels(40, 37)))
+    write_image(tmp_path / "in.png", ImageData(pixels(40, 37)))
     arguments = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "-t", "32"]
     assert main(["run", str(path), *arguments, "--threads", "1", "-q"]) == 0
     expected = pixels(40, 37).repeat(4, axis=0).repeat(4, axis=1)
-    got = read_picture(tmp_path / "out.png").pixels
+    got = read_image(tmp_path / "out.png").pixels
     np.testing.assert_array_equal(quantise(got, 8), quantise(expected, 8))
 
 
@@ -92,8 +92,8 @@ def test_half_precision_in_tiles(tmp_path: Path) -> None:
 def test_a_range_that_nothing_states_is_doubted(
     tmp_path: Path, graph: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = save(tmp_path / "m.onnx", PICTURE + graph)
-    write_picture(tmp_path / "in.png", Picture(pixels(40, 37)))
+    path = save(tmp_path / "m.onnx", IMAGE + graph)
+    write_image(tmp_path / "in.png", ImageData(pixels(40, 37)))
     out = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png"]
     assert main(["run", str(path), *out, "--threads", "1"]) == 0
     printed = " ".join("".join(capsys.readouterr()).split())

@@ -1,4 +1,4 @@
-"""Pictures made to harm: without end, larger than they say, of kinds no camera writes."""
+"""Images made to harm: without end, larger than they say, of kinds no camera writes."""
 
 import io
 import os
@@ -13,8 +13,8 @@ import tifffile
 from PIL import Image
 
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, read_picture, write_picture
-from nystra.runtime.images.images import decode_picture, encode_picture
+from nystra.runtime import ImageData, read_image, write_image
+from nystra.runtime.images.images import decode_image, encode_image
 
 WIDTH, HEIGHT = 9, 7
 RAW = bytes(range(256))[: WIDTH * HEIGHT * 2]
@@ -53,9 +53,9 @@ def tiff(
 
 
 def test_the_plain_one_is_read() -> None:
-    picture = decode_picture(tiff())
-    assert (picture.size, picture.bits) == ((HEIGHT, WIDTH), 16)
-    assert decode_picture(tiff(data=zlib.compress(RAW), compression=8)).size == (HEIGHT, WIDTH)
+    image = decode_image(tiff())
+    assert (image.size, image.bits) == ((HEIGHT, WIDTH), 16)
+    assert decode_image(tiff(data=zlib.compress(RAW), compression=8)).size == (HEIGHT, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_tiff_is_refused_in_one_line(content: bytes, message: str) -> None:
     if "imagecodecs" in message and find_spec("imagecodecs") is not None:
         pytest.skip("imagecodecs is there")
     with pytest.raises(NystraError, match=message) as caught:
-        decode_picture(content, "p.tif")
+        decode_image(content, "p.tif")
     assert "\n" not in str(caught.value)
     assert "p.tif" in str(caught.value)
 
@@ -94,19 +94,19 @@ def test_many_directories_are_not_walked_to_the_end() -> None:
         for index in range(100_000)
     )
     with pytest.raises(NystraError, match="more than 64 pages"):
-        decode_picture(first + chain, "p.tif")
+        decode_image(first + chain, "p.tif")
 
 
 def test_odd_tags_do_no_harm() -> None:
     infinite = struct.pack("<f", float("inf"))
-    assert decode_picture(tiff((274, FLOAT, 1, infinite))).size == (HEIGHT, WIDTH)
-    assert decode_picture(tiff((34675, LONG, 1, struct.pack("<I", 10**9)))).icc is None
+    assert decode_image(tiff((274, FLOAT, 1, infinite))).size == (HEIGHT, WIDTH)
+    assert decode_image(tiff((34675, LONG, 1, struct.pack("<I", 10**9)))).icc is None
     huge = struct.pack("<I", 1100)
     content = bytearray(tiff((282, RATIONAL, 1, huge), (283, RATIONAL, 1, huge)))
     content[1100:1108] = struct.pack("<II", 2**32 - 1, 1)
-    picture = decode_picture(bytes(content))
-    assert picture.dpi is None
-    assert decode_picture(encode_picture(picture, "TIFF")).size == (HEIGHT, WIDTH)
+    image = decode_image(bytes(content))
+    assert image.dpi is None
+    assert decode_image(encode_image(image, "TIFF")).size == (HEIGHT, WIDTH)
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -123,11 +123,11 @@ def png(*extra: bytes, data: bytes) -> bytes:
 
 def test_png_that_inflates_to_more_than_its_pixels() -> None:
     rows = bytes((WIDTH * 6 + 1) * HEIGHT)
-    assert decode_picture(png(data=zlib.compress(rows))).bits == 16
+    assert decode_image(png(data=zlib.compress(rows))).bits == 16
     with pytest.raises(NystraError, match="inflates to more bytes than its pixels have"):
-        decode_picture(png(data=zlib.compress(rows + bytes(100_000_000))), "p.png")
+        decode_image(png(data=zlib.compress(rows + bytes(100_000_000))), "p.png")
     with pytest.raises(NystraError, match=r"p\.png is damaged"):
-        decode_picture(png(chunk(b"sBIT", bytes(3)), data=zlib.compress(rows)), "p.png")
+        decode_image(png(chunk(b"sBIT", bytes(3)), data=zlib.compress(rows)), "p.png")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
@@ -135,24 +135,24 @@ def test_pipes_and_devices_are_refused_before_opening(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.png")
     for path, kind in ((tmp_path / "p.png", "a pipe"), (Path("/dev/zero"), "a device")):
         with pytest.raises(NystraError, match=f"is {kind}, expected a regular file"):
-            read_picture(path)
+            read_image(path)
     for odd in ("x" * 300 + ".png", "nul\0.png"):
-        with pytest.raises(NystraError, match="cannot read the picture"):
-            read_picture(tmp_path / odd)
+        with pytest.raises(NystraError, match="cannot read the image"):
+            read_image(tmp_path / odd)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG", "WebP"])
-def test_a_damaged_byte_is_an_error_or_a_picture(kind: str) -> None:
+def test_a_damaged_byte_is_an_error_or_an_image(kind: str) -> None:
     random = np.random.default_rng(5)
     values = random.random((HEIGHT, WIDTH, 3), dtype=np.float32)
-    content = encode_picture(Picture(values, bits=16), kind)
+    content = encode_image(ImageData(values, bits=16), kind)
     refused = 0
     for _ in range(150):
         damaged = bytearray(content)
         for place in random.integers(0, len(content), 3):
             damaged[place] = random.integers(0, 256)
         try:
-            decode_picture(bytes(damaged))
+            decode_image(bytes(damaged))
         except NystraError:
             refused += 1
     assert refused > 10
@@ -160,16 +160,16 @@ def test_a_damaged_byte_is_an_error_or_a_picture(kind: str) -> None:
 
 def test_bytes_and_files_are_the_same(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3)) / np.float32(255)
-    picture = Picture(values.astype(np.float32))
+    image = ImageData(values.astype(np.float32))
     for suffix, kind in ((".png", "PNG"), (".tif", "TIFF"), (".webp", "WebP"), (".jpg", "JPEG")):
-        write_picture(tmp_path / f"p{suffix}", picture)
+        write_image(tmp_path / f"p{suffix}", image)
         data = (tmp_path / f"p{suffix}").read_bytes()
-        assert data == encode_picture(picture, kind)
-        read = read_picture(tmp_path / f"p{suffix}").pixels
-        np.testing.assert_array_equal(decode_picture(data).pixels, read)
-        np.testing.assert_array_equal(decode_picture(io.BytesIO(data)).pixels, read)
-    with pytest.raises(NystraError, match="the picture is empty"):
-        decode_picture(b"")
+        assert data == encode_image(image, kind)
+        read = read_image(tmp_path / f"p{suffix}").pixels
+        np.testing.assert_array_equal(decode_image(data).pixels, read)
+        np.testing.assert_array_equal(decode_image(io.BytesIO(data)).pixels, read)
+    with pytest.raises(NystraError, match="the image is empty"):
+        decode_image(b"")
 
 
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "AVIF"])
@@ -180,29 +180,29 @@ def test_kinds_that_are_read_only(kind: str) -> None:
     image = Image.new("RGB", (24, 16), (200, 30, 60))
     content = io.BytesIO()
     image.save(content, kind, **({"quality": 100} if kind == "AVIF" else {}))
-    picture = decode_picture(content.getvalue())
-    assert picture.size == (16, 24)
-    np.testing.assert_allclose(picture.pixels[4, 5] * 255, (200, 30, 60), atol=3)
+    restored = decode_image(content.getvalue())
+    assert restored.size == (16, 24)
+    np.testing.assert_allclose(restored.pixels[4, 5] * 255, (200, 30, 60), atol=3)
 
 
-def test_of_an_animated_gif_the_first_picture() -> None:
+def test_of_an_animated_gif_the_first_image() -> None:
     frames = [Image.new("L", (6, 5), value) for value in (40, 200)]
     content = io.BytesIO()
     frames[0].save(content, "GIF", save_all=True, append_images=frames[1:])
-    np.testing.assert_allclose(decode_picture(content.getvalue()).pixels * 255, 40, atol=1e-3)
+    np.testing.assert_allclose(decode_image(content.getvalue()).pixels * 255, 40, atol=1e-3)
 
 
 def test_quality() -> None:
-    noise = Picture(np.random.default_rng(0).random((32, 32, 3), dtype=np.float32))
+    noise = ImageData(np.random.default_rng(0).random((32, 32, 3), dtype=np.float32))
     for kind in ("JPEG", "WebP"):
-        sizes = [len(encode_picture(noise, kind, quality=quality)) for quality in (20, 90, None)]
+        sizes = [len(encode_image(noise, kind, quality=quality)) for quality in (20, 90, None)]
         assert sizes[0] < sizes[1] < sizes[2]
     with pytest.raises(NystraError, match="`quality` is 0, expected a whole number from 1 to 100"):
-        encode_picture(noise, "JPEG", quality=0)
+        encode_image(noise, "JPEG", quality=0)
 
 
 def test_reduced_copies_do_not_count(tmp_path: Path) -> None:
     with tifffile.TiffWriter(tmp_path / "p.tif") as writer:
         writer.write(np.zeros((20, 30), np.uint16), photometric="minisblack", metadata=None)
         writer.write(np.ones((5, 6), np.uint16), subfiletype=1, metadata=None)
-    assert read_picture(tmp_path / "p.tif").size == (20, 30)
+    assert read_image(tmp_path / "p.tif").size == (20, 30)

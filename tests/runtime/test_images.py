@@ -1,4 +1,4 @@
-"""Pictures from and to files: every format, depth and what they carry."""
+"""Images from and to files: every format, depth and what they carry."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from PIL import Image, ImageCms
 
 from image_files import png_header
 from nystra.core.errors import NystraError
-from nystra.runtime.images.images import read_picture, write_picture
-from nystra.runtime.images.picture import Picture, quantise, resize_plane
+from nystra.runtime.images.image_data import ImageData, quantise, resize_plane
+from nystra.runtime.images.images import read_image, write_image
 
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 LOSSLESS = [
@@ -22,24 +22,24 @@ LOSSLESS = [
 ]
 
 
-def sample(channels: int, bits: int, *, alpha: bool = False) -> Picture:
-    """Return a picture whose values are whole numbers of its depth."""
+def sample(channels: int, bits: int, *, alpha: bool = False) -> ImageData:
+    """Return an image whose values are whole numbers of its depth."""
     random = np.random.default_rng(channels + bits)
     peak = (1 << bits) - 1
     values = random.integers(0, peak + 1, (7, 9, channels + 1)).astype(np.float32) / peak
     plane = np.ascontiguousarray(values[:, :, -1]) if alpha else None
-    return Picture(np.ascontiguousarray(values[:, :, :-1]), plane, bits, ICC, (300.0, 150.0))
+    return ImageData(np.ascontiguousarray(values[:, :, :-1]), plane, bits, ICC, (300.0, 150.0))
 
 
 @pytest.mark.parametrize("alpha", [False, True])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("suffix", "bits"), LOSSLESS)
 def test_round_trip(tmp_path: Path, suffix: str, bits: int, channels: int, alpha: bool) -> None:
-    picture = sample(channels, bits, alpha=alpha)
+    image = sample(channels, bits, alpha=alpha)
     path = tmp_path / f"p{suffix}"
-    write_picture(path, picture)
-    back = read_picture(path)
-    expected = picture.pixels
+    write_image(path, image)
+    back = read_image(path)
+    expected = image.pixels
     if suffix == ".webp" and channels == 1:
         expected = np.repeat(expected, 3, axis=2)
     np.testing.assert_array_equal(back.pixels, expected)
@@ -49,19 +49,21 @@ def test_round_trip(tmp_path: Path, suffix: str, bits: int, channels: int, alpha
         assert back.dpi == pytest.approx((300.0, 150.0), abs=0.05)
     if alpha:
         assert back.alpha is not None
-        np.testing.assert_array_equal(back.alpha, picture.alpha)
+        np.testing.assert_array_equal(back.alpha, image.alpha)
     else:
         assert back.alpha is None
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
 def test_other_readers_agree(tmp_path: Path) -> None:
-    picture = sample(3, 16)
-    write_picture(tmp_path / "p.tif", picture)
-    np.testing.assert_array_equal(tifffile.imread(tmp_path / "p.tif"), quantise(picture.pixels, 16))
-    write_picture(tmp_path / "p.png", picture)
+    restored = sample(3, 16)
+    write_image(tmp_path / "p.tif", restored)
+    np.testing.assert_array_equal(
+        tifffile.imread(tmp_path / "p.tif"), quantise(restored.pixels, 16)
+    )
+    write_image(tmp_path / "p.png", restored)
     with Image.open(tmp_path / "p.png") as image:  # Pillow reads the upper halves
-        high = quantise(picture.pixels, 16) >> 8
+        high = quantise(restored.pixels, 16) >> 8
         np.testing.assert_array_equal(np.asarray(image), high)
         assert image.info["icc_profile"] == ICC
 
@@ -70,8 +72,8 @@ def test_other_readers_agree(tmp_path: Path) -> None:
 def test_jpeg(tmp_path: Path, channels: int) -> None:
     smooth = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(48, 64, 1)
     pixels = np.repeat(smooth, channels, axis=2)
-    write_picture(tmp_path / "p.jpg", Picture(pixels, bits=16, icc=ICC, dpi=(72, 72)))
-    back = read_picture(tmp_path / "p.jpg")
+    write_image(tmp_path / "p.jpg", ImageData(pixels, bits=16, icc=ICC, dpi=(72, 72)))
+    back = read_image(tmp_path / "p.jpg")
     assert back.pixels.shape == pixels.shape
     assert np.abs(back.pixels - pixels).max() < 0.02
     assert (back.icc, back.dpi, back.bits) == (ICC, (72, 72), 8)
@@ -96,11 +98,11 @@ def test_orientation_is_applied(tmp_path: Path, suffix: str, orientation: int) -
     with Image.open(tmp_path / f"p{suffix}") as stored:
         turned = ImageOps.exif_transpose(stored) or stored
         expected = np.asarray(turned.convert("RGB")) / 255
-    back = read_picture(tmp_path / f"p{suffix}")
+    back = read_image(tmp_path / f"p{suffix}")
     np.testing.assert_allclose(back.pixels, expected, atol=1e-6)
     if suffix in (".jpg", ".png"):
         assert back.dpi == pytest.approx((100, 200) if orientation < 5 else (200, 100), abs=0.1)
-    write_picture(tmp_path / f"again{suffix}", back)
+    write_image(tmp_path / f"again{suffix}", back)
     with Image.open(tmp_path / f"again{suffix}") as stored:
         assert stored.size == back.size[::-1]
         assert stored.getexif().get(274, 1) == 1
@@ -113,28 +115,28 @@ def test_orientation_of_16_bit_tiff(tmp_path: Path) -> None:
     tifffile.imwrite(
         tmp_path / "p.tif", values, photometric="rgb", extratags=[(274, 3, 1, 6, True)]
     )
-    back = read_picture(tmp_path / "p.tif")
+    back = read_image(tmp_path / "p.tif")
     np.testing.assert_array_equal(quantise(back.pixels, 16), np.rot90(values, -1))
 
 
 def test_odd_kinds_become_grey_or_rgb(tmp_path: Path) -> None:
     base = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 4)
     base.convert("1").save(tmp_path / "bilevel.png")
-    assert read_picture(tmp_path / "bilevel.png").grey
+    assert read_image(tmp_path / "bilevel.png").grey
     colour = Image.merge("RGB", [base, base.rotate(90), base.rotate(180)])
     palette = colour.quantize(16)
     palette.save(tmp_path / "palette.png", transparency=3)
-    back = read_picture(tmp_path / "palette.png")
+    back = read_image(tmp_path / "palette.png")
     assert back.pixels.shape == (8, 8, 3)
     assert back.alpha is not None
     assert set(np.unique(back.alpha)) <= {0.0, 1.0}
     colour.convert("CMYK").save(tmp_path / "cmyk.jpg", icc_profile=ICC)
-    back = read_picture(tmp_path / "cmyk.jpg")
+    back = read_image(tmp_path / "cmyk.jpg")
     assert (back.pixels.shape, back.icc) == ((8, 8, 3), None)
     base.save(tmp_path / "named_wrong.jpg", format="PNG")
-    assert read_picture(tmp_path / "named_wrong.jpg").grey
+    assert read_image(tmp_path / "named_wrong.jpg").grey
     colour.save(tmp_path / "lzw.tif", compression="tiff_lzw")
-    assert read_picture(tmp_path / "lzw.tif").pixels.shape == (8, 8, 3)
+    assert read_image(tmp_path / "lzw.tif").pixels.shape == (8, 8, 3)
 
 
 def test_transparent_value_of_16_bit_grey(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_transparent_value_of_16_bit_grey(tmp_path: Path) -> None:
     rows = [[0, 500, 65535], [500, 1, 2]]
     with (tmp_path / "p.png").open("wb") as stream:
         png.Writer(3, 2, greyscale=True, bitdepth=16, transparent=500).write(stream, rows)
-    back = read_picture(tmp_path / "p.png")
+    back = read_image(tmp_path / "p.png")
     np.testing.assert_array_equal(quantise(back.pixels[:, :, 0], 16), rows)
     np.testing.assert_array_equal(back.alpha, [[1, 0, 1], [0, 1, 1]])
 
@@ -158,21 +160,21 @@ def test_premultiplied_and_planar_tiff(tmp_path: Path) -> None:
         extrasamples=["assocalpha"],
         planarconfig="contig",
     )
-    back = read_picture(tmp_path / "p.tif")
+    back = read_image(tmp_path / "p.tif")
     np.testing.assert_allclose(back.pixels, 0.5, atol=1e-5)
     planar = np.moveaxis(values[:, :, :3] // np.array([1, 2, 3], np.uint16), 2, 0)
     tifffile.imwrite(tmp_path / "q.tif", planar, photometric="rgb", planarconfig="separate")
-    back = read_picture(tmp_path / "q.tif")
+    back = read_image(tmp_path / "q.tif")
     np.testing.assert_array_equal(quantise(back.pixels, 16), np.moveaxis(planar, 0, 2))
 
 
-def test_what_is_no_picture(tmp_path: Path) -> None:
-    write_picture(tmp_path / "good.png", sample(3, 8))
-    write_picture(tmp_path / "deep.png", sample(3, 16))
-    write_picture(tmp_path / "deep.tif", sample(3, 16))
+def test_what_is_no_image(tmp_path: Path) -> None:
+    write_image(tmp_path / "good.png", sample(3, 8))
+    write_image(tmp_path / "deep.png", sample(3, 16))
+    write_image(tmp_path / "deep.tif", sample(3, 16))
     noise = np.random.default_rng(0).random((64, 64, 3), dtype=np.float32)
-    write_picture(tmp_path / "good.jpg", Picture(noise))
-    write_picture(tmp_path / "good.webp", Picture(noise))
+    write_image(tmp_path / "good.jpg", ImageData(noise))
+    write_image(tmp_path / "good.webp", ImageData(noise))
 
     def half(name: str) -> bytes:
         content = (tmp_path / name).read_bytes()
@@ -193,63 +195,63 @@ def test_what_is_no_picture(tmp_path: Path) -> None:
     for name, (content, message) in cases.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(NystraError, match=message) as caught:
-            read_picture(tmp_path / name)
+            read_image(tmp_path / name)
         assert name in str(caught.value)
     with pytest.raises(NystraError, match="cannot read"):
-        read_picture(tmp_path / "absent.png")
+        read_image(tmp_path / "absent.png")
     with pytest.raises(NystraError, match="is a folder"):
-        read_picture(tmp_path)
+        read_image(tmp_path)
 
 
-def test_several_pictures_in_a_file(tmp_path: Path) -> None:
+def test_several_images_in_a_file(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (4, 4), (i, 0, 0)) for i in (0, 200)]
     for name in ("a.png", "a.webp", "a.tif"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
-        with pytest.raises(NystraError, match="single picture"):
-            read_picture(tmp_path / name)
+        with pytest.raises(NystraError, match="single image"):
+            read_image(tmp_path / name)
 
 
 def test_limit_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_picture(tmp_path / "p.png", sample(3, 8))
+    write_image(tmp_path / "p.png", sample(3, 8))
     monkeypatch.setenv("NYSTRA_MAX_PIXELS", "62")
     with pytest.raises(NystraError, match="9x7, more than 62 pixels"):
-        read_picture(tmp_path / "p.png")
+        read_image(tmp_path / "p.png")
     monkeypatch.setenv("NYSTRA_MAX_PIXELS", "63")
-    read_picture(tmp_path / "p.png")
+    read_image(tmp_path / "p.png")
     monkeypatch.setenv("NYSTRA_MAX_PIXELS", "many")
     with pytest.raises(NystraError, match="NYSTRA_MAX_PIXELS"):
-        read_picture(tmp_path / "p.png")
+        read_image(tmp_path / "p.png")
 
 
 def test_pillows_own_limit_does_not_bite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    write_picture(tmp_path / "p.png", sample(3, 8))
-    assert read_picture(tmp_path / "p.png").size == (7, 9)
+    write_image(tmp_path / "p.png", sample(3, 8))
+    assert read_image(tmp_path / "p.png").size == (7, 9)
     assert Image.MAX_IMAGE_PIXELS == 10
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
-    picture = sample(3, 8, alpha=True)
+    image = sample(3, 8, alpha=True)
     (tmp_path / "there.png").write_bytes(b"before")
-    wide = Picture(np.zeros((1, 16_384, 3), np.float32))
-    bad = Picture(np.full((2, 2, 3), np.nan, np.float32))
+    wide = ImageData(np.zeros((1, 16_384, 3), np.float32))
+    bad = ImageData(np.full((2, 2, 3), np.nan, np.float32))
     cases = {
-        "p.jpg": (picture, "JPEG holds no alpha"),
-        "p.gif": (picture, "suffix '.gif'"),
-        "p": (picture, "suffix"),
-        "there.png": (picture, "add `overwrite`"),
-        "absent/p.png": (picture, "does not exist"),
-        "there.png/p.png": (picture, "is a file, expected a folder"),
+        "p.jpg": (image, "JPEG holds no alpha"),
+        "p.gif": (image, "suffix '.gif'"),
+        "p": (image, "suffix"),
+        "there.png": (image, "add `overwrite`"),
+        "absent/p.png": (image, "does not exist"),
+        "there.png/p.png": (image, "is a file, expected a folder"),
         "p.webp": (wide, "at most 16383"),
         "nan.png": (bad, "NaN"),
     }
     for name, (what, message) in cases.items():
         with pytest.raises(NystraError, match=message):
-            write_picture(tmp_path / name, what)
+            write_image(tmp_path / name, what)
     assert [item.name for item in tmp_path.iterdir()] == ["there.png"]
     assert (tmp_path / "there.png").read_bytes() == b"before"
-    write_picture(tmp_path / "there.png", picture, overwrite=True)
-    assert read_picture(tmp_path / "there.png").size == (7, 9)
+    write_image(tmp_path / "there.png", image, overwrite=True)
+    assert read_image(tmp_path / "there.png").size == (7, 9)
 
 
 def test_unwritable_folder(tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_unwritable_folder(tmp_path: Path) -> None:
     if os.access(locked, os.W_OK):
         pytest.skip("this user may write everywhere")
     with pytest.raises(NystraError, match="not writable"):
-        write_picture(locked / "p.png", sample(3, 8))
+        write_image(locked / "p.png", sample(3, 8))
 
 
 def test_quantise_rounds_and_clips() -> None:

@@ -114,7 +114,7 @@ def test_scale_is_held_against_the_shapes(
 ) -> None:
     model = recorded(save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(3)), None)
     assert main(["validate", str(model), "--threads", "1"]) == 1
-    assert "scale is 3, and its pictures go from 12x16 to 24x32" in capsys.readouterr().err
+    assert "scale is 3, and its images go from 12x16 to 24x32" in capsys.readouterr().err
 
 
 def test_hashes_of_the_manifest(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,17 +77,17 @@ def test_validate_and_check_of_logits(
 
 
 @pytest.mark.parametrize("roles", [None, [], {"logits": 3}, {"logits": "magic"}, {"x": "logits"}])
-def test_an_output_of_no_known_role_is_a_picture(judge: Path, roles: Any) -> None:
+def test_an_output_of_no_known_role_is_an_image(judge: Path, roles: Any) -> None:
     session = Session(judge, threads=1)
     report = validate_against_references(session, References((case(EXPECTED),), {"roles": roles}))
     assert report.figures == {"psnr": np.inf}
 
 
-def test_pictures_and_logits_of_one_file() -> None:
-    picture = np.zeros((1, 3, 4, 4), np.float32)
+def test_images_and_logits_of_one_file() -> None:
+    image = np.zeros((1, 3, 4, 4), np.float32)
     figures = reference_figures(
         [
-            ("picture", picture, picture + np.float32(0.1)),
+            ("image", image, image + np.float32(0.1)),
             ("logits", EXPECTED, EXPECTED),
             ("logits", EXPECTED, 2 * EXPECTED),
         ]

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auxiliary_models import COPIER, FILLER, HOLE, hole, picture, save
+from auxiliary_models import COPIER, FILLER, HOLE, hole, make_image, save
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, Session, validate_quality, write_picture, write_references
+from nystra.runtime import ImageData, Session, validate_quality, write_image, write_references
 from nystra.runtime.model.references import ReferenceCase
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -18,9 +18,9 @@ SIZE = (16, 20)
 
 @pytest.fixture
 def filler(tmp_path: Path) -> Path:
-    """A model that fills with 0.25, its recorded outputs, and two pictures to fill."""
+    """A model that fills with 0.25, its recorded outputs, and two images to fill."""
     path = save(tmp_path / "filler.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
-    image = np.moveaxis(picture(*SIZE), 2, 0)[None]
+    image = np.moveaxis(make_image(*SIZE), 2, 0)[None]
     mask = np.moveaxis(hole(*SIZE), 2, 0)[None]
     case = ReferenceCase(
         {"input": image, "mask": mask}, {"output": np.where(mask > 0, np.float32(HOLE), image)}
@@ -29,10 +29,10 @@ def filler(tmp_path: Path) -> Path:
     for folder in ("in", "truth", "masks"):
         (tmp_path / folder).mkdir()
     for name in ("a.png", "b.png"):
-        truth = picture(*SIZE) if name == "a.png" else 1 - picture(*SIZE)
-        write_picture(tmp_path / "truth" / name, Picture(truth))
-        write_picture(tmp_path / "in" / name, Picture(truth * (1 - hole(*SIZE))))
-        write_picture(tmp_path / "masks" / name, Picture(hole(*SIZE)))
+        truth = make_image(*SIZE) if name == "a.png" else 1 - make_image(*SIZE)
+        write_image(tmp_path / "truth" / name, ImageData(truth))
+        write_image(tmp_path / "in" / name, ImageData(truth * (1 - hole(*SIZE))))
+        write_image(tmp_path / "masks" / name, ImageData(hole(*SIZE)))
     return path
 
 
@@ -52,7 +52,9 @@ def test_inside_and_outside(tmp_path: Path, filler: Path, channel: str, masks: s
     )
     filled = np.full((3, 6, 3), np.round(HOLE * 255) / 255)
     psnrs, l1s = [], []
-    for truth, quality in zip((picture(*SIZE), 1 - picture(*SIZE)), report.pictures, strict=True):
+    for truth, quality in zip(
+        (make_image(*SIZE), 1 - make_image(*SIZE)), report.images, strict=True
+    ):
         pair = filled, truth[2:5, 3:9]
         error = pair[0] - pair[1] if channel == "rgb" else luma(pair[0]) - luma(pair[1])
         psnrs.append(-10 * np.log10(np.mean(error**2)))
@@ -71,23 +73,23 @@ def test_inside_and_outside(tmp_path: Path, filler: Path, channel: str, masks: s
     document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert document["inside"]["psnr"] == pytest.approx(np.mean(psnrs), abs=1e-3)
     assert document["inside"]["l1"] == pytest.approx(np.mean(l1s), abs=1e-5)
-    assert document["outside"]["psnr"] == document["pictures"][0]["outside"]["psnr"] == 200.0
+    assert document["outside"]["psnr"] == document["images"][0]["outside"]["psnr"] == 200.0
     assert report.warnings == ()
 
 
 def test_a_border_is_left_out_of_the_hole_too(tmp_path: Path, filler: Path) -> None:
     session = Session(filler, threads=1)
     folders = tmp_path / "in", tmp_path / "truth"
-    cut = validate_quality(session, *folders, 2, mask=tmp_path / "masks").pictures[0].inside
+    cut = validate_quality(session, *folders, 2, mask=tmp_path / "masks").images[0].inside
     assert cut is not None
     assert cut.share == 18 / (12 * 16)
-    write_picture(tmp_path / "m.png", Picture(hole(*SIZE) * 0.8))
+    write_image(tmp_path / "m.png", ImageData(hole(*SIZE) * 0.8))
     report = validate_quality(session, *folders, mask=tmp_path / "m.png")
-    assert len(report.warnings) == 1  # said once, not once a picture
+    assert len(report.warnings) == 1  # said once, not once an image
     assert "is not black and white" in report.warnings[0]
     for value, what in ((0, "white"), (1, "black")):
-        flat = Picture(np.full((*SIZE, 1), value, np.float32))
-        write_picture(tmp_path / "m.png", flat, overwrite=True)
+        flat = ImageData(np.full((*SIZE, 1), value, np.float32))
+        write_image(tmp_path / "m.png", flat, overwrite=True)
         with pytest.raises(NystraError, match=rf"the mask of a\.png has no {what} pixels inside"):
             validate_quality(session, *folders, mask=tmp_path / "m.png")
 
@@ -96,11 +98,11 @@ def test_a_reference(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", COPIER, "reference", 3, input_channels="1")
     for folder in ("in", "truth"):
         (tmp_path / folder).mkdir()
-    grey = np.floor(picture(16, 16, 1) * 100) / np.float32(255)
+    grey = np.floor(make_image(16, 16, 1) * 100) / np.float32(255)
     colour = np.full((5, 4, 3), (0.2, 0.4, 0.6), np.float32)
-    write_picture(tmp_path / "in" / "a.png", Picture(grey, bits=16))
-    write_picture(tmp_path / "r.png", Picture(colour, bits=16))
-    write_picture(tmp_path / "truth" / "a.png", Picture(grey + colour[:1, :1]))
+    write_image(tmp_path / "in" / "a.png", ImageData(grey, bits=16))
+    write_image(tmp_path / "r.png", ImageData(colour, bits=16))
+    write_image(tmp_path / "truth" / "a.png", ImageData(grey + colour[:1, :1]))
     session = Session(path, threads=1)
     folders = tmp_path / "in", tmp_path / "truth"
     report = validate_quality(session, *folders, channel="rgb", reference=tmp_path / "r.png")
@@ -127,13 +129,13 @@ def test_bad_input_is_exit_2(
     tmp_path: Path, filler: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = ["--images", str(tmp_path / "in"), "--truth", str(tmp_path / "truth")]
-    write_picture(tmp_path / "large.png", Picture(hole(17, 20)))
+    write_image(tmp_path / "large.png", ImageData(hole(17, 20)))
     (tmp_path / "empty").mkdir()
     for more, message in (
         (folders, "needs a mask: give --mask MASK.png (white = fill)"),
         ([*folders, "--mask", "absent.png"], "no mask or folder at"),
         ([*folders, "--mask", "empty"], "holds no mask for a.png"),
-        ([*folders, "--mask", "large.png"], "is 20x17 pixels, its picture 20x16"),
+        ([*folders, "--mask", "large.png"], "is 20x17 pixels, its image 20x16"),
         ([*folders, "--mask", "masks", "--reference", "masks"], "has no reference input"),
         (["--mask", "masks"], "--mask and --reference belong to --images and --truth"),
     ):

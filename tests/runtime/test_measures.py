@@ -14,9 +14,9 @@ from nystra.runtime.metrics.measures import (
     MEASURES,
     clipped_psnr,
     decibels,
+    image_figures,
     logits_figures,
     measure_for,
-    picture_figures,
 )
 
 
@@ -41,34 +41,34 @@ def test_equal_logits_rank_by_class_and_zeros_are_no_division() -> None:
     assert logits_figures(zeros, late) == {"relative_error": 1, "top1": 0, "top5": 0}
 
 
-def test_pictures_are_clipped_to_the_range_of_their_port() -> None:
+def test_images_are_clipped_to_the_range_of_their_port() -> None:
     expected = np.full((1, 3, 16, 16), 0.5, np.float32)
     got = expected + np.float32(0.1)
-    assert picture_figures(got, expected)["psnr"] == pytest.approx(20.0, abs=1e-3)
+    assert image_figures(got, expected)["psnr"] == pytest.approx(20.0, abs=1e-3)
     assert clipped_psnr(np.full(4, 7.0), np.full(4, 1.0)) == math.inf
     wide = measure_for(Port("output", "picture", range=(-1.0, 1.0)))
     assert wide.value(got, expected) == pytest.approx(26.02, abs=1e-2)  # twice the peak
     assert wide.peak(expected) == 2.0
-    assert picture_figures(expected, expected) == {"psnr": math.inf, "ssim": pytest.approx(1.0)}
-    assert "ssim" not in picture_figures(got[:, :, :5], expected[:, :, :5])
+    assert image_figures(expected, expected) == {"psnr": math.inf, "ssim": pytest.approx(1.0)}
+    assert "ssim" not in image_figures(got[:, :, :5], expected[:, :, :5])
 
 
 def test_frames_count_every_plane() -> None:
     expected = np.zeros((1, 2, 3, 16, 16), np.float32)
     got = expected.copy()
     got[0, 1] = 0.1  # one of two frames
-    figures = picture_figures(got, expected)
+    figures = image_figures(got, expected)
     assert figures["psnr"] == pytest.approx(20.0 + 10 * math.log10(2), abs=1e-3)
     assert figures["ssim"] < 1.0
 
 
 def test_what_is_worse() -> None:
-    picture, logits = MEASURES["picture"], MEASURES["logits"]
-    assert (picture.misses(34.9, 35.0), picture.misses(35.0, 35.0)) == (True, False)
+    image, logits = MEASURES["picture"], MEASURES["logits"]
+    assert (image.misses(34.9, 35.0), image.misses(35.0, 35.0)) == (True, False)
     assert (logits.misses(0.2, 0.1), logits.misses(0.1, 0.1)) == (True, False)
-    assert picture.misses(math.nan, 35.0)
+    assert image.misses(math.nan, 35.0)
     assert logits.misses(math.nan, 0.1)
-    assert (picture.text(35.04), logits.text(0.0123)) == ("35.0 dB", "0.012 relative error")
+    assert (image.text(35.04), logits.text(0.0123)) == ("35.0 dB", "0.012 relative error")
     assert decibels(0.01) == pytest.approx(20.0)
     assert decibels(0.01, 10.0) == pytest.approx(40.0)
     assert math.isnan(decibels(math.nan))

@@ -145,8 +145,8 @@ def test_a_model_is_measured_once_and_only_where_it_matters(tmp_path: Path) -> N
 
 
 @needs_marks
-def test_tiles_of_the_present_size_cover_a_picture_evenly() -> None:
-    """With a limit of its memory a picture was computed more than twice where tiles overlapped."""
+def test_tiles_of_the_present_size_cover_an_image_evenly() -> None:
+    """With a limit of its memory an image was computed more than twice where tiles overlapped."""
     pixels = []
 
     def run(image: np.ndarray) -> np.ndarray:

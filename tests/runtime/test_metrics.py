@@ -64,7 +64,7 @@ def test_photographs_agree_on_luma(tmp_path: Path) -> None:
     )
 
 
-def test_equal_and_bad_pictures() -> None:
+def test_equal_and_bad_images() -> None:
     a, b = pair(20, 20, 3)
     assert psnr(a, a) == math.inf
     assert ssim(a, a) == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""Files of pictures with a fault: no other pixels in silence, no memory beyond what they cost."""
+"""Files of images with a fault: no other pixels in silence, no memory beyond what they cost."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def model(tmp_path: Path) -> Path:
     return save_relu(tmp_path / "model.onnx")
 
 
-def picture() -> np.ndarray:
+def make_image() -> np.ndarray:
     return np.random.default_rng(0).random((1, 3, 4, 5), dtype=np.float32)
 
 
@@ -68,7 +68,7 @@ def where(name: str, plugin: Path) -> tuple[object, ...]:
 
 def test_a_plug_in_by_its_path(model: Path, plugin: Path) -> None:
     session = Session(model, f"ort:{RIGHT}", ep_library=plugin, options={"key": 1})
-    np.testing.assert_array_equal(session(-picture()), picture())
+    np.testing.assert_array_equal(session(-make_image()), make_image())
     assert session.assignment is not None
     assert session.assignment.sentence() == SHARE
     assert session.assignment.as_dict()["nodes"] == {
@@ -201,7 +201,7 @@ def test_operators_are_bodies_there(plugin: Path, tmp_path: Path) -> None:
     session = Session(path, f"ort:{RIGHT}", ep_library=plugin)
     assert (session.library, session.operators) == (None, "bodies")
     assert f"{RIGHT} runs the operators' bodies" in session.library_reason
-    np.testing.assert_array_equal(session(picture()), 2 * picture())
+    np.testing.assert_array_equal(session(make_image()), 2 * make_image())
     with pytest.raises(BackendUnavailableError, match=r"without ONNX bodies.*libnystra_onnxrun"):
         Session(save_operator(tmp_path / "b.onnx", body=False), f"ort:{RIGHT}", ep_library=plugin)
 
@@ -231,7 +231,7 @@ def test_the_gate_asks_a_provider_for_no_kernels(
 ) -> None:
     """A baseline that was accepted with the operator library holds for a provider too."""
     path = save_operator(tmp_path / "o.onnx", body=True)
-    case = ReferenceCase({"input": picture()}, {"output": 2 * picture()})
+    case = ReferenceCase({"input": make_image()}, {"output": 2 * make_image()})
     write_references(tmp_path / "o.npz", [case], {"tolerances": [1e-5]})
     baseline = tmp_path / "baseline.json"
     command(capsys, "check", path, "--baseline", baseline, "--update", "--backend", "ort-cpu")
@@ -318,4 +318,4 @@ def test_openvino_says_what_it_lacks(model: Path) -> None:
     except BackendUnavailableError as error:
         assert "offers onnxruntime" in str(error)  # noqa: PT017
         pytest.skip(f"no device: {error}")
-    np.testing.assert_array_equal(session(-picture()), picture())
+    np.testing.assert_array_equal(session(-make_image()), make_image())

@@ -1,4 +1,4 @@
-"""How pictures are prepared: the record and its metadata, the numbers, and the graph."""
+"""How images are prepared: the record and its metadata, the numbers, and the graph."""
 
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def test_resizing_is_pillows_or_pytorchs(
     np.testing.assert_array_equal(part, made[1:3, :2])
 
 
-def test_a_picture_is_prepared_as_torchvision_does() -> None:
+def test_an_image_is_prepared_as_torchvision_does() -> None:
     v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
     steps = v2.Compose(
         [

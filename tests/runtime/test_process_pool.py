@@ -1,4 +1,4 @@
-"""``nystra run --jobs``: the pictures of a folder in several processes."""
+"""``nystra run --jobs``: the images of a folder in several processes."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auxiliary_models import FILLER, hole, picture, save
+from auxiliary_models import FILLER, hole, make_image, save
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
+from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.workers.child import Child
 from nystra.runtime.workers.pool import ChildPool
 from runtime_models import nystra_metadata, save_upscaler
@@ -29,9 +29,9 @@ def folder(tmp_path: Path) -> Path:
     made.mkdir()
     for number in range(5):
         values = np.random.default_rng(number).random((20, 30 + number, 3), np.float32)
-        write_picture(made / f"{number}.png", Picture(values))
-    (made / "bad.png").write_bytes(b"no picture")
-    write_picture(made / "0.tif", Picture(values))
+        write_image(made / f"{number}.png", ImageData(values))
+    (made / "bad.png").write_bytes(b"no image")
+    write_image(made / "0.tif", ImageData(values))
     return made
 
 
@@ -70,14 +70,14 @@ def test_processes_do_what_one_does(
     out = tmp_path / "out"
     options = RunOptions(format="png", overwrite=True, quiet=True)
     session = Session(model, threads=1)
-    alone = run_pictures(session, folder, out, options)
+    alone = run_images(session, folder, out, options)
     written = {path.name: path.read_bytes() for path in out.iterdir()}
     assert len(written) == 5
     assert not children
-    write_picture(folder / "poison.png", Picture(np.zeros((9, 9, 3), np.float32)))
+    write_image(folder / "poison.png", ImageData(np.zeros((9, 9, 3), np.float32)))
     seen: list[tuple[int, int]] = []
     both = RunOptions(format="png", overwrite=True, quiet=True, jobs=2)
-    shared = run_pictures(session, folder, out, both, report=lambda _, *now: seen.append(now))
+    shared = run_images(session, folder, out, both, report=lambda _, *now: seen.append(now))
     poison = next(result for result in shared if "poison" in result.input)
     assert "was ended by SIGKILL" in poison.error
     assert told([result for result in shared if result is not poison]) == told(alone)
@@ -94,7 +94,7 @@ def test_an_interrupt_ends_the_children(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_pictures(model, folder, tmp_path / "out", RunOptions(jobs=2), report=stop)
+        run_images(model, folder, tmp_path / "out", RunOptions(jobs=2), report=stop)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_a_child_cannot_load(model: Path, folder: Path, tmp_path: P
     session = Session(model)
     model.unlink()
     with pytest.raises(NystraError, match=r"cannot load the model: .* Use fewer `jobs`"):
-        run_pictures(session, folder, tmp_path / "out", RunOptions(jobs=2))
+        run_images(session, folder, tmp_path / "out", RunOptions(jobs=2))
 
 
 def test_jobs_that_cannot_be(
@@ -113,7 +113,7 @@ def test_jobs_that_cannot_be(
     assert main([*arguments, "--jobs", "0"]) == 2
     assert "--jobs is 0, expected a whole number of 1 or more" in capsys.readouterr().err
     assert main([*arguments, "--video", "--jobs", "2"]) == 2
-    assert "--jobs shares the pictures of a folder" in capsys.readouterr().err
+    assert "--jobs shares the images of a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [{"mask": "masks"}, {"inputs": {"mask": "masks"}}])
@@ -122,9 +122,9 @@ def test_children_are_handed_the_paths_of_further_inputs(
 ) -> None:
     model = save(tmp_path / "filler.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
     for name in ("a.png", "b.png"):
-        for place, pixels in (("in", picture()), ("masks", hole())):
+        for place, pixels in (("in", make_image()), ("masks", hole())):
             (tmp_path / place).mkdir(exist_ok=True)
-            write_picture(tmp_path / place / name, Picture(pixels))
+            write_image(tmp_path / place / name, ImageData(pixels))
     options = RunOptions(
         **{
             key: tmp_path / value
@@ -134,12 +134,12 @@ def test_children_are_handed_the_paths_of_further_inputs(
         },
         jobs=2,
     )
-    results = run_pictures(Session(model), tmp_path / "in", tmp_path / "out", options)
+    results = run_images(Session(model), tmp_path / "in", tmp_path / "out", options)
     assert [result.status for result in results] == ["done", "done"]
 
 
 def test_a_request_that_is_no_json_is_an_error_and_no_wait() -> None:
-    module = "nystra.runtime.tasks.restoration.picture_worker"
+    module = "nystra.runtime.tasks.restoration.image_worker"
     pool = ChildPool(module, {"options": object()}, "restore", [{}, {}], 1)
     try:
         with pytest.raises(TypeError, match="not JSON serializable"):

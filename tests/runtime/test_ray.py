@@ -1,6 +1,6 @@
 """``nystra run --ray`` on a real cluster of three nodes, of which some are lost on the way.
 
-Every good picture is equal to the byte to that of a run without Ray.
+Every good image is equal to the byte to that of a run without Ray.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.files.leftovers import remove_leftovers
-from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
+from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.run import run_distributed
 from nystra.runtime.tasks.task import Report
@@ -33,7 +33,7 @@ from runtime_models import nystra_metadata, save_upscaler
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
 
-PICTURES = 24
+IMAGES = 24
 QUIET = RunOptions(quiet=True)
 
 
@@ -60,14 +60,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures of 8 and 16 bits, and one that is none."""
-    place = tmp_path_factory.mktemp("pictures")
+    """Images of 8 and 16 bits, and one that is none."""
+    place = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(3)
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         size = (20 + number, 300 - 3 * number, 3)
         bits, suffix = (16, "tif") if number % 3 == 0 else (8, "png")
-        write_picture(
-            place / f"{number:02d}.{suffix}", Picture(random.random(size, np.float32), bits=bits)
+        write_image(
+            place / f"{number:02d}.{suffix}", ImageData(random.random(size, np.float32), bits=bits)
         )
     (place / "poisoned.png").write_bytes(b"\x89PNG\r\n\x1a\n and nothing behind it")
     return place
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(session: Session, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("expected")
-    run_pictures(session, folder, place, QUIET)
+    run_images(session, folder, place, QUIET)
     return place
 
 
@@ -124,7 +124,7 @@ def test_a_folder_and_how_it_goes_on(
         (tmp_path / name).unlink()
     again = spread(cluster, session, folder, tmp_path, skip_existing=True)
     assert sum(result.status == "done" for result in again) == 2
-    assert sum(result.status == "skipped" for result in again) == PICTURES - 2
+    assert sum(result.status == "skipped" for result in again) == IMAGES - 2
     same(tmp_path, expected)
 
 
@@ -140,8 +140,8 @@ def test_no_module_of_the_present_folder_runs(
     place = tmp_path / "downloads"
     place.mkdir()
     for number in range(6):
-        write_picture(place / f"{number}.png", Picture(np.full((20, 30, 3), 0.5, np.float32)))
-    run_pictures(session, place, tmp_path / "expected", QUIET)
+        write_image(place / f"{number}.png", ImageData(np.full((20, 30, 3), 0.5, np.float32)))
+    run_images(session, place, tmp_path / "expected", QUIET)
     set_traps(place, tmp_path / "caught")
     address = "local" if where == "local" else request.getfixturevalue("cluster").address
     monkeypatch.chdir(place)
@@ -170,16 +170,16 @@ def test_a_worker_is_killed_and_then_a_node(
             cluster.remove_node(node, allow_graceful=False)
 
     results = spread(cluster, session, folder, tmp_path, kill)
-    assert sum(result.status == "done" for result in results) == PICTURES
+    assert sum(result.status == "done" for result in results) == IMAGES
     assert max(result.tries for result in results) == 2
     remove_leftovers.__wrapped__(tmp_path)  # of the killed: the next process to write does so
     same(tmp_path, expected)
 
 
-def test_one_huge_picture(cluster: Any, session: Session, tmp_path: Path) -> None:
+def test_one_huge_image(cluster: Any, session: Session, tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).random((700, 900, 3), np.float32)
-    write_picture(tmp_path / "huge.png", Picture(pixels, bits=16))
-    run_pictures(session, tmp_path / "huge.png", tmp_path / "a.png", RunOptions(tile=128))
+    write_image(tmp_path / "huge.png", ImageData(pixels, bits=16))
+    run_images(session, tmp_path / "huge.png", tmp_path / "a.png", RunOptions(tile=128))
     (result,) = spread(cluster, session, tmp_path / "huge.png", tmp_path / "b.png", tile=128)
     assert result.tiles > 50
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
@@ -190,7 +190,7 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
     frames.mkdir()
     random = np.random.default_rng(2)
     for number in range(12):
-        write_picture(frames / f"{number}.png", Picture(random.random((30, 40, 3), np.float32)))
+        write_image(frames / f"{number}.png", ImageData(random.random((30, 40, 3), np.float32)))
     video = VideoOptions(video=True)
     run_video(session, frames, tmp_path / "a", QUIET, video=video)
     there = []

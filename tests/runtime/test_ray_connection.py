@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from image_files import picture
+from image_files import make_image
 from nystra.cli.main import main
-from nystra.runtime import write_picture
+from nystra.runtime import write_image
 from nystra.runtime.distributed import cluster as cluster_module
 from nystra.runtime.distributed.options import ClusterOptions
 from ray_start import set_traps
@@ -65,7 +65,7 @@ def test_a_cluster_that_does_not_start(
         raise Exception("The current node timed out during startup.")
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
-    write_picture(tmp_path / "a.png", picture())
+    write_image(tmp_path / "a.png", make_image())
     given = ["run", str(model), "-i", str(tmp_path), "-o", str(tmp_path / "out"), "--ray", "local"]
     assert main([*given, "--workers", "3", "--threads", "2"]) == 3
     assert (

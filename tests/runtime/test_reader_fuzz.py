@@ -24,7 +24,7 @@ from nystra.models import load
 from nystra.runtime.checking.baseline import read_baseline
 from nystra.runtime.checking.validation import allowed_differences
 from nystra.runtime.engines.record import EngineRecord
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from nystra.runtime.model.external_data import external_files
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.model_facts import parse_facts
@@ -105,7 +105,7 @@ def save_references(path: Path) -> None:
     write_references(path, [case], {"tolerances": [1e-4], "mean_tolerances": [1e-4]})
 
 
-def save_picture(path: Path) -> None:
+def save_image(path: Path) -> None:
     from PIL import Image
 
     pixels = np.random.default_rng(0).integers(0, 256, (9, 11, 3), np.uint8)
@@ -152,7 +152,7 @@ BASELINE = {
     "items": {"psnr": {"accepted": 90.0, "tolerance": 6.0}},
     "metadata": {"scale": "2"},
     "digests": {"weights": "ab" * 32, "references": "cd" * 32},
-    "quality": {"channel": "y", "crop_border": 2, "pictures": ["a.png"]},
+    "quality": {"channel": "y", "crop_border": 2, "images": ["a.png"]},
     "speed": {"against": "o.onnx", "size": [128, 128]},
 }
 PLAN = {
@@ -167,9 +167,9 @@ READERS = {
     "references": Reader(".npz", save_references, read_recorded),
     "onnx": Reader(".onnx", lambda path: save_operator(path, body=True) and None, read_onnx),
     "weights": Reader(".onnx", lambda path: save_upscaler(path) and None, read_onnx),
-    "png": Reader(".png", save_picture, read_picture),
-    "tiff": Reader(".tif", save_picture, read_picture),
-    "jpeg": Reader(".jpg", save_picture, read_picture),
+    "png": Reader(".png", save_image, read_image),
+    "tiff": Reader(".tif", save_image, read_image),
+    "jpeg": Reader(".jpg", save_image, read_image),
     "plan": Reader(".json", save_json(PLAN), read_plan),
     "baseline": Reader(".json", save_json(BASELINE), read_baseline),
     "manifest": Reader(".json", lambda path: Manifest("m.onnx").write(path), Manifest.read),

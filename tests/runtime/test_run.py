@@ -1,4 +1,4 @@
-"""Pictures through a model file: what is written, and what is refused with nothing written."""
+"""Images through a model file: what is written, and what is refused with nothing written."""
 
 import os
 from pathlib import Path
@@ -11,8 +11,8 @@ from PIL import Image
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
-from nystra.runtime.images.picture import quantise
+from nystra.runtime import ImageData, RunOptions, Session, read_image, run_images, write_image
+from nystra.runtime.images.image_data import quantise
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tiling.memory_law import MemoryLaw
@@ -35,12 +35,12 @@ def enlarged(values: np.ndarray, scale: int = 2) -> np.ndarray:
     return np.repeat(np.repeat(values, scale, axis=0), scale, axis=1)
 
 
-def test_one_picture(tmp_path: Path, model: Path) -> None:
-    source = Picture(pixels(20, 30, 3, 16), np.ones((20, 30), np.float32), 16, dpi=(300, 300))
+def test_one_image(tmp_path: Path, model: Path) -> None:
+    source = ImageData(pixels(20, 30, 3, 16), np.ones((20, 30), np.float32), 16, dpi=(300, 300))
     source.alpha[:, :15] = 0  # type: ignore[index]
-    write_picture(tmp_path / "in.png", source)
-    results = run_pictures(model, tmp_path / "in.png", tmp_path / "out.tif", threads=1)
-    back = read_picture(tmp_path / "out.tif")
+    write_image(tmp_path / "in.png", source)
+    results = run_images(model, tmp_path / "in.png", tmp_path / "out.tif", threads=1)
+    back = read_image(tmp_path / "out.tif")
     np.testing.assert_array_equal(quantise(back.pixels, 16), quantise(enlarged(source.pixels), 16))
     assert back.alpha is not None
     assert back.alpha.shape == (40, 60)
@@ -59,24 +59,24 @@ def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> 
         tmp_path / "m.onnx", 3, model_channels, metadata=nystra_metadata(3, model_channels)
     )
     values = pixels(9, 7, channels)
-    write_picture(tmp_path / "in.png", Picture(values))
-    results = run_pictures(
+    write_image(tmp_path / "in.png", ImageData(values))
+    results = run_images(
         path, tmp_path / "in.png", tmp_path / "out.png", RunOptions(tile=6, overlap=1)
     )
-    back = read_picture(tmp_path / "out.png")
+    back = read_image(tmp_path / "out.png")
     np.testing.assert_allclose(back.pixels, enlarged(values, 3), atol=1e-6)
     assert results[0].tiles == 2 * 2 * (3 if channels > model_channels else 1)
 
 
-def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None:
+def test_folder_goes_on_after_a_bad_image(tmp_path: Path, model: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("a.png", "c.jpg"):
-        write_picture(folder / name, Picture(pixels(8, 9)))
-    (folder / "b.png").write_bytes(b"not a picture")
-    (folder / "notes.txt").write_text("no picture")
+        write_image(folder / name, ImageData(pixels(8, 9)))
+    (folder / "b.png").write_bytes(b"not an image")
+    (folder / "notes.txt").write_text("no image")
     (folder / ".hidden.png").write_bytes(b"")
-    results = run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
+    results = run_images(model, folder, tmp_path / "new" / "out", threads=1)
     names = [Path(item.input).name for item in results]
     assert names == ["notes.txt", "a.png", "b.png", "c.jpg"]
     assert [item.status for item in results] == ["skipped", "done", "failed", "done"]
@@ -84,32 +84,30 @@ def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None
     written = sorted(item.name for item in (tmp_path / "new" / "out").iterdir())
     assert written == ["a.png", "c.jpg"]
     with pytest.raises(NystraError, match=r"2 of 3 outputs exist, .* `skip_existing` .* `overwr"):
-        run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
+        run_images(model, folder, tmp_path / "new" / "out", threads=1)
 
 
 def test_output_folder_keeps_the_name(tmp_path: Path, model: Path) -> None:
-    write_picture(tmp_path / "in.png", Picture(pixels(8, 9)))
-    run_pictures(model, tmp_path / "in.png", f"{tmp_path}/made{os.sep}", threads=1)
-    assert read_picture(tmp_path / "made" / "in.png").size == (16, 18)
+    write_image(tmp_path / "in.png", ImageData(pixels(8, 9)))
+    run_images(model, tmp_path / "in.png", f"{tmp_path}/made{os.sep}", threads=1)
+    assert read_image(tmp_path / "made" / "in.png").size == (16, 18)
 
 
 def test_one_pixel(tmp_path: Path, model: Path) -> None:
-    write_picture(tmp_path / "in.png", Picture(pixels(1, 1)))
-    run_pictures(model, tmp_path / "in.png", tmp_path / "out.png", threads=1)
-    assert read_picture(tmp_path / "out.png").size == (2, 2)
+    write_image(tmp_path / "in.png", ImageData(pixels(1, 1)))
+    run_images(model, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    assert read_image(tmp_path / "out.png").size == (2, 2)
 
 
-def test_huge_picture_is_tiled(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_image_is_tiled(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 27)
     measured = MemoryLaw(200.0)  # what a process has left from other tests blurs its own measuring
     monkeypatch.setattr(MemoryMeter, "measure", lambda *_, **__: measured)
-    write_picture(tmp_path / "in.png", Picture(pixels(700, 900)))
-    results = run_pictures(model, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    write_image(tmp_path / "in.png", ImageData(pixels(700, 900)))
+    results = run_images(model, tmp_path / "in.png", tmp_path / "out.png", threads=1)
     assert results[0].tiles > 1
     np.testing.assert_allclose(
-        read_picture(tmp_path / "out.png").pixels, enlarged(pixels(700, 900)), atol=1e-6
+        read_image(tmp_path / "out.png").pixels, enlarged(pixels(700, 900)), atol=1e-6
     )
 
 
@@ -133,9 +131,9 @@ def test_fixed_batch_is_filled(tmp_path: Path, known: bool) -> None:
         output, tiles = restorer(pixels(*size), overlap=2)
         np.testing.assert_allclose(output, enlarged(pixels(*size)), atol=1e-6)
         assert tiles == (1 if max(size) <= 16 else 6)
-    write_picture(tmp_path / "in.png", Picture(pixels(9, 40)))
-    run_pictures(path, tmp_path / "in.png", tmp_path / "out.png", threads=1)
-    assert read_picture(tmp_path / "out.png").size == (18, 80)
+    write_image(tmp_path / "in.png", ImageData(pixels(9, 40)))
+    run_images(path, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    assert read_image(tmp_path / "out.png").size == (18, 80)
 
 
 def test_range_and_minimum() -> None:
@@ -150,23 +148,23 @@ def test_range_and_minimum() -> None:
 
 
 def test_model_of_another_program(tmp_path: Path) -> None:
-    write_picture(tmp_path / "in.png", Picture(pixels(10, 12)))
+    write_image(tmp_path / "in.png", ImageData(pixels(10, 12)))
     for name, channels in (("fixed", 3), ("open", "channels")):
         path = save_upscaler(tmp_path / f"{name}.onnx", 3, channels)
-        run_pictures(path, tmp_path / "in.png", tmp_path / f"{name}.png", threads=1)
-        assert read_picture(tmp_path / f"{name}.png").size == (30, 36)
+        run_images(path, tmp_path / "in.png", tmp_path / f"{name}.png", threads=1)
+        assert read_image(tmp_path / f"{name}.png").size == (30, 36)
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
 def test_model_of_another_program_in_tiles(tmp_path: Path, dtype: int) -> None:
     """Without a word of metadata; inputs and outputs of fp16 are converted."""
     path = save_upscaler(tmp_path / "m.onnx", dtype=dtype)
-    write_picture(tmp_path / "in.png", Picture(pixels(60, 70)))
+    write_image(tmp_path / "in.png", ImageData(pixels(60, 70)))
     assert main(["run", str(path), "-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "-t",
                  "32", "--overlap", "8", "--threads", "1", "-q"]) == 0  # fmt: skip
-    got = read_picture(tmp_path / "out.png").pixels
+    got = read_image(tmp_path / "out.png").pixels
     np.testing.assert_array_equal(quantise(got, 8), quantise(enlarged(pixels(60, 70)), 8))
-    results = run_pictures(
+    results = run_images(
         path,
         tmp_path / "in.png",
         tmp_path / "b.png",
@@ -197,32 +195,32 @@ def save_graph(path: Path, text: str) -> Path:
         ),
     ],
 )
-def test_models_that_make_no_picture(tmp_path: Path, graph: str, message: str) -> None:
+def test_models_that_make_no_image(tmp_path: Path, graph: str, message: str) -> None:
     path = save_graph(tmp_path / "m.onnx", graph)
-    write_picture(tmp_path / "in.png", Picture(pixels(8, 8)))
+    write_image(tmp_path / "in.png", ImageData(pixels(8, 8)))
     with pytest.raises(NystraError, match=message) as caught:
-        run_pictures(path, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+        run_images(path, tmp_path / "in.png", tmp_path / "out.png", threads=1)
     assert caught.value.exit_code == 2
     assert not (tmp_path / "out.png").exists()
 
 
 def test_bad_output_is_not_written(tmp_path: Path) -> None:
-    write_picture(tmp_path / "in.png", Picture(pixels(8, 8)))
+    write_image(tmp_path / "in.png", ImageData(pixels(8, 8)))
     bad = save_upscaler(tmp_path / "nan.onnx", metadata=nystra_metadata(), gain=float("nan"))
     with pytest.raises(NystraError, match="values are NaN"):
-        run_pictures(bad, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+        run_images(bad, tmp_path / "in.png", tmp_path / "out.png", threads=1)
     assert not (tmp_path / "out.png").exists()
     black = save_upscaler(tmp_path / "black.onnx", metadata=nystra_metadata(), gain=0.0)
-    results = run_pictures(black, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    results = run_images(black, tmp_path / "in.png", tmp_path / "out.png", threads=1)
     assert "values are 0" in results[0].warnings[0]
 
 
 def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path) -> None:
-    write_picture(tmp_path / "in.png", Picture(pixels(40, 40)))
+    write_image(tmp_path / "in.png", ImageData(pixels(40, 40)))
     metadata = nystra_metadata() | {"nystra.tiling": "discouraged"}
     model = save_upscaler(tmp_path / "m.onnx", metadata=metadata)
     whole, tiled = (
-        run_pictures(
+        run_images(
             model,
             tmp_path / "in.png",
             tmp_path / "out.png",
@@ -237,16 +235,16 @@ def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path)
 
 def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
     good = tmp_path / "in.png"
-    write_picture(good, Picture(pixels(8, 8)))
+    write_image(good, ImageData(pixels(8, 8)))
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.png").write_bytes(b"nothing")
     (tmp_path / "folder").mkdir()
-    write_picture(tmp_path / "folder" / "a.png", Picture(pixels(8, 8)))
+    write_image(tmp_path / "folder" / "a.png", ImageData(pixels(8, 8)))
     before = sorted(tmp_path.rglob("*"))
     out = tmp_path / "out.png"
     cases = [
-        (tmp_path / "absent.png", out, RunOptions(), "there is no picture or folder"),
-        (tmp_path / "empty", tmp_path / "out", RunOptions(), "holds no pictures"),
+        (tmp_path / "absent.png", out, RunOptions(), "there is no image or folder"),
+        (tmp_path / "empty", tmp_path / "out", RunOptions(), "holds no images"),
         (tmp_path / "bad.png", out, RunOptions(), "not an image"),
         (good, good, RunOptions(overwrite=True), "is the input itself"),
         (good, tmp_path / "bad.png", RunOptions(), "add `overwrite`"),
@@ -259,17 +257,17 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
         RunOptions(tile=-1)
     for source, target, options, message in cases:
         with pytest.raises(NystraError, match=message) as caught:
-            run_pictures(model, source, target, options, threads=1)
+            run_images(model, source, target, options, threads=1)
         assert caught.value.exit_code == 2
     with pytest.raises(NystraError, match="`tile` is -1"):
         RunOptions(tile=-1)
     with pytest.raises(NystraError, match="`threads` is 0"):
-        run_pictures(model, good, out, threads=0)
+        run_images(model, good, out, threads=0)
     with pytest.raises(NystraError, match="unknown backend"):
-        run_pictures(model, good, out, backend="gpu")
+        run_images(model, good, out, backend="gpu")
     if Path("/proc/self").exists():
         with pytest.raises(NystraError, match=r"cannot (create|write)|not writable"):
-            run_pictures(model, good, "/proc/nystra/out.png", threads=1)
+            run_images(model, good, "/proc/nystra/out.png", threads=1)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -284,6 +282,6 @@ def test_profile_of_other_colours_is_dropped(tmp_path: Path) -> None:
     opset = [helper.make_opsetid("", 20)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "m.onnx")
     Image.new("L", (6, 5), 90).save(tmp_path / "in.png", icc_profile=b"grey profile")
-    run_pictures(tmp_path / "m.onnx", tmp_path / "in.png", tmp_path / "out.png", threads=1)
-    back = read_picture(tmp_path / "out.png")
+    run_images(tmp_path / "m.onnx", tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    back = read_image(tmp_path / "out.png")
     assert (back.grey, back.icc) == (False, None)

@@ -1,4 +1,4 @@
-"""The pictures of a folder in one process: files are read and written beside the model."""
+"""The images of a folder in one process: files are read and written beside the model."""
 
 import threading
 from pathlib import Path
@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystra.runtime import Picture
+from nystra.runtime import ImageData
 from nystra.runtime.tasks.restoration import sequential
-from nystra.runtime.tasks.restoration.answer import RestoredPicture
-from nystra.runtime.tasks.restoration.picture_job import PictureInput, PictureOutput
-from nystra.runtime.tasks.restoration.result import PictureResult
+from nystra.runtime.tasks.restoration.answer import RestoredImage
+from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageOutput
+from nystra.runtime.tasks.restoration.result import ImageResult
 from nystra.runtime.tasks.restoration.sequential import attempt, one_by_one
 
 SECONDS = 5.0
 """After which something that should happen beside something else did not."""
 
-SMALL = Picture(np.zeros((4, 5, 3), np.float32))
+SMALL = ImageData(np.zeros((4, 5, 3), np.float32))
 
 
 class Job:
-    """Notes what is done; a step fails over a picture that is named after it."""
+    """Notes what is done; a step fails over an image that is named after it."""
 
-    def __init__(self, picture: Picture = SMALL, max_memory: int | None = None) -> None:
-        self.picture = picture
+    def __init__(self, image: ImageData = SMALL, max_memory: int | None = None) -> None:
+        self.image = image
         self.options = SimpleNamespace(max_memory=max_memory)
         self.restorer = SimpleNamespace(meter=None, output_channels=3, scale=2)
         self.done: list[str] = []
@@ -35,32 +35,32 @@ class Job:
         if here.stem.startswith(step):
             raise ValueError(f"{step} went wrong")
 
-    def read(self, here: Path, there: Path) -> PictureInput:
+    def read(self, here: Path, there: Path) -> ImageInput:
         self._do("read", here)
-        return PictureInput(here, there, self.picture, {}, [], 0.0)
+        return ImageInput(here, there, self.image, {}, [], 0.0)
 
-    def run(self, read: PictureInput, move: Any) -> PictureOutput:
+    def run(self, read: ImageInput, move: Any) -> ImageOutput:
         self._do("run", read.path)
         move(1, 1)
-        return PictureOutput(read, RestoredPicture(read.picture, 1, []), 0.0)
+        return ImageOutput(read, RestoredImage(read.image, 1, []), 0.0)
 
-    def write(self, output: PictureOutput) -> PictureResult:
+    def write(self, output: ImageOutput) -> ImageResult:
         self._do("write", output.source.path)
-        return PictureResult(str(output.source.path), output=str(output.source.target))
+        return ImageResult(str(output.source.path), output=str(output.source.target))
 
 
 def pairs(*names: str) -> list[tuple[Path, Path]]:
     return [(Path("in", name), Path("out", name)) for name in names]
 
 
-def ran(job: Any, given: list[tuple[Path, Path]]) -> list[PictureResult]:
+def ran(job: Any, given: list[tuple[Path, Path]]) -> list[ImageResult]:
     made = list(one_by_one(job, given, lambda done, total: None))
     assert [index for index, _ in made] == list(range(len(given)))
     return [result for _, result in made]
 
 
 class Overlapping(Job):
-    """Its model waits until the next picture was read and the last one written."""
+    """Its model waits until the next image was read and the last one written."""
 
     def __init__(self, names: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_files_are_read_and_written_while_the_model_runs() -> None:
     assert [result.error for result in ran(job, pairs(*"abcd"))] == [None] * 4
 
 
-def test_one_bad_picture_stops_no_other() -> None:
+def test_one_bad_image_stops_no_other() -> None:
     names = ("a", "read1", "read2", "b", "run", "write", "c")
     job = Job()
     results = ran(job, pairs(*names))
@@ -95,7 +95,7 @@ def test_one_bad_picture_stops_no_other() -> None:
     assert "in/run cannot be restored: run went wrong" in results[4].error
 
 
-def test_a_picture_that_shares_a_file_with_another_one_waits() -> None:
+def test_an_image_that_shares_a_file_with_another_one_waits() -> None:
     job = Job()
     given = [
         (Path("in/a"), Path("out/x")),
@@ -105,12 +105,12 @@ def test_a_picture_that_shares_a_file_with_another_one_waits() -> None:
     ]
     results = ran(job, given)
     assert [result.status for result in results] == ["done", "failed", "done", "done"]
-    assert "is the output of another picture of this run too" in results[1].error
+    assert "is the output of another image of this run too" in results[1].error
     assert job.done.index("write a") < job.done.index("read x")
 
 
 @pytest.mark.parametrize("max_memory", [None, 8 * 4 * 15 * 20 - 1])
-def test_nothing_is_held_beside_a_large_picture(
+def test_nothing_is_held_beside_a_large_image(
     max_memory: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if max_memory is None:
@@ -126,7 +126,7 @@ def test_nothing_is_read_while_the_memory_is_measured() -> None:
     job.restorer.meter = SimpleNamespace(quiet=quiet)
     run = job.run
 
-    def measured(read: PictureInput, move: Any) -> PictureOutput:
+    def measured(read: ImageInput, move: Any) -> ImageOutput:
         with quiet:
             held = len(job.done)
             assert not threading.Event().wait(0.02)

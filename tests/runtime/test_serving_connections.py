@@ -112,8 +112,8 @@ def test_silent_clients_shut_nobody_out(place: tuple[str, int], sent: bytes) -> 
         open_all(stack, place, 6 * CONNECTIONS, sent)
         for path in ("/healthz", "/readyz", "/v1/models"):
             assert asked(place, head(path))[0] == 200
-        picture = png()
-        assert asked(place, head("/v1/restore", len(picture)) + picture)[0] == 200
+        image = png()
+        assert asked(place, head("/v1/restore", len(image)) + image)[0] == 200
 
 
 def test_a_head_has_an_end_however_slowly_it_comes(place: tuple[str, int]) -> None:
@@ -164,9 +164,9 @@ def test_a_client_that_sends_first_reads_why_it_was_refused(place: tuple[str, in
     large = bytes(20 << 20)
     status, _, body = asked(place, head("/v1/restore", len(large)) + large)
     assert (status, json.loads(body)["error"]["code"]) == (413, "too_large")
-    picture, headers = form([("image", bytes(1_500_000))])
+    image, headers = form([("image", bytes(1_500_000))])
     given = {"Content_Type": headers["content-type"]}
-    request = head("/v1/restore", len(picture), **given) + picture
+    request = head("/v1/restore", len(image), **given) + image
     with ExitStack() as stack:
         clients = open_all(stack, place, CONNECTIONS - 2, request[:500_000])
         rest = [
@@ -182,7 +182,7 @@ def test_a_client_that_sends_first_reads_why_it_was_refused(place: tuple[str, in
 
 @pytest.mark.full
 def test_good_clients_among_bad_ones(model: Path) -> None:
-    """310 half a head, 155 that leave, 20 that take no answer: 52 pictures come back."""
+    """310 half a head, 155 that leave, 20 that take no answer: 52 images come back."""
     small, large = png(), png(500, 500)
     limits = ("--connections", "64", "--header-timeout", "2", "--upload-timeout", "3")
     with service(model, *limits) as (process, address), ExitStack() as stack:
@@ -212,11 +212,11 @@ def test_good_clients_among_bad_ones(model: Path) -> None:
 
 @pytest.mark.full
 def test_the_end_of_patience(model: Path) -> None:
-    """A picture that takes long and an upload that stands still: both are told, in time."""
-    picture = png(3000, 3000, flat=True)
+    """An image that takes long and an upload that stands still: both are told, in time."""
+    image = png(3000, 3000, flat=True)
     limits = ("--patience", "2", "--tile", "16")
     with service(model, *limits) as (process, address), ExitStack() as stack:
-        clients = open_all(stack, address, 1, head("/v1/restore", len(picture)) + picture)
+        clients = open_all(stack, address, 1, head("/v1/restore", len(image)) + image)
         clients += open_all(stack, address, 1, head("/v1/restore", 100) + b"half")
         time.sleep(1.0)
         begin = time.monotonic()

@@ -15,7 +15,7 @@ pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed"
 pytest.importorskip("uvicorn", reason="the extra nystra[serve] is not installed")
 
 from nystra.core.errors import NystraError
-from nystra.runtime import run_pictures
+from nystra.runtime import run_images
 from nystra.runtime.serving.limits import Limits
 from nystra.runtime.serving.opening import open_models
 from nystra.runtime.session_spec import SessionSpec
@@ -46,7 +46,7 @@ def pixels(body: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("how", ["body", "form"])
-def test_a_picture_comes_back(service: Service, how: str) -> None:
+def test_an_image_comes_back(service: Service, how: str) -> None:
     given = png()
     if how == "body":
         reply = service.ask(RESTORE, given, {"content-type": "image/png"})
@@ -61,19 +61,19 @@ def test_a_picture_comes_back(service: Service, how: str) -> None:
     ("format", "kind"), [("png", "PNG"), ("jpg", "JPEG"), ("tif", "TIFF"), ("webp", "WEBP")]
 )
 def test_formats(service: Service, format: str, kind: str) -> None:
-    assert service.ask(f"{RESTORE}?format={format}", png()).picture.format == kind
-    kept = service.ask(RESTORE, png(format=kind)).picture
+    assert service.ask(f"{RESTORE}?format={format}", png()).image.format == kind
+    kept = service.ask(RESTORE, png(format=kind)).image
     assert (kept.format, kept.size) == (kind, (24, 18))
-    assert service.ask(RESTORE, png(format="BMP")).picture.format == "PNG"
+    assert service.ask(RESTORE, png(format="BMP")).image.format == "PNG"
 
 
 def test_it_answers_what_run_writes(service: Service, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.png").write_bytes(png(40, 51))
-    run_pictures(folder / "thrice.onnx", tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    run_images(folder / "thrice.onnx", tmp_path / "in.png", tmp_path / "out.png", threads=1)
     reply = service.ask(f"{RESTORE}?model=thrice&tile=16&overlap=4", png(40, 51))
     assert int(reply.headers["x-nystra-tiles"]) == 3 * 4
     np.testing.assert_array_equal(pixels(reply.body), pixels((tmp_path / "out.png").read_bytes()))
-    assert service.ask(RESTORE, png(40, 51)).picture.size == (102, 80)
+    assert service.ask(RESTORE, png(40, 51)).image.size == (102, 80)
 
 
 def test_what_is_served_is_said(service: Service) -> None:
@@ -91,7 +91,7 @@ def test_what_is_served_is_said(service: Service) -> None:
 
 BAD: dict[str, tuple[str, bytes, int, str, str]] = {
     "empty": ("", b"", 400, "bad_request", "holds no image"),
-    "noise": ("", b"no picture", 400, "bad_request", "is not an image"),
+    "noise": ("", b"no image", 400, "bad_request", "is not an image"),
     "cut short": ("", png()[:100], 400, "bad_request", "damaged or truncated"),
     "model": ("?model=x", png(), 404, "unknown_model", "expected twice, thrice"),
     "format": ("?format=bmp", png(), 422, "invalid", "format: Input should be 'png', 'jpg'"),
@@ -142,7 +142,7 @@ def test_bad_forms(service: Service, parts: Any, message: str) -> None:
     assert broken.status == 400
 
 
-def test_a_picture_that_says_it_has_two_gigapixels(service: Service) -> None:
+def test_an_image_that_says_it_has_two_gigapixels(service: Service) -> None:
     head = bytearray(png())
     head[16:24] = (50_000).to_bytes(4, "big") + (40_000).to_bytes(4, "big")
     import zlib
@@ -181,7 +181,7 @@ ADDRESS = "127.0.0.1:8000"
         ("[::1]:8000", "http://[::1]:8000", 200),
         ("localhost:8000", "http://LOCALHOST:8000", 200),
         ("nystra", None, 200),
-        ("pictures.example.com", "https://pictures.example.com", 200),
+        ("images.example.com", "https://images.example.com", 200),
         (ADDRESS, "http://evil.example", 403),
         (ADDRESS, "http://127.0.0.1:9000", 403),
         (ADDRESS, "null", 403),
@@ -194,7 +194,7 @@ def test_what_another_web_page_sends(
     folder: Path, host: str, origin: str | None, status: int
 ) -> None:
     headers = {"host": host, **({} if origin is None else {"origin": origin})}
-    open_to_all = Service(folder / "twice.onnx", hosts=("Pictures.Example.com",))
+    open_to_all = Service(folder / "twice.onnx", hosts=("Images.Example.com",))
     reply = open_to_all.ask(RESTORE, png(), headers)
     assert reply.status == status, reply.body
     if status != 200:
@@ -263,7 +263,7 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path) -> None:
 def test_what_is_costed_is_what_is_decoded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thumbnail first was decoded in place of the picture, whatever its size."""
+    """A thumbnail first was decoded in place of the image, whatever its size."""
     stream = io.BytesIO()
     values = np.random.default_rng(0).integers(0, 256, (9, 7, 3)).astype(np.uint8)
     with tifffile.TiffWriter(stream) as file:

@@ -1,4 +1,4 @@
-"""The page of the service in a headless browser: a picture goes up, before and after show."""
+"""The page of the service in a headless browser: an image goes up, before and after show."""
 
 import threading
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def test_before_and_after(browser: Any, address: str, tmp_path: Path) -> None:
     at("go").click()
     until(lambda: at("classes").is_displayed())
     assert "%" in at("classes").text
-    (tmp_path / "noise.png").write_bytes(b"no picture")
+    (tmp_path / "noise.png").write_bytes(b"no image")
     at("file").send_keys(str(tmp_path / "noise.png"))
     at("go").click()
     until(lambda: "is not an image" in at("message").text)

@@ -1,4 +1,4 @@
-"""Models of ``nystra serve`` that take more than a picture, or give no picture."""
+"""Models of ``nystra serve`` that take more than an image, or give no image."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed")
 
-from auxiliary_models import COPIER, FILLER, hole, picture, save
+from auxiliary_models import COPIER, FILLER, hole, make_image, save
 from classifier_models import plain, save_classifier
-from nystra.runtime import Picture, RunOptions, Session, classify_pictures, run_pictures
-from nystra.runtime.images.images import encode_picture
+from nystra.runtime import ImageData, RunOptions, Session, classify_images, run_images
+from nystra.runtime.images.images import encode_image
 from serving_tools import Service
 
 SECOND = {"mask": hole(), "reference": np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)}
@@ -34,19 +34,19 @@ def service(folder: Path) -> Iterator[Service]:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    return encode_picture(Picture(pixels, bits=16), "PNG")
+    return encode_image(ImageData(pixels, bits=16), "PNG")
 
 
 @pytest.mark.parametrize("part", ["mask", "reference"])
-def test_what_goes_beside_a_picture(
+def test_what_goes_beside_an_image(
     part: str, service: Service, folder: Path, tmp_path: Path
 ) -> None:
-    given = {"image": png(picture() * 0.5), part: png(SECOND[part])}
+    given = {"image": png(make_image() * 0.5), part: png(SECOND[part])}
     for name, data in given.items():
         (tmp_path / f"{name}.png").write_bytes(data)
     options = RunOptions(**{part: tmp_path / f"{part}.png"})
     out = tmp_path / "out.png"
-    run_pictures(folder / f"{part}.onnx", tmp_path / "image.png", out, options, threads=1)
+    run_images(folder / f"{part}.onnx", tmp_path / "image.png", out, options, threads=1)
     reply = service.ask(f"/v1/restore?model={part}", parts=given.items())
     assert (reply.status, reply.body) == (200, out.read_bytes())
     missing = service.ask(f"/v1/restore?model={part}", parts=[("image", given["image"])])
@@ -55,21 +55,21 @@ def test_what_goes_beside_a_picture(
 
 
 def test_a_mask_of_another_size(service: Service) -> None:
-    parts = [("image", png(picture())), ("mask", png(hole(9, 12)))]
+    parts = [("image", png(make_image())), ("mask", png(hole(9, 12)))]
     reply = service.ask("/v1/restore?model=mask", parts=parts)
     assert (reply.status, reply.code) == (422, "invalid")
     assert "expected the same size" in reply.message
 
 
 def test_classes(service: Service, folder: Path, tmp_path: Path) -> None:
-    data = encode_picture(plain("green"), "PNG")
+    data = encode_image(plain("green"), "PNG")
     (tmp_path / "green.png").write_bytes(data)
     session = Session(folder / "colours.onnx", threads=1)
-    (expected,) = classify_pictures(session, tmp_path / "green.png")
+    (expected,) = classify_images(session, tmp_path / "green.png")
     reply = service.ask("/v1/classify?top=2", data, {"content-type": "image/png"})
     assert reply.status == 200
     assert reply.json["model"] == "colours"
     assert reply.json["classes"] == [each.as_dict() for each in expected.classes[:2]]
     assert reply.json["classes"][0]["label"] == "green"
     assert service.ask("/v1/classify?top=0", data).status == 422
-    assert service.ask("/v1/classify", b"no picture").code == "bad_request"
+    assert service.ask("/v1/classify", b"no image").code == "bad_request"

@@ -33,9 +33,9 @@ def test_says_what_it_is(tmp_path: Path) -> None:
     session = Session(save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata()), threads=1)
     facts = session.facts
     assert (facts.architecture, facts.scale, facts.window) == ("nearest", 2, (8, 8))
-    image, picture = facts.image, facts.picture
+    image, restored = facts.image, facts.output_image
     assert image == Port("input", "image", lengths={"channels": 3})
-    assert picture == Port("output", "picture", lengths={"channels": 3})
+    assert restored == Port("output", "picture", lengths={"channels": 3})
     assert not facts.foreign
     assert session.inputs[0].shape == ("batch", 3, "height", "width")
     assert session.inputs[0].dtype == "float32"
@@ -46,7 +46,11 @@ def test_says_what_it_is(tmp_path: Path) -> None:
 def test_foreign_model_is_inferred(tmp_path: Path) -> None:
     facts = Session(save_upscaler(tmp_path / "m.onnx"), threads=1).facts
     assert (facts.foreign, facts.scale, facts.image.name) == (True, None, "input")
-    assert (facts.image.role, facts.image.channels, facts.picture.role) == ("image", 3, "picture")
+    assert (facts.image.role, facts.image.channels, facts.output_image.role) == (
+        "image",
+        3,
+        "picture",
+    )
 
 
 def test_float16_input(tmp_path: Path) -> None:
@@ -220,7 +224,7 @@ def test_runs_without_torch_and_onnx(tmp_path: Path) -> None:
         "heavy = {'onnxruntime', 'PIL', 'numpy', 'tifffile', 'png', 'tqdm'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "from pathlib import Path; here = Path(sys.argv[1])\n"
-        "done = r.run_pictures(here / 'm.onnx', here / 'in.png', here / 'out.png', threads=1)\n"
+        "done = r.run_images(here / 'm.onnx', here / 'in.png', here / 'out.png', threads=1)\n"
         "assert done[0].output_size == (10, 8), done\n"
         "assert 'nystra.models' not in sys.modules and 'nystra.export' not in sys.modules\n"
     )

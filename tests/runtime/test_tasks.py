@@ -12,11 +12,11 @@ from torch import nn
 from frames_classifier import COMMON, FRAMES, JUDGE, LOGITS, Judge, save
 from nystra.cli.main import main
 from nystra.core.ports.examples import example_arrays
-from nystra.core.ports.port import FRAMES_AXES, UNKNOWN, Port, picture_size
+from nystra.core.ports.port import FRAMES_AXES, UNKNOWN, Port, image_size
 from nystra.export.load.images import validation_feeds
 from nystra.export.plan.naming import output_path
 from nystra.models.facts import Facts
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
 from nystra.runtime.session import Session
 from nystra.runtime.tasks import registry as table
@@ -47,7 +47,7 @@ def test_a_film_goes_by_its_ports(tmp_path: Path) -> None:
     assert session.outputs[0].shape == ("batch", "frames", 3, "2*height", "2*width")
     assert session.facts.inputs == FILM.inputs
     assert session.facts.outputs == FILM.outputs
-    for size in (picture_size(4, 7), {"frames": 2, **picture_size(1, 1)}):
+    for size in (image_size(4, 7), {"frames": 2, **image_size(1, 1)}):
         feeds = example_arrays(session.facts.inputs, size)
         (output,) = session.run(feeds).values()
         np.testing.assert_array_equal(output[..., ::2, ::2], feeds["frames"])
@@ -63,7 +63,7 @@ def test_a_film_of_one_size(tmp_path: Path) -> None:
     assert session.inputs[0].shape == (2, 3, 3, 8, 12)
     assert session.outputs[0].shape == (2, 3, 3, 16, 24)
     assert session.facts.inputs == facts.inputs
-    assert session.facts.sides == picture_size(8, 12)
+    assert session.facts.sides == image_size(8, 12)
     assert [feeds["frames"].shape for feeds in validation_feeds(facts)] == [(2, 3, 3, 8, 12)] * 3
     named = output_path(tmp_path, Path("film.pth"), facts, {}, 20)
     assert named.name.startswith("film_2x_2x3x3x8x12_fp32_op20_")
@@ -71,7 +71,7 @@ def test_a_film_of_one_size(tmp_path: Path) -> None:
 
 def run_judge(session: Session, source: Path, target: str, *_: Any, **__: Any) -> list[Result]:
     (port,) = session.facts.inputs
-    (logits,) = session.run(example_arrays([port], picture_size(4, 6))).values()
+    (logits,) = session.run(example_arrays([port], image_size(4, 6))).values()
     Path(target).write_text(str(int(np.argmax(logits))))
     return [Result(str(source), output=target)]
 
@@ -106,9 +106,9 @@ def test_a_file_that_no_row_serves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], message: str
 ) -> None:
     model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(**change))
-    picture = tmp_path / "in.png"
-    write_picture(picture, Picture(np.zeros((8, 8, 3), np.float32)))
-    assert main(["run", str(model), "-i", str(picture), "-o", str(tmp_path / "out.png")]) == 2
+    image = tmp_path / "in.png"
+    write_image(image, ImageData(np.zeros((8, 8, 3), np.float32)))
+    assert main(["run", str(model), "-i", str(image), "-o", str(tmp_path / "out.png")]) == 2
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(capsys.readouterr().err)
     assert not (tmp_path / "out.png").exists()
@@ -158,6 +158,6 @@ def test_every_row_loads_what_runs_it() -> None:
             assert row.service().parameters is row.answer().parameters
 
 
-def test_an_input_that_is_no_picture_has_ports_too() -> None:
+def test_an_input_that_is_no_image_has_ports_too() -> None:
     (tokens,) = input_ports([TensorInfo("tokens", ("n", "t", "d"), "int64")], {})
     assert tokens.shape({"height": 2, "width": 3}) == (3, 2, 3)

@@ -98,12 +98,12 @@ RECORDED = [
 REPLAYED = ["cuGraphLaunch", "cuStreamSynchronize"]
 
 
-def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
+def make_image(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random((1, 3, height, width), dtype=np.float32)
 
 
 def run(driver: FakeCuda, loaded: Session, image: np.ndarray) -> list[str]:
-    """Run and check one picture; return the calls that were made, allocation left out."""
+    """Run and check one image; return the calls that were made, allocation left out."""
     mark = len(driver.calls)
     np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
     memory = ("cuMemAlloc_v2", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeHost")
@@ -114,12 +114,12 @@ def test_the_second_run_of_a_shape_is_recorded_and_later_ones_replay_it(
     driver: FakeCuda, tmp_path: Path
 ) -> None:
     loaded = session(tmp_path)
-    assert run(driver, loaded, picture(4, 6)) == PLAIN
+    assert run(driver, loaded, make_image(4, 6)) == PLAIN
     context = loaded._backend._held.context  # type: ignore[attr-defined]
     touched = context.touched
-    assert run(driver, loaded, picture(4, 6, 1)) == RECORDED
+    assert run(driver, loaded, make_image(4, 6, 1)) == RECORDED
     for seed in (2, 3):
-        assert run(driver, loaded, picture(4, 6, seed)) == REPLAYED
+        assert run(driver, loaded, make_image(4, 6, seed)) == REPLAYED
     assert context.touched == touched, "a context that is changed makes its graphs undefined"
     assert len(driver.graphs) == 1
 
@@ -129,15 +129,15 @@ def test_another_shape_or_a_grown_buffer_forgets_the_graph(
 ) -> None:
     loaded = session(tmp_path)
     for seed in range(3):
-        run(driver, loaded, picture(8, 8, seed))
+        run(driver, loaded, make_image(8, 8, seed))
     forgotten = ["cuGraphExecDestroy", *PLAIN]
-    assert run(driver, loaded, picture(4, 6)) == forgotten, "smaller: the buffers stay"
+    assert run(driver, loaded, make_image(4, 6)) == forgotten, "smaller: the buffers stay"
     assert driver.graphs == {}
-    assert run(driver, loaded, picture(4, 6, 1)) == RECORDED
-    assert run(driver, loaded, picture(16, 16)) == forgotten, "larger: the buffers grow"
-    assert run(driver, loaded, picture(8, 8)) == PLAIN, "seen before, with other buffers"
-    assert run(driver, loaded, picture(8, 8, 1)) == RECORDED
-    assert run(driver, loaded, picture(8, 8, 2)) == REPLAYED
+    assert run(driver, loaded, make_image(4, 6, 1)) == RECORDED
+    assert run(driver, loaded, make_image(16, 16)) == forgotten, "larger: the buffers grow"
+    assert run(driver, loaded, make_image(8, 8)) == PLAIN, "seen before, with other buffers"
+    assert run(driver, loaded, make_image(8, 8, 1)) == RECORDED
+    assert run(driver, loaded, make_image(8, 8, 2)) == REPLAYED
 
 
 FAILING = [
@@ -152,42 +152,42 @@ def test_what_cannot_be_recorded_runs_plainly_and_says_so_once(
     name: str, calls: list[str], driver: FakeCuda, tmp_path: Path
 ) -> None:
     loaded = session(tmp_path)
-    assert run(driver, loaded, picture(4, 6)) == PLAIN
+    assert run(driver, loaded, make_image(4, 6)) == PLAIN
     driver.fails = {name: 901}
     with pytest.warns(RuntimeWarning, match=rf"failed in {name}.*NYSTRA_CUDA_GRAPH=0"):
-        made = run(driver, loaded, picture(4, 6, 1))
+        made = run(driver, loaded, make_image(4, 6, 1))
     words = [name for name in made if name != "cuGetErrorString"]
     assert words == [*calls, *PLAIN]
-    assert run(driver, loaded, picture(4, 6, 2)) == PLAIN, "and no second attempt"
+    assert run(driver, loaded, make_image(4, 6, 2)) == PLAIN, "and no second attempt"
     assert driver.graphs == {}
 
 
 def test_an_engine_that_refuses_while_it_is_recorded(driver: FakeCuda, tmp_path: Path) -> None:
     loaded = session(tmp_path)
-    run(driver, loaded, picture(4, 6))
+    run(driver, loaded, make_image(4, 6))
     driver.fails = {"enqueue": 1}
     with (
         pytest.warns(RuntimeWarning, match="could not run the engine"),
         pytest.raises(NystraError, match="could not run the engine"),
     ):
-        loaded(picture(4, 6))
+        loaded(make_image(4, 6))
     assert driver.recording is None, "the stream is not left in capture mode"
     assert driver.graphs == {}
     driver.fails = {}
-    assert run(driver, loaded, picture(4, 6, 1)) == PLAIN
+    assert run(driver, loaded, make_image(4, 6, 1)) == PLAIN
 
 
 def test_a_failed_launch_starts_anew(driver: FakeCuda, tmp_path: Path) -> None:
     loaded = session(tmp_path)
     for seed in range(3):
-        run(driver, loaded, picture(4, 6, seed))
+        run(driver, loaded, make_image(4, 6, seed))
     driver.fails = {"cuGraphLaunch": 700}
     with pytest.raises(NystraError, match="failed in cuGraphLaunch"):
-        loaded(picture(4, 6))
+        loaded(make_image(4, 6))
     assert driver.graphs == {}
     driver.fails = {}
-    assert run(driver, loaded, picture(4, 6, 4)) == PLAIN
-    assert run(driver, loaded, picture(4, 6, 5)) == RECORDED
+    assert run(driver, loaded, make_image(4, 6, 4)) == PLAIN
+    assert run(driver, loaded, make_image(4, 6, 5)) == RECORDED
 
 
 def test_graphs_are_switched_off(
@@ -195,7 +195,7 @@ def test_graphs_are_switched_off(
 ) -> None:
     monkeypatch.setenv("NYSTRA_CUDA_GRAPH", "0")
     loaded = session(tmp_path)
-    assert [run(driver, loaded, picture(4, 6, seed)) for seed in range(3)] == [PLAIN] * 3
+    assert [run(driver, loaded, make_image(4, 6, seed)) for seed in range(3)] == [PLAIN] * 3
     monkeypatch.setenv("NYSTRA_CUDA_GRAPH", "yes")
     with pytest.raises(NystraError, match="NYSTRA_CUDA_GRAPH is 'yes', expected 0 or 1"):
         session(tmp_path)
@@ -206,9 +206,9 @@ def test_a_context_that_is_not_capturable_yet(
 ) -> None:
     monkeypatch.setattr(FakeContext, "capturable", False)
     loaded = session(tmp_path)
-    assert [run(driver, loaded, picture(4, 6, seed)) for seed in range(2)] == [PLAIN] * 2
+    assert [run(driver, loaded, make_image(4, 6, seed)) for seed in range(2)] == [PLAIN] * 2
     monkeypatch.setattr(FakeContext, "capturable", True)
-    assert run(driver, loaded, picture(4, 6, 2)) == RECORDED
+    assert run(driver, loaded, make_image(4, 6, 2)) == RECORDED
 
 
 @pytest.mark.parametrize("runs", [0, 1, 3])
@@ -216,7 +216,7 @@ def test_a_context_that_is_not_capturable_yet(
 def test_everything_is_released(runs: int, broken: bool, driver: FakeCuda, tmp_path: Path) -> None:
     loaded = session(tmp_path)
     for seed in range(runs):
-        run(driver, loaded, picture(4, 6, seed))
+        run(driver, loaded, make_image(4, 6, seed))
     driver.fails = {"cuStreamSynchronize": 700} if broken else {}
     mark = len(driver.calls)
     del loaded
@@ -245,10 +245,10 @@ def test_a_run_uses_the_engine_whose_profile_takes_its_shapes(
     session(tmp_path, profile=profiles[0])
     loaded = session(tmp_path, profile=profiles[1])
     for side in (16, 8, 8, 16):
-        image = picture(side, side)
+        image = make_image(side, side)
         np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
     with pytest.raises(NystraError, match=r"from \(1, 3, 8, 8\) to .*, from \(1, 3, 16, 16\) to"):
-        loaded(picture(12, 12))
+        loaded(make_image(12, 12))
 
 
 def test_what_the_cache_has_instead_is_said(driver: FakeCuda, tmp_path: Path) -> None:

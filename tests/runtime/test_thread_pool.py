@@ -1,4 +1,4 @@
-"""Small pictures of a folder side by side, as ``nystra run`` restores them where there are many."""
+"""Small images of a folder side by side, as ``nystra run`` restores them where there are many."""
 
 import threading
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
+from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.tasks.restoration import thread_pool
-from nystra.runtime.tasks.restoration.picture_job import PictureJob
+from nystra.runtime.tasks.restoration.image_job import ImageJob
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tasks.restoration.thread_pool import most_pixels
 from runtime_models import nystra_metadata, save_upscaler
@@ -27,14 +27,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Small pictures, one that is none, and one that is large in a small file."""
+    """Small images, one that is none, and one that is large in a small file."""
     made = tmp_path / "in"
     made.mkdir()
     for number in range(COUNT):
         values = np.random.default_rng(number).random((9 + number, 30, 3), np.float32)
-        write_picture(made / f"{number:02d}.png", Picture(values))
-    (made / "bad.png").write_bytes(b"no picture")
-    write_picture(made / "large.png", Picture(np.full((200, 210, 3), 0.25, np.float32)))
+        write_image(made / f"{number:02d}.png", ImageData(values))
+    (made / "bad.png").write_bytes(b"no image")
+    write_image(made / "large.png", ImageData(np.full((200, 210, 3), 0.25, np.float32)))
     return made
 
 
@@ -59,13 +59,13 @@ def test_threads_write_what_one_after_the_other_writes(
         return attempt(*given)
 
     monkeypatch.setattr(thread_pool, "attempt_small", noted)
-    beside = run_pictures(session, folder, out, again, report=lambda _, *now: seen.append(now))
+    beside = run_images(session, folder, out, again, report=lambda _, *now: seen.append(now))
     written = {path.name: path.read_bytes() for path in out.iterdir()}
     assert len(written) == COUNT + 1
     assert 1 < len(threads) <= 3
     assert seen == [(done, COUNT + 2) for done in range(1, COUNT + 3)]
     monkeypatch.setattr("nystra.runtime.tasks.restoration.folder.most_pixels", lambda *_: 0)
-    assert told(beside) == told(run_pictures(session, folder, out, again))
+    assert told(beside) == told(run_images(session, folder, out, again))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
     assert "is not an image in a supported format" in beside[COUNT].error
 
@@ -80,7 +80,7 @@ def one_file_twice(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
 
 def one_large_file(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
     noise = np.random.default_rng(0).random((200, 200, 3), np.float32)
-    write_picture(pairs[0][0], Picture(noise), overwrite=True)
+    write_image(pairs[0][0], ImageData(noise), overwrite=True)
     return pairs
 
 
@@ -88,7 +88,7 @@ def one_large_file(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
 def test_when_one_comes_after_the_other(
     change: Callable[[Any], Any], session: Session, folder: Path, tmp_path: Path
 ) -> None:
-    job = PictureJob(restorer_for(session), QUIET)
+    job = ImageJob(restorer_for(session), QUIET)
     pairs = [(path, tmp_path / "out" / path.name) for path in sorted(folder.iterdir())]
     assert most_pixels(job, session, pairs) == 128 * 128
     assert most_pixels(job, session, change(pairs)) == 0
@@ -100,7 +100,7 @@ def test_memory_bounds_what_is_small(
     session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_pool, "available_memory", lambda: 12 * 40_960 * 1000)
-    job = PictureJob(restorer_for(session), QUIET)
+    job = ImageJob(restorer_for(session), QUIET)
     pairs = [(path, Path("out", path.name)) for path in sorted(folder.iterdir())]
     assert most_pixels(job, session, pairs) == 1000
 
@@ -110,6 +110,6 @@ def test_an_interrupt_ends_it(session: Session, folder: Path, tmp_path: Path) ->
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_pictures(session, folder, tmp_path / "out", QUIET, report=stop)
-    assert not any(thread.name.startswith("nystra-picture") for thread in threading.enumerate())
+        run_images(session, folder, tmp_path / "out", QUIET, report=stop)
+    assert not any(thread.name.startswith("nystra-image") for thread in threading.enumerate())
     assert len(list((tmp_path / "out").iterdir())) < COUNT

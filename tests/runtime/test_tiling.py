@@ -22,7 +22,7 @@ def double(image: np.ndarray) -> np.ndarray:
     return np.repeat(np.repeat(image, 2, axis=2), 2, axis=3)
 
 
-def picture(height: int, width: int, channels: int = 3) -> np.ndarray:
+def make_image(height: int, width: int, channels: int = 3) -> np.ndarray:
     return np.random.default_rng(height).random((1, channels, height, width), dtype=np.float32)
 
 
@@ -31,7 +31,7 @@ def picture(height: int, width: int, channels: int = 3) -> np.ndarray:
 def test_pointwise_network_is_exact(
     size: tuple[int, int], tile: int, overlap: int, multiple: int
 ) -> None:
-    image = picture(*size)
+    image = make_image(*size)
     output = run_tiled(double, image, tile, overlap, 2, multiple)
     assert output.dtype == np.float32
     np.testing.assert_allclose(output, double(image), atol=2e-7)
@@ -40,7 +40,7 @@ def test_pointwise_network_is_exact(
 def test_identical_away_from_seams(tmp_path: Path) -> None:
     radius, overlap, tile = 3, 16, 48
     session = Session(save_blur(tmp_path / "m.onnx", radius), threads=1)
-    image = picture(100, 130, 1)
+    image = make_image(100, 130, 1)
     whole = session(image)
     tiled = run_tiled(session, image, tile, overlap)
     core = np.ones((100, 130), bool)
@@ -58,7 +58,7 @@ def test_identical_away_from_seams(tmp_path: Path) -> None:
 
 def test_seams_are_weighted_down(tmp_path: Path) -> None:
     session = Session(save_blur(tmp_path / "m.onnx", 3), threads=1)
-    image = picture(40, 200, 1)
+    image = make_image(40, 200, 1)
     whole = session(image)
     errors = [
         float(np.abs(run_tiled(session, image, 64, overlap) - whole).max()) for overlap in (0, 24)
@@ -74,7 +74,7 @@ def test_tiles_have_one_shape_and_start_at_multiples() -> None:
         return double(part)
 
     calls: list[tuple[int, int]] = []
-    run_tiled(record, picture(100, 130), 37, 9, 2, 8, lambda *pair: calls.append(pair))
+    run_tiled(record, make_image(100, 130), 37, 9, 2, 8, lambda *pair: calls.append(pair))
     assert set(shapes) == {(1, 3, 32, 32)}
     assert calls == [(i + 1, len(shapes)) for i in range(len(shapes))]
     assert all(start % 8 == 0 for start, _ in tile_positions(136, 37, 9, 8))
@@ -85,13 +85,13 @@ def test_constant_stays_constant() -> None:
     np.testing.assert_allclose(run_tiled(double, image, 32, 13, 2), 0.7, atol=1e-6)
 
 
-def test_fixed_size_pads_small_pictures() -> None:
+def test_fixed_size_pads_small_images() -> None:
     def fixed(part: np.ndarray) -> np.ndarray:
         assert part.shape == (1, 3, 16, 24)
         return double(part)
 
     for size in [(1, 1), (5, 100), (16, 24), (40, 30)]:
-        image = picture(*size)
+        image = make_image(*size)
         output = run_tiled(fixed, image, (16, 24), 4, 2, fixed=True)
         np.testing.assert_allclose(output, double(image), atol=2e-7)
 
@@ -110,21 +110,21 @@ def test_fixed_size_pads_small_pictures() -> None:
 )
 def test_contradictions(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(NystraError, match=message):
-        run_tiled(double, picture(50, 50), **{"scale": 2, **arguments})  # type: ignore[arg-type]
+        run_tiled(double, make_image(50, 50), **{"scale": 2, **arguments})  # type: ignore[arg-type]
 
 
 def test_mirror_is_numpys_reflect() -> None:
-    image = picture(5, 7)
+    image = make_image(5, 7)
     expected = np.pad(image, ((0, 0), (0, 0), (0, 12), (0, 3)), mode="reflect")
     np.testing.assert_array_equal(mirror_to(image, 17, 10), expected)
     np.testing.assert_array_equal(
-        mirror_to(picture(1, 1), 3, 3), np.broadcast_to(picture(1, 1), (1, 3, 3, 3))
+        mirror_to(make_image(1, 1), 3, 3), np.broadcast_to(make_image(1, 1), (1, 3, 3, 3))
     )
 
 
 @pytest.mark.parametrize("size", [(1, 3), (8, 8), (30, 37)])
 def test_official_pad(size: tuple[int, int]) -> None:
-    image = picture(*size)
+    image = make_image(*size)
     padded = official_pad(image, 8)
     height, width = ((side // 8 + 1) * 8 for side in size)
     add = ((0, 0), (0, 0), (0, height - size[0]), (0, width - size[1]))
@@ -156,29 +156,29 @@ def test_equal_weights_average() -> None:
     np.testing.assert_array_equal(output[0, 0, 0], [0.0] * 8 + [0.5] * 8 + [1.0] * 8)
 
 
-def test_tiles_of_two_pictures_in_one_batch() -> None:
+def test_tiles_of_two_images_in_one_batch() -> None:
     """A server plans and stitches by itself, and runs whatever tiles are there together."""
-    images = [picture(50, 70), picture(41, 33)]
+    images = [make_image(50, 70), make_image(41, 33)]
     plans = [plan_tiles(image.shape[2:], 24, 8, 8) for image in images]
     stitchers = [Stitcher(plan, 2) for plan in plans]
     waiting = [(which, index) for which, plan in enumerate(plans) for index in range(len(plan))]
     assert {plan.shape for plan in plans} == {(24, 24)}
-    for first in range(0, len(waiting), 5):  # 5 divides neither picture's tiles
+    for first in range(0, len(waiting), 5):  # 5 divides neither image's tiles
         batch = waiting[first : first + 5]
         made = double(np.concatenate([plans[w].cut(images[w], index) for w, index in batch]))
         for (which, index), tile in zip(batch, made, strict=True):
             stitchers[which].add(index, tile)
     for stitcher, image in zip(stitchers, images, strict=True):
-        np.testing.assert_array_equal(stitcher.picture(), run_tiled(double, image, 24, 8, 2, 8))
+        np.testing.assert_array_equal(stitcher.image(), run_tiled(double, image, 24, 8, 2, 8))
 
 
-def test_tiles_in_any_order_give_the_same_picture() -> None:
-    image = picture(50, 70)
+def test_tiles_in_any_order_give_the_same_image() -> None:
+    image = make_image(50, 70)
     plan = plan_tiles((50, 70), 24, 8, 8)
     stitcher = Stitcher(plan, 2)
     for index in reversed(range(len(plan))):
         stitcher.add(index, double(plan.cut(image, index)))
-    np.testing.assert_allclose(stitcher.picture(), double(image), atol=2e-7)
+    np.testing.assert_allclose(stitcher.image(), double(image), atol=2e-7)
 
 
 def test_what_cannot_be_stitched() -> None:
@@ -196,9 +196,9 @@ def test_what_cannot_be_stitched() -> None:
         with pytest.raises(NystraError, match=message):
             stitcher.add(index, values)
     with pytest.raises(NystraError, match=missing):
-        stitcher.picture()
+        stitcher.image()
     with pytest.raises(NystraError, match="got an image of shape"):
-        plan.cut(picture(51, 70), 0)
+        plan.cut(make_image(51, 70), 0)
 
 
 @pytest.mark.parametrize("batch", [2, 5, 100])
@@ -210,7 +210,7 @@ def test_batches_change_nothing(batch: int) -> None:
         sizes.append(part.shape[0])
         return double(part)
 
-    image = picture(100, 130)
+    image = make_image(100, 130)
     expected = run_tiled(double, image, 32, 9, 2, 8)
     got = run_tiled(record, image, 32, 9, 2, 8, lambda *pair: calls.append(pair), batch=batch)
     np.testing.assert_array_equal(got, expected)
@@ -228,7 +228,7 @@ def test_a_batch_that_fails_is_run_tile_by_tile() -> None:
             raise MemoryError
         return double(part)
 
-    image = picture(40, 40)
+    image = make_image(40, 40)
     np.testing.assert_allclose(
         run_tiled(one_at_a_time, image, 32, 8, 2, 8, batch=3), double(image), atol=2e-7
     )

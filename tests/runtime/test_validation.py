@@ -12,18 +12,18 @@ from nystra.core.errors import NystraError
 from nystra.core.files.reading import file_sha256
 from nystra.core.files.writing import atomic_path, atomic_write_bytes
 from nystra.runtime import (
+    ImageData,
     Manifest,
-    Picture,
     Session,
     interleaved,
     read_references,
     validate_against_references,
     validate_quality,
-    write_picture,
+    write_image,
     write_references,
 )
-from nystra.runtime.images.pairs import paired_pictures
-from nystra.runtime.images.picture import quantise
+from nystra.runtime.images.image_data import quantise
+from nystra.runtime.images.pairs import paired_images
 from nystra.runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
 from nystra.runtime.model.references import ReferenceCase, References
 from nystra.runtime.progress import progress_bar, wants_bar
@@ -136,11 +136,11 @@ def test_tolerances_come_from_the_record(tmp_path: Path) -> None:
 
 def test_pairs_of_the_usual_sets() -> None:
     set5 = shared_path("data", "set5")
-    pairs = paired_pictures(set5 / "LR_bicubic" / "X2", set5 / "HR")
+    pairs = paired_images(set5 / "LR_bicubic" / "X2", set5 / "HR")
     assert (pairs[0][0].name, pairs[0][1].name) == ("babyx2.png", "baby.png")
     assert len(pairs) == 5
     set14 = shared_path("data", "set14", "image_SRF_2")
-    pairs = paired_pictures(set14, set14)
+    pairs = paired_images(set14, set14)
     assert len(pairs) == 14
     assert all(a.name.replace("_LR", "_HR") == b.name for a, b in pairs)
 
@@ -148,17 +148,17 @@ def test_pairs_of_the_usual_sets() -> None:
 def test_pairs_that_do_not_fit(tmp_path: Path) -> None:
     for name in ("low", "high"):
         (tmp_path / name).mkdir()
-    with pytest.raises(NystraError, match="holds no pictures"):
-        paired_pictures(tmp_path / "low", tmp_path / "high")
+    with pytest.raises(NystraError, match="holds no images"):
+        paired_images(tmp_path / "low", tmp_path / "high")
     with pytest.raises(NystraError, match="no folder at"):
-        paired_pictures(tmp_path / "absent", tmp_path / "high")
-    tiny = Picture(np.zeros((1, 1, 3), np.float32))
+        paired_images(tmp_path / "absent", tmp_path / "high")
+    tiny = ImageData(np.zeros((1, 1, 3), np.float32))
     for name in ("low/a.png", "low/x2.png", "high/a_HR.png", "high/a_GT.png", "high/x2.png"):
-        write_picture(tmp_path / name, tiny)
+        write_image(tmp_path / name, tiny)
     with pytest.raises(NystraError, match=r"for a\.png, found a_GT\.png, a_HR\.png"):
-        paired_pictures(tmp_path / "low", tmp_path / "high")
+        paired_images(tmp_path / "low", tmp_path / "high")
     (tmp_path / "high" / "a_GT.png").unlink()
-    names = [(a.name, b.name) for a, b in paired_pictures(tmp_path / "low", tmp_path / "high")]
+    names = [(a.name, b.name) for a, b in paired_images(tmp_path / "low", tmp_path / "high")]
     assert names == [("a.png", "a_HR.png"), ("x2.png", "x2.png")]
 
 
@@ -198,8 +198,8 @@ def test_quality_modcrop_padding_and_colours(tmp_path: Path) -> None:
     small = np.round(random.random((14, 17, 3)) * 255) / np.float32(255)
     large = np.zeros((29, 35, 3), np.float32)
     large[:28, :34] = np.repeat(np.repeat(small, 2, axis=0), 2, axis=1)
-    write_picture(tmp_path / "low" / "ax2.png", Picture(small.astype(np.float32)))
-    write_picture(tmp_path / "high" / "a.png", Picture(large))
+    write_image(tmp_path / "low" / "ax2.png", ImageData(small.astype(np.float32)))
+    write_image(tmp_path / "high" / "a.png", ImageData(large))
     session = Session(path, threads=1)
     for pad in ("none", "official"):
         report = validate_quality(
@@ -212,7 +212,7 @@ def test_quality_modcrop_padding_and_colours(tmp_path: Path) -> None:
         validate_quality(session, tmp_path / "low", tmp_path / "high", pad="mirror")
     with pytest.raises(NystraError, match="`window_size`"):
         validate_quality(Restorer(double, 2), tmp_path / "low", tmp_path / "high", pad="official")
-    write_picture(tmp_path / "high" / "a.png", Picture(large[:24]), overwrite=True)
+    write_image(tmp_path / "high" / "a.png", ImageData(large[:24]), overwrite=True)
     with pytest.raises(NystraError, match="its ground truth"):
         validate_quality(session, tmp_path / "low", tmp_path / "high")
 
@@ -289,7 +289,7 @@ def test_sheet(tmp_path: Path) -> None:
         np.testing.assert_array_equal(shown[start : start + 20, left : left + 30], expected)
     assert shown[:24].min() < 128, "the heading is there"
     for nothing in ([], [[]]):
-        with pytest.raises(NystraError, match="no pictures"):
+        with pytest.raises(NystraError, match="no images"):
             comparison_sheet(nothing, tmp_path / "t.png")
     with pytest.raises(NystraError, match="shape"):
         magnified_difference(large, large[1:], 1.0)

@@ -55,11 +55,11 @@ def stopped_at(frames: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next runs be interrupted where they write one of some frames."""
     write = file_sink.VideoSink.write
 
-    def interrupted(self: file_sink.VideoSink, frame: object, picture: object) -> None:
+    def interrupted(self: file_sink.VideoSink, frame: object, image: object) -> None:
         if frames and frame.index == frames[0]:  # type: ignore[attr-defined]
             frames.pop(0)
             raise KeyboardInterrupt
-        write(self, frame, picture)  # type: ignore[arg-type]
+        write(self, frame, image)  # type: ignore[arg-type]
 
     monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
 

@@ -9,7 +9,7 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.files import file_set
-from nystra.runtime import Picture, write_picture
+from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import look, save_frames, save_temporal_mean, save_video
 
@@ -47,11 +47,11 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> None:
 def test_frames_of_different_size(
     tmp_path: Path, model: Path, frames: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_picture(frames / "f2.png", Picture(np.zeros((20, 32, 3), np.float32)), overwrite=True)
+    write_image(frames / "f2.png", ImageData(np.zeros((20, 32, 3), np.float32)), overwrite=True)
     code = run(model, frames, tmp_path / "out", "--video")
     refused(capsys, code, "f2.png is 32x20, the first one, f1.png, 32x24", "one size")
     assert not (tmp_path / "out").exists()
-    assert run(model, frames, tmp_path / "out") == 0  # pictures that have nothing in common
+    assert run(model, frames, tmp_path / "out") == 0  # images that have nothing in common
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -239,7 +239,7 @@ def test_no_pyav(
         ("frames", "out.mp4", ["--fps", "25", "--format", "jpg"], "do not apply to a video"),
         ("frames", "out.mp4", ["--fps", "25", "--recursive"], "--recursive does not apply"),
         ("frames", "out.mp4", ["--fps", "25", "--time-overlap", "2"], "single im"),
-        ("frames", "out", ["--crf", "20"], "--crf: does not apply to pictures"),
+        ("frames", "out", ["--crf", "20"], "--crf: does not apply to images"),
         ("frames", "out", ["--video", "--fps", "25"], "--fps does not apply to a folder"),
         ("frames", "frames", ["--video"], "is the input itself"),
         ("clip", "out.mp4", ["--fps", "25"], "which has time stamps"),

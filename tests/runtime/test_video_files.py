@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nystra.cli.main import main
-from nystra.runtime import read_picture
+from nystra.runtime import read_image
 from nystra.runtime.video import file_sink
 from nystra.runtime.video.parts import Parts
 from runtime_models import nystra_metadata, save_upscaler
@@ -119,9 +119,9 @@ def test_the_right_matrix_is_taken_and_ten_bits_become_sixteen(tmp_path: Path, m
             tmp_path / f"{tags}.mkv", STEADY[:2], pixel_format="yuv444p10le", tags=tags
         )
         assert run(model, source, tmp_path / f"{tags}") == 0
-        picture = read_picture(tmp_path / f"{tags}" / "frame_000002.png")
-        assert picture.bits == 16
-        assert np.abs(picture.pixels * 255 - scene(1)).mean() < 1.0
+        image = read_image(tmp_path / f"{tags}" / "frame_000002.png")
+        assert image.bits == 16
+        assert np.abs(image.pixels * 255 - scene(1)).mean() < 1.0
 
 
 def test_a_video_held_upright(tmp_path: Path, model: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_video_held_upright(tmp_path: Path, model: Path) -> None:
     for source in (upright, turned):
         assert run(model, source, tmp_path / source.stem) == 0
     one, other = (
-        read_picture(tmp_path / name / "frame_000003.png").pixels for name in ("upright", "turned")
+        read_image(tmp_path / name / "frame_000003.png").pixels for name in ("upright", "turned")
     )
     assert np.abs(np.rot90(one) - other).mean() < 0.01  # x264 is not the same each time
 
@@ -149,7 +149,7 @@ def test_frames_become_a_video_and_a_video_frames(tmp_path: Path, model: Path) -
     names = sorted(path.name for path in (tmp_path / "back").iterdir())
     assert names == [f"frame_{index + 1:06d}_r.png" for index in range(12)]
     for index, name in enumerate(names):  # f10 is the tenth, not the second
-        pixels = read_picture(tmp_path / "back" / name).pixels * 255
+        pixels = read_image(tmp_path / "back" / name).pixels * 255
         assert np.abs(pixels - scene(index)).mean() < 2.5
 
 
@@ -191,7 +191,7 @@ def test_a_run_goes_on_where_it_stopped(
     assert (
         main(["run", str(model), "-i", str(source), "-o", str(tmp_path / "out.mp4"), "--json"]) == 0
     )
-    (result,) = json.loads(capsys.readouterr().out)["pictures"]
+    (result,) = json.loads(capsys.readouterr().out)["images"]
     assert (result["frames"], result["kept"]) == (6, 8)
     assert look(tmp_path / "out.mp4").times == look(tmp_path / "whole.mp4").times
     assert sound(tmp_path / "out.mp4") == sound(tmp_path / "whole.mp4")
@@ -205,10 +205,10 @@ def test_what_was_begun_is_saved_at_an_interrupt(
     source = save_video(tmp_path / "in.mp4", STEADY)
     write = file_sink.VideoSink.write
 
-    def interrupted(self: file_sink.VideoSink, frame: object, picture: object) -> None:
+    def interrupted(self: file_sink.VideoSink, frame: object, image: object) -> None:
         if frame.index == 5:  # type: ignore[attr-defined]
             raise KeyboardInterrupt
-        write(self, frame, picture)  # type: ignore[arg-type]
+        write(self, frame, image)  # type: ignore[arg-type]
 
     monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
     assert run(model, source, tmp_path / "out.mp4") == 130

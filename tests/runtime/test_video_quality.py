@@ -8,7 +8,7 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, Session, VideoOptions, psnr, read_picture, write_picture
+from nystra.runtime import ImageData, Session, VideoOptions, psnr, read_image, write_image
 from nystra.runtime.metrics.flicker import Flicker
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.video.quality import validate_clip
@@ -47,7 +47,7 @@ def frames(tmp_path: Path) -> tuple[Path, Path]:
     means = temporal_mean([scene(index, 16, 16).astype(np.float32) / 255 for index in range(11)])
     for index, mean in enumerate(means):
         pixels = mean + (10 / 255 if index in (4, 9) else 0)
-        write_picture(high / f"f{index + 1}.png", Picture(pixels.astype(np.float32)))
+        write_image(high / f"f{index + 1}.png", ImageData(pixels.astype(np.float32)))
     return low, high
 
 
@@ -55,21 +55,19 @@ def test_a_network_of_frames(tmp_path: Path, frames: tuple[Path, Path]) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 8), threads=1)
     how = VideoOptions(time_overlap=4)
     report = validate_clip(session, *frames, crop_border=0, channel="rgb", options=how)
-    assert [picture.name for picture in report.pictures] == [
-        f"f{index + 1}.png" for index in range(11)
-    ]
-    quality = [picture.psnr for picture in report.pictures]
+    assert [image.name for image in report.images] == [f"f{index + 1}.png" for index in range(11)]
+    quality = [image.psnr for image in report.images]
     assert [index for index in range(11) if quality[index] < 40] == [4, 9]
     assert report.flicker is not None
-    truth = [read_picture(frames[1] / f"f{index + 1}.png").pixels for index in range(11)]
-    low = [read_picture(frames[0] / f"f{index + 1}.png").pixels for index in range(11)]
+    truth = [read_image(frames[1] / f"f{index + 1}.png").pixels for index in range(11)]
+    low = [read_image(frames[0] / f"f{index + 1}.png").pixels for index in range(11)]
     errors = np.subtract(truth, np.rint(np.stack(temporal_mean(low)) * 255) / 255) * 255
     steps = np.sqrt(np.mean(np.diff(errors, axis=0) ** 2, axis=(1, 2, 3)))
     assert report.flicker == pytest.approx(steps.mean(), abs=0.05)
     assert np.flatnonzero(steps > 5).tolist() == [3, 4, 8, 9]
 
 
-def test_frame_by_frame_it_is_the_quality_of_pictures(
+def test_frame_by_frame_it_is_the_quality_of_images(
     tmp_path: Path, frames: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = save_upscaler(tmp_path / "model.onnx", metadata=nystra_metadata())
@@ -83,13 +81,13 @@ def test_frame_by_frame_it_is_the_quality_of_pictures(
     assert main(["validate", str(model), *given, "--video", "--json"]) == 0
     video = json.loads(capsys.readouterr().out)["quality"]
     assert video["psnr"] == pytest.approx(plain["psnr"])
-    assert [picture["name"] for picture in video["pictures"]] == [
+    assert [restored["name"] for restored in video["images"]] == [
         f"f{i + 1}.png" for i in range(11)
     ]
     assert video["flicker"] > 1
-    own = [read_picture(folder / "f1.png").pixels for folder in frames]
+    own = [read_image(folder / "f1.png").pixels for folder in frames]
     expected = psnr(own[0].repeat(2, 0).repeat(2, 1), own[1], crop_border=2, channel="y")
-    assert video["pictures"][0]["psnr"] == pytest.approx(expected)
+    assert video["images"][0]["psnr"] == pytest.approx(expected)
     assert main(["validate", str(model), *given, "--video"]) == 0
     assert f"flicker {video['flicker']:.3f} of 255" in capsys.readouterr().out
     assert main(["validate", str(model), *given, "--video", "--pad", "official"]) == 2
@@ -106,8 +104,8 @@ def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert main([*check, *given]) == 2
     assert "guards quality_flicker" in capsys.readouterr().err
-    brighter = read_picture(high / "f8.png").pixels + np.float32(2 / 255)
-    write_picture(high / "f8.png", Picture(brighter), overwrite=True)
+    brighter = read_image(high / "f8.png").pixels + np.float32(2 / 255)
+    write_image(high / "f8.png", ImageData(brighter), overwrite=True)
     assert main([*check, *given, "--video", "--json"]) == 1
     items = {
         entry["item"]: entry["state"] for entry in json.loads(capsys.readouterr().out)["items"]
@@ -133,6 +131,6 @@ def test_frames_that_do_not_fit(
     session = Session(save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata()), threads=1)
     (frames[place] / "f2.png").unlink()
     if size is not None:
-        write_picture(frames[place] / "f2.png", Picture(np.zeros((*size, 3), np.float32)))
+        write_image(frames[place] / "f2.png", ImageData(np.zeros((*size, 3), np.float32)))
     with pytest.raises(NystraError, match=words):
         validate_clip(session, *frames, crop_border=0, channel="rgb")

@@ -10,8 +10,8 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.ports.port import Port
-from nystra.runtime import write_picture
-from nystra.runtime.images.picture import Picture
+from nystra.runtime import write_image
+from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.video.frame_restorer import RestoredFrame, SingleFrameRestorer
@@ -27,7 +27,7 @@ TILES = 3 * 3
 def save(folder: Path, frames: list[np.ndarray]) -> FrameFolder:
     folder.mkdir()
     for index, pixels in enumerate(frames):
-        write_picture(folder / f"f{index + 1}.png", Picture(pixels), overwrite=False)
+        write_image(folder / f"f{index + 1}.png", ImageData(pixels), overwrite=False)
     return FrameFolder(folder, None)
 
 
@@ -41,7 +41,7 @@ def frames() -> list[np.ndarray]:
 
 
 class Counting:
-    """Doubles a picture in each direction, with sums over all of a tile."""
+    """Doubles an image in each direction, with sums over all of a tile."""
 
     def __init__(self) -> None:
         self.tiles = 0
@@ -67,7 +67,7 @@ def one_by_one(network: Restorer, frames: list[np.ndarray]) -> Iterator[np.ndarr
 def test_a_tile_is_computed_once_and_gives_the_same(
     tmp_path: Path, frames: list[np.ndarray], channels: int, batch: int
 ) -> None:
-    """A network of one channel takes those of a picture one by one, each of them in tiles."""
+    """A network of one channel takes those of an image one by one, each of them in tiles."""
     source = save(tmp_path / "in", frames)
     function = Counting()
     network = Restorer(function, 2, input_channels=channels, output_channels=channels, batch=batch)
@@ -77,7 +77,7 @@ def test_a_tile_is_computed_once_and_gives_the_same(
     assert [result.reused for result in results] == [0, whole, whole, whole - changed, whole]
     assert [result.tiles for result in results] == [whole] * 5
     for result, alone in zip(results, one_by_one(network, frames), strict=True):
-        assert np.array_equal(result.picture.pixels, alone)
+        assert np.array_equal(result.image.pixels, alone)
 
 
 def test_a_pixel_of_the_overlap_counts(tmp_path: Path, frames: list[np.ndarray]) -> None:
@@ -139,7 +139,7 @@ def test_the_command_counts_and_says_it(
     more = ["--video", "--tile", "16", "--overlap", "4", "--threads", "1"]
     assert main([*command, *more, "--json", "-v"]) == 0
     done = capsys.readouterr()
-    (result,) = json.loads(done.out)["pictures"]
+    (result,) = json.loads(done.out)["images"]
     assert (result["tiles"], result["reused"]) == (5 * TILES, 4 * TILES - 1)
     assert done.err.count(f"{TILES} tiles, {TILES} equal to the frame before") == 3
     assert f"{TILES} tiles, {TILES - 1} equal to the frame before" in done.err

@@ -14,8 +14,8 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.port import FRAMES_AXES, Port
-from nystra.runtime import Session, VideoOptions, read_picture
-from nystra.runtime.images.picture import Picture, quantise
+from nystra.runtime import Session, VideoOptions, read_image
+from nystra.runtime.images.image_data import ImageData, quantise
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.tasks.restoration.options import RunOptions
 from nystra.runtime.tasks.video.clip_restorer import clip_restorer_for
@@ -32,7 +32,7 @@ def expected(count: int, size: tuple[int, int] = (24, 32)) -> np.ndarray:
 
 
 def written(folder: Path, count: int) -> np.ndarray:
-    pixels = [read_picture(folder / f"f{index + 1}.png").pixels for index in range(count)]
+    pixels = [read_image(folder / f"f{index + 1}.png").pixels for index in range(count)]
     return np.stack([quantise(frame, 8) for frame in pixels])
 
 
@@ -92,7 +92,7 @@ def test_a_short_video_is_mirrored_and_a_wrong_overlap_refused() -> None:
 
 
 class Counted(FrameFolder):
-    """A folder that counts how many of its pictures are in memory."""
+    """A folder that counts how many of its images are in memory."""
 
     alive = most = 0
 
@@ -100,11 +100,11 @@ class Counted(FrameFolder):
         for frame in super().frames():
             yield Frame(frame.index, frame.time, lambda load=frame.load: self.count(load()))
 
-    def count(self, picture: Picture) -> Picture:
+    def count(self, image: ImageData) -> ImageData:
         self.alive += 1
         self.most = max(self.most, self.alive)
-        weakref.finalize(picture, self.dead)
-        return picture
+        weakref.finalize(image, self.dead)
+        return image
 
     def dead(self) -> None:
         self.alive -= 1

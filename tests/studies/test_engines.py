@@ -25,7 +25,7 @@ def started(worker: str = "plain_onnxruntime", seconds: float = 60) -> Process:
 
 @pytest.fixture
 def request_of(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """What opens a file that doubles a picture."""
+    """What opens a file that doubles an image."""
 
     def write() -> dict[str, Any]:
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
@@ -33,10 +33,10 @@ def request_of(tmp_path: Path) -> Callable[[], dict[str, Any]]:
         opset = [helper.make_opsetid("", 20)]
         graph = helper.make_graph([node], "double", values[:1], values[1:])
         save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "m.onnx")
-        np.save(tmp_path / "picture.npy", np.full((1, 3, 4, 4), 0.25, np.float32))
+        np.save(tmp_path / "image.npy", np.full((1, 3, 4, 4), 0.25, np.float32))
         return {
             "path": str(tmp_path / "m.onnx"),
-            "picture": str(tmp_path / "picture.npy"),
+            "image": str(tmp_path / "image.npy"),
             "threads": 1,
             "precision": "f32",
         }
@@ -86,7 +86,7 @@ def test_a_process_says_what_it_could_not_do(tmp_path: Path) -> None:
         with pytest.raises(EngineError, match="before an engine was open"):
             process.ask("run")
         with pytest.raises(EngineError, match="No such file"):
-            process.ask("open", {"picture": str(tmp_path / "none.npy")})
+            process.ask("open", {"image": str(tmp_path / "none.npy")})
 
 
 def test_a_process_that_ends_or_is_late_is_told_apart() -> None:
@@ -97,9 +97,9 @@ def test_a_process_that_ends_or_is_late_is_told_apart() -> None:
 
 
 def test_psnr_and_reasons() -> None:
-    picture = np.linspace(0, 2, 100)
-    assert psnr(picture, picture) is None
-    assert psnr(picture + 0.02, picture) == pytest.approx(40)
+    image = np.linspace(0, 2, 100)
+    assert psnr(image, image) is None
+    assert psnr(image + 0.02, image) == pytest.approx(40)
     assert short("\x1b[31mFailed\x1b[0m to read\n /some/folder/a.onnx") == "Failed to read a.onnx"
 
 

@@ -35,14 +35,14 @@ def test_a_stopped_training_goes_on(folder: Path) -> None:
     try:
         files = []
         for stop in (3, 2):
-            pictures, state = photographs(folder), folder / f"{stop}.pt"
-            run = training.Training(RECIPE, pictures, state)
+            images, state = photographs(folder), folder / f"{stop}.pt"
+            run = training.Training(RECIPE, images, state)
             first = {key: value.clone() for key, value in run.average.items()}
             figures: list[dict[str, Any]] = []
             for _ in range(stop):
                 figures.append(run.step())
             run.save()
-            run = training.Training(RECIPE, pictures, state)
+            run = training.Training(RECIPE, images, state)
             while run.done < RECIPE.steps:
                 figures.append(run.step())
             assert all("judge" in figure for figure in figures)
@@ -57,7 +57,7 @@ def test_a_stopped_training_goes_on(folder: Path) -> None:
         torch.set_num_threads(threads)
 
 
-def test_it_starts_by_passing_the_picture_on(folder: Path) -> None:
+def test_it_starts_by_passing_the_image_on(folder: Path) -> None:
     torch.manual_seed(0)
     network = training.generator(RECIPE)
     crops, masks = draw_crops(photographs(folder), 80, 2, 0, 0)
@@ -65,8 +65,10 @@ def test_it_starts_by_passing_the_picture_on(folder: Path) -> None:
     with torch.no_grad():
         stages = network.stages(image * (1 - mask), mask)
     known = (1 - mask).expand_as(image) > 0
-    for picture in stages:
-        assert float((picture - image).abs()[known].mean()) < 0.3 * float(image.abs()[known].mean())
+    for restored in stages:
+        assert float((restored - image).abs()[known].mean()) < 0.3 * float(
+            image.abs()[known].mean()
+        )
 
 
 def test_holes(folder: Path) -> None:

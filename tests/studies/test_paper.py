@@ -14,7 +14,7 @@ from nystra.models.sites import WindowSite
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.windows_torch import merge, partition
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 
 pytest.importorskip("matplotlib")  # the extra nystra[report]
 
@@ -72,7 +72,7 @@ def test_errors_and_figures_of_a_shipped_network(
 ) -> None:
     noisy = tmp_path / "noisy"
     paper.main(["noisy", str(inputs), "--out", str(noisy)])
-    clean, made = (read_picture(path / "a.png").pixels for path in (inputs, noisy))
+    clean, made = (read_image(path / "a.png").pixels for path in (inputs, noisy))
     assert 15 < 255 * (made - clean).std() < 30
     on = ["--on", "swinir_x2_w16", str(noisy), "--side", "16"]
     paper.main(["errors", *on])
@@ -86,7 +86,7 @@ def test_errors_and_figures_of_a_shipped_network(
     for command in ("spectrum", "maps"):
         out = tmp_path / f"{command}.png"
         paper.main([command, *on, "--out", str(out)])
-        assert read_picture(out).pixels.shape[1] > 400
+        assert read_image(out).pixels.shape[1] > 400
     assert "swinir_x2_w16, without its bias" in capsys.readouterr().out
 
 

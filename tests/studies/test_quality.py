@@ -11,7 +11,7 @@ from PIL import Image
 
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import load
-from nystra.runtime.images.images import read_picture
+from nystra.runtime.images.images import read_image
 from nystra.runtime.metrics.image_quality import psnr, ssim
 from nystra.runtime.metrics.measures import clipped_psnr
 from shared import ROOT
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.release
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]:
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(0)
     for number, (height, width) in enumerate([(20, 24), (33, 17)]):
         coarse = random.integers(0, 256, (height // 4 + 1, width // 4 + 1, 3), dtype=np.uint8)
@@ -44,26 +44,26 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]
     return folder, json.loads((folder / "out.json").read_text()), output.stdout
 
 
-def pictures(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+def images(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     return [
-        (read_picture(path).pixels, read_picture(str(path).replace("LR", "HR")).pixels)
+        (read_image(path).pixels, read_image(str(path).replace("LR", "HR")).pixels)
         for path in sorted(folder.glob("*_LR.png"))
     ]
 
 
 def full_outputs(folder: Path) -> list[np.ndarray]:
     run = NetworkSession(load("swinir_x2_w16").network)
-    return [run(np.moveaxis(small, 2, 0)[None].astype(np.float32)) for small, _ in pictures(folder)]
+    return [run(np.moveaxis(small, 2, 0)[None].astype(np.float32)) for small, _ in images(folder)]
 
 
 def test_the_figures_of_full_are_those_of_the_network(measured: tuple[Path, dict, str]) -> None:
     folder, document, _ = measured
     first = document["plans"][0]
     figures = []
-    for output, (_, truth) in zip(full_outputs(folder), pictures(folder), strict=True):
-        picture = np.moveaxis(np.round(np.clip(output[0], 0, 1) * 255.0) / 255.0, 0, 2)
+    for output, (_, truth) in zip(full_outputs(folder), images(folder), strict=True):
+        image = np.moveaxis(np.round(np.clip(output[0], 0, 1) * 255.0) / 255.0, 0, 2)
         figures.append(
-            [measure(picture, truth, crop_border=2, channel="y") for measure in (psnr, ssim)]
+            [measure(image, truth, crop_border=2, channel="y") for measure in (psnr, ssim)]
         )
     assert first["plan"] == "full"
     np.testing.assert_allclose([first["psnr"], first["ssim"]], np.mean(figures, 0), atol=1e-9)
@@ -80,7 +80,7 @@ def test_full_without_bias_is_the_network_with_an_empty_table(
     run = NetworkSession(bare)
     expected = [
         clipped_psnr(run(np.moveaxis(small, 2, 0)[None].astype(np.float32)), full)
-        for full, (small, _) in zip(full_outputs(folder), pictures(folder), strict=True)
+        for full, (small, _) in zip(full_outputs(folder), images(folder), strict=True)
     ]
     row = document["bias"][1]
     assert row["against_full"] == pytest.approx(np.mean(expected), abs=0.01)

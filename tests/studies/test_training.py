@@ -49,7 +49,7 @@ NOISE = Denoising(
 )
 
 
-def picture(seed: int, height: int = 48, width: int = 40) -> np.ndarray:
+def make_image(seed: int, height: int = 48, width: int = 40) -> np.ndarray:
     coarse = np.random.default_rng(seed).integers(0, 256, (height // 8, width // 8, 3))
     return coarse.astype(np.uint8).repeat(8, 0).repeat(8, 1)
 
@@ -68,7 +68,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part, count in (("train", 3), ("val", 1)):
         (folder / part).mkdir()
         for number in range(count):
-            Image.fromarray(picture(number)).save(folder / part / f"{number}.png")
+            Image.fromarray(make_image(number)).save(folder / part / f"{number}.png")
     return folder
 
 
@@ -87,8 +87,8 @@ def test_the_reduction_is_that_of_the_published_test_set(factor: int) -> None:
         np.testing.assert_array_equal(small, rgb(published), err_msg=file.stem)
 
 
-def test_a_reduction_by_one_and_of_a_flat_picture_change_nothing() -> None:
-    large = picture(0)
+def test_a_reduction_by_one_and_of_a_flat_image_change_nothing() -> None:
+    large = make_image(0)
     np.testing.assert_array_equal(reduce_bicubic(large, 1), large)
     flat = np.full((6, 4, 3), 77, np.uint8)
     np.testing.assert_array_equal(reduce_bicubic(flat, 2), flat[::2, ::2])
@@ -167,7 +167,7 @@ def test_training_lowers_the_loss(pairs: list[Pair], tmp_path: Path) -> None:
 
 
 def test_psnr_of_a_known_error() -> None:
-    small = picture(3)
+    small = make_image(3)
     large = np.clip(small.repeat(2, 0).repeat(2, 1).astype(int), 10, 245)
     network = TINY.network()
     with torch.no_grad():
@@ -213,7 +213,7 @@ def test_the_command_writes_what_loads(
     out = tmp_path / "small.safetensors"
     assert main(["--data", str(photographs), "--out", str(out), *FLAGS]) == 0
     captured = capsys.readouterr()
-    assert "dB on held-out pictures" in captured.out
+    assert "dB on held-out images" in captured.out
     assert "\r" not in captured.err  # a progress bar is for terminals
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "small.safetensors",
@@ -265,11 +265,11 @@ def test_bad_input_is_a_clear_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_pictures_and_a_broken_picture(tmp_path: Path) -> None:
-    with pytest.raises(NystraError, match="holds no pictures"):
+def test_a_folder_without_images_and_a_broken_image(tmp_path: Path) -> None:
+    with pytest.raises(NystraError, match="holds no images"):
         read_pairs(tmp_path, 2, 8)
-    (tmp_path / "broken.jpg").write_bytes(b"not a picture")
-    with pytest.raises(NystraError, match=r"broken\.jpg cannot be read as a picture"):
+    (tmp_path / "broken.jpg").write_bytes(b"not an image")
+    with pytest.raises(NystraError, match=r"broken\.jpg cannot be read as an image"):
         read_pairs(tmp_path, 2, 8)
 
 

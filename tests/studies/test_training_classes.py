@@ -42,37 +42,37 @@ def grey(value: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("pictures")
+    home = tmp_path_factory.mktemp("images")
     for part in ("train", "test"):
         for number, name in enumerate(("dark", "light")):
             (home / part / name).mkdir(parents=True)
             for shade in range(4):
-                picture = Image.fromarray(grey(20 + 180 * number + 8 * shade))
-                picture.save(home / part / name / f"{shade}.png")
+                image = Image.fromarray(grey(20 + 180 * number + 8 * shade))
+                image.save(home / part / name / f"{shade}.png")
     return home
 
 
 def test_classes_are_the_folders_in_their_order(folder: Path) -> None:
-    pictures = read_labelled(folder / "train", 8)
-    assert pictures.names == ("dark", "light")
-    np.testing.assert_array_equal(pictures.classes, [0] * 4 + [1] * 4)
-    assert pictures.pixels.shape == (8, 8, 8, 3)
-    assert pictures[5][1] == 1
+    images = read_labelled(folder / "train", 8)
+    assert images.names == ("dark", "light")
+    np.testing.assert_array_equal(images.classes, [0] * 4 + [1] * 4)
+    assert images.pixels.shape == (8, 8, 8, 3)
+    assert images[5][1] == 1
 
 
-def test_what_is_drawn_is_a_part_of_a_framed_picture() -> None:
+def test_what_is_drawn_is_a_part_of_a_framed_image() -> None:
     pixels = np.arange(1, 65, dtype=np.uint8).reshape(1, 8, 8, 1).repeat(3, 3)
-    pictures = Labelled(pixels, np.array([7]), tuple("abcdefgh"))
-    given, classes = TINY.draw(pictures, 0)
-    again, _ = TINY.draw(pictures, 0)
+    images = Labelled(pixels, np.array([7]), tuple("abcdefgh"))
+    given, classes = TINY.draw(images, 0)
+    again, _ = TINY.draw(images, 0)
     np.testing.assert_array_equal(given, again)
-    assert not np.array_equal(given, TINY.draw(pictures, 1)[0])
+    assert not np.array_equal(given, TINY.draw(images, 1)[0])
     assert set(classes) == {7}
     values = np.rint((given[:, 0] * np.float32(0.2470) + np.float32(0.4914)) * 255).astype(int)
     for crop in values:
         rows, columns = np.nonzero(crop)
         inside = crop[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
-        assert (inside > 0).all()  # one rectangle of the picture, black around it
+        assert (inside > 0).all()  # one rectangle of the image, black around it
         assert set(np.diff(inside, axis=1).ravel()) <= {1} or set(
             np.diff(inside, axis=1).ravel()
         ) <= {-1}  # mirrored
@@ -81,8 +81,8 @@ def test_what_is_drawn_is_a_part_of_a_framed_picture() -> None:
 @pytest.mark.parametrize("attention", ["full", "linformer", "performer", "nystromformer"])
 def test_every_attention_learns(attention: str, folder: Path, tmp_path: Path) -> None:
     recipe = dataclasses.replace(TINY, attention=attention)
-    pictures = recipe.training_set(folder)
-    weights = train(recipe, pictures, tmp_path / "state.pt")
+    images = recipe.training_set(folder)
+    weights = train(recipe, images, tmp_path / "state.pt")
     assert recipe.accuracy(weights, recipe.held_out(folder)) == 1.0
 
 
@@ -91,7 +91,7 @@ def test_the_command_writes_what_loads(
 ) -> None:
     out = tmp_path / "vit.safetensors"
     assert main(["--data", str(folder), "--out", str(out), *FLAGS]) == 0
-    assert re.search(r"vit\.safetensors: \d+\.\d\d% on held-out pictures", capsys.readouterr().out)
+    assert re.search(r"vit\.safetensors: \d+\.\d\d% on held-out images", capsys.readouterr().out)
     loaded = load(out)
     assert loaded.facts.sides == {"height": 8, "width": 8}
     assert loaded.facts.preprocessing is not None
@@ -104,7 +104,7 @@ def test_the_command_writes_what_loads(
     ("change", "message"),
     [
         (["--data", "nowhere"], r"nowhere/train is not a folder"),
-        (["--side", "16"], r"0\.png is 8x8: every picture must be 16x16"),
+        (["--side", "16"], r"0\.png is 8x8: every image must be 16x16"),
         (["--attention", "magic"], r"--attention is .magic., expected full, linformer"),
         (["--classes", "3"], r"train holds 2 classes, expected those of --classes 3"),
         (["--heads", "3"], r"--width 8 must be a multiple of --heads 3"),

@@ -13,7 +13,7 @@ export type Call =
       readonly runtime: string;
       readonly provider: Provider;
     }
-  | { readonly kind: "restore"; readonly picture: Planes; readonly overlap?: number | undefined }
+  | { readonly kind: "restore"; readonly image: Planes; readonly overlap?: number | undefined }
   | { readonly kind: "validate" };
 
 /** To the worker: a call by its number, or the end of one. */

@@ -30,16 +30,16 @@ const METADATA_FIELD = 14;
 /**
  * Return the facts of a model file.
  *
- * @throws FileError - It is no ONNX file, or no network that takes and gives one picture.
+ * @throws FileError - It is no ONNX file, or no network that takes and gives one image.
  */
 export function readFacts(file: Uint8Array): Facts {
   const entries = readMetadata(file);
   const task = entries.get("nystra.task") ?? "restoration";
   if (task !== "restoration") {
-    throw new FileError(`the file is of the task ${shown(task)}, expected restoration of pictures`);
+    throw new FileError(`the file is of the task ${shown(task)}, expected restoration of images`);
   }
   if (entries.get("nystra.tiling") === "internal") {
-    throw new FileError("the network has to see the whole picture, and the page cuts tiles");
+    throw new FileError("the network has to see the whole image, and the page cuts tiles");
   }
   const scale = Number(entries.get("scale") ?? NaN);
   if (!Number.isInteger(scale) || scale < 1 || scale > LARGEST_SCALE) {

@@ -49,8 +49,8 @@ export async function openNetwork(
     ...(strict ? { extra: CPU_FALLBACK_IS_AN_ERROR } : {}),
   });
   try {
-    const [name, input] = onlyPicture(session.inputNames, session.inputMetadata, "takes");
-    const [resultName, output] = onlyPicture(session.outputNames, session.outputMetadata, "gives");
+    const [name, input] = onlyImage(session.inputNames, session.inputMetadata, "takes");
+    const [resultName, output] = onlyImage(session.outputNames, session.outputMetadata, "gives");
     if (output[1] !== input[1] * facts.scale || output[2] !== input[2] * facts.scale) {
       throw new FileError(`the file says the scale ${facts.scale} and makes ${output} of ${input}`);
     }
@@ -76,14 +76,14 @@ export async function openNetwork(
   }
 }
 
-function onlyPicture(
+function onlyImage(
   names: readonly string[],
   metadata: readonly InferenceSession.ValueMetadata[],
   does: string,
 ): [string, [number, number, number]] {
   const tensor = metadata[0];
   if (names.length !== 1 || !tensor.isTensor) {
-    throw new FileError(`the network ${does} ${names.join(", ")}, expected one picture`);
+    throw new FileError(`the network ${does} ${names.join(", ")}, expected one image`);
   }
   const [batch, channels, height, width, ...more] = tensor.shape.map(Number);
   const usual = batch === 1 && (channels === 1 || channels === 3) && more.length === 0;

@@ -1,4 +1,4 @@
-/** The page that `nystra deploy web` writes: one network, pictures of the user's. */
+/** The page that `nystra deploy web` writes: one network, images of the user's. */
 
 import type { Description } from "./messages.js";
 import {
@@ -9,7 +9,7 @@ import {
   MOST_PIXELS,
   type Pixels,
   pixelsOf,
-} from "./pictures.js";
+} from "./images.js";
 import type { OnProgress } from "./tiling.js";
 import type { ValidationReport } from "./validation.js";
 import { WorkerRestorer } from "./worker_restorer.js";
@@ -30,7 +30,7 @@ const controls = {
   download: element<HTMLAnchorElement>("download"),
   error: element("error"),
   file: element<HTMLInputElement>("file"),
-  pictures: element("pictures"),
+  images: element("images"),
   progress: element<HTMLProgressElement>("progress"),
   report: element<HTMLTableElement>("report"),
   run: element("run"),
@@ -64,7 +64,7 @@ function describe({ architecture, scale, tile, provider, ...more }: Description)
   const [height, width] = tile;
   const made = scale === 1 ? "of the same size" : `${scale} times as large`;
   controls.about.textContent =
-    `${architecture}: pictures ${made}, in tiles of ${width}x${height}, on ` +
+    `${architecture}: images ${made}, in tiles of ${width}x${height}, on ` +
     `${provider === "webgpu" ? "WebGPU" : "WebAssembly (CPU)"}.`;
   controls.about.dataset["provider"] = provider;
   show(controls.warning, more.warnings.join(" "));
@@ -103,7 +103,7 @@ async function restoreFile(restorer: WorkerRestorer, scale: number, file: File):
         "Use nystra run.",
     );
   }
-  controls.pictures.hidden = false;
+  controls.images.hidden = false;
   draw(controls.before, pixels, controls.beforeSize);
   controls.after.width = controls.after.height = 0;
   controls.afterSize.textContent = "";
@@ -176,7 +176,7 @@ function show(box: HTMLElement, text: string): void {
 async function decoded(file: File): Promise<Pixels> {
   const options = { colorSpaceConversion: "none", premultiplyAlpha: "none" } as const;
   const bitmap = await createImageBitmap(file, options).catch(() => {
-    throw new Error(`${file.name} is no picture that this browser reads.`);
+    throw new Error(`${file.name} is no image that this browser reads.`);
   });
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });

@@ -5,7 +5,7 @@
 
 import { FileError } from "./metadata.js";
 
-/** An array of the archive; pictures of 8 bits are numbers from 0 to 1. */
+/** An array of the archive; images of 8 bits are numbers from 0 to 1. */
 export interface RecordedArray {
   readonly shape: readonly number[];
   readonly data: Float32Array;
@@ -175,7 +175,7 @@ function readMeta(body: Uint8Array): Record<string, unknown> {
   }
 }
 
-/** Return one limit a run: numbers that a wrong picture can exceed. */
+/** Return one limit a run: numbers that a wrong image can exceed. */
 function limits(value: unknown, count: number): number[] {
   const list: unknown[] = Array.isArray(value) ? value : Array<unknown>(count).fill(value);
   const usable = list.every(

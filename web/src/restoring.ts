@@ -1,4 +1,4 @@
-/** A picture through a network, tile by tile. */
+/** An image through a network, tile by tile. */
 
 import type { Network } from "./network.js";
 import {
@@ -10,7 +10,7 @@ import {
   Stitcher,
 } from "./tiling.js";
 
-/** How a picture is run. */
+/** How an image is run. */
 export interface RestoreOptions {
   /** By how many pixels neighbouring tiles overlap; usually 32, less where tiles are small. */
   readonly overlap?: number | undefined;
@@ -23,32 +23,32 @@ export interface RestoreOptions {
 const LUMA = [0.299, 0.587, 0.114];
 
 /**
- * Restore a picture.
+ * Restore an image.
  *
- * The channels of a colour picture go one by one through a network of one channel, and a grey
- * picture three times into one of three, whose result becomes grey again: as in `nystra run`.
+ * The channels of a colour image go one by one through a network of one channel, and a grey
+ * image three times into one of three, whose result becomes grey again: as in `nystra run`.
  *
- * @param picture - Grey or RGB, from 0 to 1; at least one pixel.
+ * @param image - Grey or RGB, from 0 to 1; at least one pixel.
  * @returns Planes from 0 to 1, not clipped, `scale` times as high and wide.
  * @throws DOMException - `AbortError`, where the signal says so.
  */
 export async function restore(
   network: Network,
-  picture: Planes,
+  image: Planes,
   options: RestoreOptions = {},
 ): Promise<Planes> {
   const [takes, gives] = [network.input[0], network.output[0]];
-  const grey = picture.channels === 1;
+  const grey = image.channels === 1;
   if (takes === 3) {
-    const result = await restorePlanes(network, grey ? repeated(picture) : picture, options);
+    const result = await restorePlanes(network, grey ? repeated(image) : image, options);
     return grey && gives === 3 ? luma(result) : result;
   }
-  if (grey || gives === 3) return restorePlanes(network, grey ? picture : luma(picture), options);
+  if (grey || gives === 3) return restorePlanes(network, grey ? image : luma(image), options);
   const results: Planes[] = [];
   for (let channel = 0; channel < 3; channel++) {
     const onProgress: OnProgress = (done, total) =>
       options.onProgress?.(channel * total + done, 3 * total);
-    const plane = planeOf(picture, channel);
+    const plane = planeOf(image, channel);
     results.push(await restorePlanes(network, plane, { ...options, onProgress }));
   }
   return joined(results);
@@ -56,42 +56,42 @@ export async function restore(
 
 async function restorePlanes(
   network: Network,
-  picture: Planes,
+  image: Planes,
   { overlap, signal, onProgress }: RestoreOptions,
 ): Promise<Planes> {
   const [, height, width] = network.input;
   const { inputRange, outputRange, scale } = network.facts;
   const shared = overlap ?? defaultOverlap(Math.min(height, width));
-  const plan = planTiles([picture.height, picture.width], [height, width], shared);
+  const plan = planTiles([image.height, image.width], [height, width], shared);
   const stitcher = new Stitcher(plan, scale, network.output[0]);
   const total = plan.rows.length * plan.columns.length;
   for (let index = 0; index < total; index++) {
     await nextTask(); // lets a message that cancels come in
     signal?.throwIfAborted();
-    const tile = cutTile(picture, plan, index);
+    const tile = cutTile(image, plan, index);
     const [low, high] = inputRange;
     if (low !== 0 || high !== 1) tile.forEach((value, i) => (tile[i] = value * (high - low) + low));
     stitcher.add(index, await network.run(tile));
     onProgress?.(index + 1, total);
   }
   const [low, high] = outputRange;
-  const { data } = stitcher.picture;
+  const { data } = stitcher.image;
   if (low !== 0 || high !== 1) data.forEach((value, i) => (data[i] = (value - low) / (high - low)));
-  return stitcher.picture;
+  return stitcher.image;
 }
 
 function nextTask(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 0));
 }
 
-function planeOf(picture: Planes, channel: number): Planes {
-  const size = picture.height * picture.width;
-  const data = picture.data.subarray(channel * size, (channel + 1) * size);
-  return { ...picture, channels: 1, data };
+function planeOf(image: Planes, channel: number): Planes {
+  const size = image.height * image.width;
+  const data = image.data.subarray(channel * size, (channel + 1) * size);
+  return { ...image, channels: 1, data };
 }
 
-function repeated(picture: Planes): Planes {
-  return joined([picture, picture, picture]);
+function repeated(image: Planes): Planes {
+  return joined([image, image, image]);
 }
 
 function joined(planes: readonly Planes[]): Planes {
@@ -101,13 +101,13 @@ function joined(planes: readonly Planes[]): Planes {
   return { ...planes[0], channels: planes.length, data };
 }
 
-function luma(picture: Planes): Planes {
-  const size = picture.height * picture.width;
+function luma(image: Planes): Planes {
+  const size = image.height * image.width;
   const data = new Float32Array(size);
   for (let i = 0; i < size; i++) {
     for (let channel = 0; channel < 3; channel++) {
-      data[i] += LUMA[channel] * picture.data[channel * size + i];
+      data[i] += LUMA[channel] * image.data[channel * size + i];
     }
   }
-  return { ...picture, channels: 1, data };
+  return { ...image, channels: 1, data };
 }

@@ -1,5 +1,5 @@
 /**
- * Which tiles a picture is cut into, and how their results are blended: as `runtime/tiling` of
+ * Which tiles an image is cut into, and how their results are blended: as `runtime/tiling` of
  * nystra does for a file that takes one size.
  */
 
@@ -17,7 +17,7 @@ export type OnProgress = (done: number, total: number) => void;
 /** First place along an axis, and the one after the last. */
 export type Span = readonly [number, number];
 
-/** The tiles of one picture, counted row by row; the last ones may reach beyond it. */
+/** The tiles of one image, counted row by row; the last ones may reach beyond it. */
 export interface TilePlan {
   readonly height: number;
   readonly width: number;
@@ -51,7 +51,7 @@ export function tileSpans(length: number, tile: number, overlap: number): Span[]
   return spans;
 }
 
-/** Return the tiles of a picture, each of exactly the given size. */
+/** Return the tiles of an image, each of exactly the given size. */
 export function planTiles(
   [height, width]: readonly [number, number],
   [tileHeight, tileWidth]: readonly [number, number],
@@ -72,16 +72,16 @@ export function mirrored(place: number, length: number): number {
   return Math.min(index, period - index);
 }
 
-/** Return tile `index` of a picture, mirrored where it reaches beyond it. */
-export function cutTile(picture: Planes, plan: TilePlan, index: number): Float32Array {
+/** Return tile `index` of an image, mirrored where it reaches beyond it. */
+export function cutTile(image: Planes, plan: TilePlan, index: number): Float32Array {
   const [[top, bottom], [left, right]] = place(plan, index);
-  const tile = new Float32Array(picture.channels * (bottom - top) * (right - left));
+  const tile = new Float32Array(image.channels * (bottom - top) * (right - left));
   let next = 0;
-  for (let channel = 0; channel < picture.channels; channel++) {
+  for (let channel = 0; channel < image.channels; channel++) {
     for (let y = top; y < bottom; y++) {
-      const row = (channel * picture.height + mirrored(y, picture.height)) * picture.width;
+      const row = (channel * image.height + mirrored(y, image.height)) * image.width;
       for (let x = left; x < right; x++) {
-        tile[next++] = picture.data[row + mirrored(x, picture.width)];
+        tile[next++] = image.data[row + mirrored(x, image.width)];
       }
     }
   }
@@ -109,9 +109,9 @@ export function blendWeights(spans: readonly Span[], scale: number): Float32Arra
   );
 }
 
-/** A picture that grows out of the results of its tiles. */
+/** An image that grows out of the results of its tiles. */
 export class Stitcher {
-  readonly picture: Planes;
+  readonly image: Planes;
   private readonly rowWeights: Float32Array[];
   private readonly columnWeights: Float32Array[];
 
@@ -122,14 +122,14 @@ export class Stitcher {
   ) {
     const [height, width] = [plan.height * scale, plan.width * scale];
     const data = new Float32Array(channels * height * width);
-    this.picture = { channels, height, width, data };
+    this.image = { channels, height, width, data };
     this.rowWeights = blendWeights(plan.rows, scale);
     this.columnWeights = blendWeights(plan.columns, scale);
   }
 
   /** Blend in what the network made of tile `index`. */
   add(index: number, tile: Float32Array): void {
-    const { channels, height, width, data } = this.picture;
+    const { channels, height, width, data } = this.image;
     const [[top], [left]] = place(this.plan, index);
     const rows = this.rowWeights[Math.floor(index / this.plan.columns.length)];
     const columns = this.columnWeights[index % this.plan.columns.length];

@@ -62,7 +62,7 @@ async function carriedOut(
   if (call.kind === "open") return opened(call, onProgress);
   if (network === null) throw new FileError("no model file is open");
   if (call.kind === "validate") return validate(network, references, onProgress);
-  return restore(network, call.picture, { overlap: call.overlap, signal, onProgress });
+  return restore(network, call.image, { overlap: call.overlap, signal, onProgress });
 }
 
 async function opened(

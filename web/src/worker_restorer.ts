@@ -55,9 +55,9 @@ export class WorkerRestorer {
     }
   }
 
-  /** Restore a picture; see `restore`. A signal ends the run after the tile that is running. */
-  async restore(picture: Planes, options: RestoreOptions = {}): Promise<Planes> {
-    const call: Call = { kind: "restore", picture, overlap: options.overlap };
+  /** Restore an image; see `restore`. A signal ends the run after the tile that is running. */
+  async restore(image: Planes, options: RestoreOptions = {}): Promise<Planes> {
+    const call: Call = { kind: "restore", image, overlap: options.overlap };
     return (await this.send(call, options)) as Planes;
   }
 

@@ -4,16 +4,16 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const page = pathToFileURL(`${process.argv[2]}/`);
-const pictures = await import(new URL("pictures.js", page));
+const images = await import(new URL("images.js", page));
 
 const { pixels, scale, colours } = JSON.parse(readFileSync(0, "utf8"));
 const given = { ...pixels, data: Uint8ClampedArray.from(pixels.data) };
-const alpha = pictures.alphaOf(given);
-const large = alpha === null ? null : pictures.enlarged(alpha, scale);
+const alpha = images.alphaOf(given);
+const large = alpha === null ? null : images.enlarged(alpha, scale);
 const planes = { ...colours, data: Float32Array.from(colours.data) };
-const made = pictures.pixelsOf(planes, large);
+const made = images.pixelsOf(planes, large);
 const result = {
-  colours: [...pictures.coloursOf(given).data],
+  colours: [...images.coloursOf(given).data],
   alpha: large === null ? null : [...large.data],
   pixels: [...made.data],
 };

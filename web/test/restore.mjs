@@ -1,4 +1,4 @@
-// A picture through a model file by onnxruntime-web in node: `node restore.mjs MODEL REFERENCES
+// An image through a model file by onnxruntime-web in node: `node restore.mjs MODEL REFERENCES
 // WIDTH HEIGHT`, pixels as RGBA on the standard input and output, the report as JSON in the errors.
 import { readFileSync, writeSync } from "node:fs";
 

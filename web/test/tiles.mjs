@@ -1,4 +1,4 @@
-// What the page's own code makes of pictures: `node tiles.mjs PAGE`, PAGE a folder with the page's
+// What the page's own code makes of images: `node tiles.mjs PAGE`, PAGE a folder with the page's
 // files. Reads cases as JSON, one a line, and writes the results likewise; the network of a case
 // enlarges a tile `scale` times and adds what depends on the place in the tile.
 import { readFileSync } from "node:fs";
@@ -27,10 +27,10 @@ function networkOf({ channels, tile, scale }) {
 
 for (const line of readFileSync(0, "utf8").trim().split("\n")) {
   const test = JSON.parse(line);
-  const picture = { ...test.picture, data: Float32Array.from(test.picture.data) };
+  const image = { ...test.image, data: Float32Array.from(test.image.data) };
   const steps = [];
   const onProgress = (done, total) => steps.push([done, total]);
   const how = { overlap: test.overlap ?? undefined, onProgress };
-  const result = await restore(networkOf(test), picture, how);
+  const result = await restore(networkOf(test), image, how);
   console.log(JSON.stringify({ ...result, data: [...result.data], steps }));
 }

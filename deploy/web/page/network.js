@@ -19,8 +19,8 @@ export async function openNetwork(runtime, file, provider, strict = false) {
         ...(strict ? { extra: CPU_FALLBACK_IS_AN_ERROR } : {}),
     });
     try {
-        const [name, input] = onlyPicture(session.inputNames, session.inputMetadata, "takes");
-        const [resultName, output] = onlyPicture(session.outputNames, session.outputMetadata, "gives");
+        const [name, input] = onlyImage(session.inputNames, session.inputMetadata, "takes");
+        const [resultName, output] = onlyImage(session.outputNames, session.outputMetadata, "gives");
         if (output[1] !== input[1] * facts.scale || output[2] !== input[2] * facts.scale) {
             throw new FileError(`the file says the scale ${facts.scale} and makes ${output} of ${input}`);
         }
@@ -46,10 +46,10 @@ export async function openNetwork(runtime, file, provider, strict = false) {
         throw error;
     }
 }
-function onlyPicture(names, metadata, does) {
+function onlyImage(names, metadata, does) {
     const tensor = metadata[0];
     if (names.length !== 1 || !tensor.isTensor) {
-        throw new FileError(`the network ${does} ${names.join(", ")}, expected one picture`);
+        throw new FileError(`the network ${does} ${names.join(", ")}, expected one image`);
     }
     const [batch, channels, height, width, ...more] = tensor.shape.map(Number);
     const usual = batch === 1 && (channels === 1 || channels === 3) && more.length === 0;

@@ -1,5 +1,5 @@
-/** The page that `nystra deploy web` writes: one network, pictures of the user's. */
-import { alphaOf, coloursOf, enlarged, LONGEST_SIDE, MOST_PIXELS, pixelsOf, } from "./pictures.js";
+/** The page that `nystra deploy web` writes: one network, images of the user's. */
+import { alphaOf, coloursOf, enlarged, LONGEST_SIDE, MOST_PIXELS, pixelsOf, } from "./images.js";
 import { WorkerRestorer } from "./worker_restorer.js";
 const PLAIN_NAME = /^[\w.-]{1,200}$/;
 const element = (id) => document.getElementById(id);
@@ -14,7 +14,7 @@ const controls = {
     download: element("download"),
     error: element("error"),
     file: element("file"),
-    pictures: element("pictures"),
+    images: element("images"),
     progress: element("progress"),
     report: element("report"),
     run: element("run"),
@@ -46,7 +46,7 @@ function describe({ architecture, scale, tile, provider, ...more }) {
     const [height, width] = tile;
     const made = scale === 1 ? "of the same size" : `${scale} times as large`;
     controls.about.textContent =
-        `${architecture}: pictures ${made}, in tiles of ${width}x${height}, on ` +
+        `${architecture}: images ${made}, in tiles of ${width}x${height}, on ` +
             `${provider === "webgpu" ? "WebGPU" : "WebAssembly (CPU)"}.`;
     controls.about.dataset["provider"] = provider;
     show(controls.warning, more.warnings.join(" "));
@@ -83,7 +83,7 @@ async function restoreFile(restorer, scale, file) {
             `${LONGEST_SIDE} a side and ${Math.floor(MOST_PIXELS / 1e6)} million in all. ` +
             "Use nystra run.");
     }
-    controls.pictures.hidden = false;
+    controls.images.hidden = false;
     draw(controls.before, pixels, controls.beforeSize);
     controls.after.width = controls.after.height = 0;
     controls.afterSize.textContent = "";
@@ -154,7 +154,7 @@ function show(box, text) {
 async function decoded(file) {
     const options = { colorSpaceConversion: "none", premultiplyAlpha: "none" };
     const bitmap = await createImageBitmap(file, options).catch(() => {
-        throw new Error(`${file.name} is no picture that this browser reads.`);
+        throw new Error(`${file.name} is no image that this browser reads.`);
     });
     const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
     const context = canvas.getContext("2d", { willReadFrequently: true });

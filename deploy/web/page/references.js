@@ -154,7 +154,7 @@ function readMeta(body) {
         return damaged("its meta is no JSON");
     }
 }
-/** Return one limit a run: numbers that a wrong picture can exceed. */
+/** Return one limit a run: numbers that a wrong image can exceed. */
 function limits(value, count) {
     const list = Array.isArray(value) ? value : Array(count).fill(value);
     const usable = list.every((limit) => typeof limit === "number" && limit >= 0 && limit < LOOSEST);

@@ -1,5 +1,5 @@
 /**
- * Which tiles a picture is cut into, and how their results are blended: as `runtime/tiling` of
+ * Which tiles an image is cut into, and how their results are blended: as `runtime/tiling` of
  * nystra does for a file that takes one size.
  */
 const DEFAULT_OVERLAP = 32;
@@ -25,7 +25,7 @@ export function tileSpans(length, tile, overlap) {
     spans.push([last, last + tile]);
     return spans;
 }
-/** Return the tiles of a picture, each of exactly the given size. */
+/** Return the tiles of an image, each of exactly the given size. */
 export function planTiles([height, width], [tileHeight, tileWidth], overlap) {
     return {
         height,
@@ -40,16 +40,16 @@ export function mirrored(place, length) {
     const index = place % period;
     return Math.min(index, period - index);
 }
-/** Return tile `index` of a picture, mirrored where it reaches beyond it. */
-export function cutTile(picture, plan, index) {
+/** Return tile `index` of an image, mirrored where it reaches beyond it. */
+export function cutTile(image, plan, index) {
     const [[top, bottom], [left, right]] = place(plan, index);
-    const tile = new Float32Array(picture.channels * (bottom - top) * (right - left));
+    const tile = new Float32Array(image.channels * (bottom - top) * (right - left));
     let next = 0;
-    for (let channel = 0; channel < picture.channels; channel++) {
+    for (let channel = 0; channel < image.channels; channel++) {
         for (let y = top; y < bottom; y++) {
-            const row = (channel * picture.height + mirrored(y, picture.height)) * picture.width;
+            const row = (channel * image.height + mirrored(y, image.height)) * image.width;
             for (let x = left; x < right; x++) {
-                tile[next++] = picture.data[row + mirrored(x, picture.width)];
+                tile[next++] = image.data[row + mirrored(x, image.width)];
             }
         }
     }
@@ -73,11 +73,11 @@ export function blendWeights(spans, scale) {
     });
     return spans.map(([start], span) => Float32Array.from(weights[span], (weight, i) => weight / total[start * scale + i]));
 }
-/** A picture that grows out of the results of its tiles. */
+/** An image that grows out of the results of its tiles. */
 export class Stitcher {
     plan;
     scale;
-    picture;
+    image;
     rowWeights;
     columnWeights;
     constructor(plan, scale, channels) {
@@ -85,13 +85,13 @@ export class Stitcher {
         this.scale = scale;
         const [height, width] = [plan.height * scale, plan.width * scale];
         const data = new Float32Array(channels * height * width);
-        this.picture = { channels, height, width, data };
+        this.image = { channels, height, width, data };
         this.rowWeights = blendWeights(plan.rows, scale);
         this.columnWeights = blendWeights(plan.columns, scale);
     }
     /** Blend in what the network made of tile `index`. */
     add(index, tile) {
-        const { channels, height, width, data } = this.picture;
+        const { channels, height, width, data } = this.image;
         const [[top], [left]] = place(this.plan, index);
         const rows = this.rowWeights[Math.floor(index / this.plan.columns.length)];
         const columns = this.columnWeights[index % this.plan.columns.length];

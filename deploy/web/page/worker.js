@@ -45,7 +45,7 @@ async function carriedOut(call, signal, onProgress) {
         throw new FileError("no model file is open");
     if (call.kind === "validate")
         return validate(network, references, onProgress);
-    return restore(network, call.picture, { overlap: call.overlap, signal, onProgress });
+    return restore(network, call.image, { overlap: call.overlap, signal, onProgress });
 }
 async function opened(call, onProgress) {
     await network?.release();

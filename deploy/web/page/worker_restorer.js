@@ -26,9 +26,9 @@ export class WorkerRestorer {
             throw error;
         }
     }
-    /** Restore a picture; see `restore`. A signal ends the run after the tile that is running. */
-    async restore(picture, options = {}) {
-        const call = { kind: "restore", picture, overlap: options.overlap };
+    /** Restore an image; see `restore`. A signal ends the run after the tile that is running. */
+    async restore(image, options = {}) {
+        const call = { kind: "restore", image, overlap: options.overlap };
         return (await this.send(call, options));
     }
     /** Compare with the references that it was opened with; see `validate`. */

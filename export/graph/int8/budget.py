@@ -1,4 +1,4 @@
-"""Which layers go back to float32, so that the pictures keep the budget."""
+"""Which layers go back to float32, so that the images keep the budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rounded_copy import SWITCHES, rounded_copy
 Feed = Mapping[str, Array]
 
 MOST_COMPARED = 4
-"""Pictures at most that the budget is kept on, evenly spaced among all."""
+"""Images at most that the budget is kept on, evenly spaced among all."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Kept:
     Attributes:
         layers: Those that stay int8.
         returned: The others, in the order they went back.
-        figure: The worst headline over the pictures, against the float32 graph.
+        figure: The worst headline over the images, against the float32 graph.
     """
 
     layers: tuple[WeightLayer, ...]
@@ -60,7 +60,7 @@ def keep_budget(
     measure: Measure,
     least: float,
 ) -> Kept:
-    """Return layers to float32 until every picture is as near to the float32 graph as wanted.
+    """Return layers to float32 until every image is as near to the float32 graph as wanted.
 
     They go one by one: first what harms most for each multiplication that float32 will take again,
     so that a costly layer goes last. The harm is measured, every layer int8 alone.
@@ -69,7 +69,7 @@ def keep_budget(
         model: Without bodies, one output that counts, the first; left as it is.
         layers: Of its graph.
         calibration: Their ranges.
-        feeds: Inputs by name, of each picture.
+        feeds: Inputs by name, of each image.
         measure: By which the output is compared.
         least: The headline to keep. No layer may be left that does.
     """
@@ -107,7 +107,7 @@ class _Trial:
         self._wanted = self._outputs(np.ones(count, bool))
 
     def figure(self, exact: Array) -> float:
-        """Return the worst headline of all pictures; layers are float32 where it is true."""
+        """Return the worst headline of all images; layers are float32 where it is true."""
         return self._worst(self._outputs(exact))
 
     def alone(self, place: int) -> tuple[float, float]:

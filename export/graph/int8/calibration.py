@@ -1,4 +1,4 @@
-"""How large the maps before the layers of a graph become, measured on pictures.
+"""How large the maps before the layers of a graph become, measured on images.
 
 A range that holds the largest value of all wastes steps on values that hardly occur; so the range
 is the one of the least error over values drawn from every map. Errors count by their cube: what a
@@ -20,7 +20,7 @@ from .layers import WeightLayer
 from .probing import session_of
 
 DRAWN = 1 << 14
-"""Values drawn from a map for each picture."""
+"""Values drawn from a map for each image."""
 
 SHARES = np.geomspace(1.0, 0.1, 40)
 """Ranges that are tried, as shares of the largest value."""
@@ -34,21 +34,21 @@ class Calibration:
 
     Attributes:
         ranges: Map -> the largest absolute value that 8 bits are to hold of it.
-        sizes: Output of a layer -> its elements, the mean over the pictures.
+        sizes: Output of a layer -> its elements, the mean over the images.
     """
 
     ranges: Mapping[str, float]
     sizes: Mapping[str, float]
 
     def products(self, layer: WeightLayer) -> float:
-        """Return the multiplications of a layer for one picture."""
+        """Return the multiplications of a layer for one image."""
         return self.sizes[layer.output] * layer.products
 
 
 def calibrate(
     model: onnx.ModelProto, layers: Sequence[WeightLayer], feeds: Sequence[Mapping[str, Any]]
 ) -> Calibration:
-    """Run a float32 model on pictures and choose a range for the input of every layer.
+    """Run a float32 model on images and choose a range for the input of every layer.
 
     Args:
         model: Without bodies; left as it is.

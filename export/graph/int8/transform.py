@@ -1,7 +1,7 @@
 """Static quantisation to 8-bit integers: layers with weights, everything else float32.
 
-Find the layers, measure how large their inputs become on the user's pictures, return layers to
-float32 until the pictures keep the budget, write what is left as onnxruntime's quantiser does.
+Find the layers, measure how large their inputs become on the user's images, return layers to
+float32 until the images keep the budget, write what is left as onnxruntime's quantiser does.
 Attention, normalisation, functions and residual sums keep all their digits.
 """
 
@@ -37,7 +37,7 @@ class Quantised:
         refused: Module of a layer that was never to be int8 -> why.
         share: Of the multiplications of all layers, those in int8.
         measure: By which the budget was kept.
-        pictures: How many the ranges were measured on.
+        images: How many the ranges were measured on.
     """
 
     rounded_copy: onnx.ModelProto
@@ -45,7 +45,7 @@ class Quantised:
     refused: Mapping[str, str]
     share: float
     measure: Measure
-    pictures: int
+    images: int
 
     @property
     def exact(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Quantised:
             "int8_layers": len(self.kept.layers),
             "share_of_multiplications": self.share,
             f"{headline}_against_float32": json_number(self.kept.figure),
-            "pictures": self.pictures,
+            "images": self.images,
             "returned": {
                 layer.path: {headline: json_number(layer.alone), "share": layer.share}
                 for layer in self.kept.returned
@@ -71,7 +71,7 @@ class Quantised:
         """Return what is int8 and how well, and what went back to float32."""
         measure, kept = self.measure, self.kept
         done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
-        left = f"{measure.text(kept.figure)} against float32 on the calibration pictures"
+        left = f"{measure.text(kept.figure)} against float32 on the calibration images"
         texts = [f"{done}: {left}"]
         if kept.returned:
             named = ", ".join(
@@ -89,7 +89,7 @@ def quantise_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantise
     budget = measure.tolerances["int8"].budget
     least = budget if inputs.minimum is None else inputs.minimum
     policy = int8_policy(inputs.architecture)
-    return quantise_model(model, policy, inputs.pictures, measure, least)
+    return quantise_model(model, policy, inputs.images, measure, least)
 
 
 def quantise_model(
@@ -104,9 +104,9 @@ def quantise_model(
     Args:
         model: Traced and tidied, without bodies.
         policy: Of the architecture.
-        feeds: Inputs of the network by name, one of each calibration picture.
+        feeds: Inputs of the network by name, one of each calibration image.
         measure: By which its output is compared.
-        least: The headline, against the float32 graph, that every picture is to keep.
+        least: The headline, against the float32 graph, that every image is to keep.
 
     Raises:
         UnsupportedModelError: No layer can be int8, or none can at what is to be kept.
@@ -125,7 +125,7 @@ def quantise_model(
     if not kept.layers:
         worst = kept.returned[-1]
         raise UnsupportedModelError(
-            f"no layer can be int8 where every picture is to keep {measure.text(least)}: the last "
+            f"no layer can be int8 where every image is to keep {measure.text(least)}: the last "
             f"to go back, {worst.path}, leaves {measure.text(worst.alone)} alone. Lower `min_psnr` "
             "or use `precision` fp32"
         )

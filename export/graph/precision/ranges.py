@@ -18,7 +18,7 @@ from .choice import LowPrecision
 from .types import opset_of
 
 MARGIN = 8.0
-"""How far below the type's largest number a value on the export's pictures must stay."""
+"""How far below the type's largest number a value on the export's images must stay."""
 
 
 def largest_values(

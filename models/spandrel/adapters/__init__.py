@@ -3,7 +3,7 @@
 An adapter takes a module of a third-party network and returns one that computes the same from the
 same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. What has
 no adapter stays as it is: its attention is exported as it was trained. Some files are of no
-attention but of layers that no tracer follows: they choose by the values of a picture, count cells
+attention but of layers that no tracer follows: they choose by the values of an image, count cells
 by its sides, change their own weights while they run, or leave an order to the processor.
 
 Attention is found in the graphs of networks without an adapter too. The adapters of windows stay

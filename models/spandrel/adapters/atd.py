@@ -1,7 +1,7 @@
 """The categories of ATD in one order: tokens are sorted by what they are like, and cut into groups.
 
 The order within a category is left to PyTorch's sort, which is another one on every kind of
-processor, and the groups and the picture with it. Here equal tokens stay in the order of the map.
+processor, and the groups and the image with it. Here equal tokens stay in the order of the map.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The experts of SeemoRe: published code runs the best ones of a picture, known when it runs.
+"""The experts of SeemoRe: published code runs the best ones of an image, known when it runs.
 
 A graph has no such choice. Here all of them run, and those that were not chosen count nothing.
 """

@@ -1,6 +1,6 @@
 """The colours of CIDNet, HVI: hue on a disc whose radius shrinks where it is dark.
 
-Published code assigns to the pixels that a mask marks, and keeps the density of the last picture
+Published code assigns to the pixels that a mask marks, and keeps the density of the last image
 for the way back; here the same values are chosen from maps, and the density is the weight.
 """
 
@@ -26,7 +26,7 @@ class Colours(nn.Module):
         self.brighten = own.alpha if own.gated2 else 1.0
 
     def HVIT(self, img: Tensor) -> Tensor:  # noqa: N802 - as the network calls it
-        """Return an RGB picture in HVI."""
+        """Return an RGB image in HVI."""
         red, green, blue = img.unbind(1)
         value, least = img.amax(1), img.amin(1)
         spread = value - least + _EPS
@@ -41,7 +41,7 @@ class Colours(nn.Module):
         return torch.stack((radius * angle.cos(), radius * angle.sin(), value), dim=1)
 
     def PHVIT(self, img: Tensor) -> Tensor:  # noqa: N802
-        """Return an HVI picture in RGB."""
+        """Return an HVI image in RGB."""
         across, along = img[:, 0].clamp(-1, 1), img[:, 1].clamp(-1, 1)
         value = img[:, 2].clamp(0, 1)
         sensitivity = self._sensitivity(value) + _EPS

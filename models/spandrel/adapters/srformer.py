@@ -3,7 +3,7 @@
 A key stands for a cell of 2x2 tokens, its quarters of channels side by side, so a window of w x w
 queries has w/2 x w/2 keys. The position bias is that of the cell in which a query lies. So the
 queries at one place of their cells form, with the keys, usual windows of side w/2, and the four
-places are four pictures of a batch.
+places are four images of a batch.
 """
 
 from __future__ import annotations

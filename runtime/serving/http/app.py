@@ -213,7 +213,7 @@ async def _refuse_address(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_for_memory(_: Request, error: Exception) -> Response:
-    return refused(ModelFailedError("the memory does not suffice: send a smaller picture"))
+    return refused(ModelFailedError("the memory does not suffice: send a smaller image"))
 
 
 async def _refuse_question(_: Request, error: Exception) -> Response:
@@ -247,7 +247,7 @@ def _query(service: Service) -> type[BaseModel]:
 
 
 def _body(service: Service) -> dict[str, Any]:
-    """Return what OpenAPI says of the pictures."""
+    """Return what OpenAPI says of the images."""
     file = {"type": "string", "format": "binary"}
     form = {
         "type": "object",

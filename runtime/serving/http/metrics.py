@@ -30,7 +30,7 @@ class Metrics:
             registry=registry,
         )
         self._pixels = Counter(
-            "nystra_pixels", "Pixels of pictures that were answered.", model, registry=registry
+            "nystra_pixels", "Pixels of images that were answered.", model, registry=registry
         )
 
         def histogram(
@@ -73,7 +73,7 @@ class Metrics:
             model: That was asked.
             seconds: From the end of the upload to the answer.
             waited: Seconds in the queue.
-            pixels: Of the picture that was sent.
+            pixels: Of the image that was sent.
         """
         self._seconds.labels(route, model).observe(seconds)
         self._waited.labels(route, model).observe(waited)

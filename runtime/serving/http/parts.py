@@ -1,4 +1,4 @@
-"""The pictures of a request: the body itself, or the parts of a form."""
+"""The images of a request: the body itself, or the parts of a form."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logging.getLogger("python_multipart").addHandler(logging.NullHandler())
 
 
 async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
-    """Return the pictures of a request, the first role's first.
+    """Return the images of a request, the first role's first.
 
     Args:
-        request: A form with a part a picture, or a body that is the picture.
+        request: A form with a part an image, or a body that is the image.
         roles: What parts may be called; the first has to be there.
         most: Bytes of a body; nothing of it is written to a disk.
 
@@ -38,7 +38,7 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
     missing = not parts.get(roles[0])
     if missing:
         raise BadRequestError(
-            f"the request holds no {roles[0]}: send a picture file as the body, or as the part "
+            f"the request holds no {roles[0]}: send an image file as the body, or as the part "
             f"{roles[0]!r} of a form (curl -F {roles[0]}=@photo.png)"
         )
     return {role: parts[role] for role in roles if role in parts}

@@ -1,1 +1,1 @@
-"""Pictures to classes: what a file of the task ``classification`` says of them."""
+"""Images to classes: what a file of the task ``classification`` says of them."""

@@ -1,4 +1,4 @@
-"""One picture to its classes: by `nystra run`, and in a request."""
+"""One image to its classes: by `nystra run`, and in a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ....core.json_text import stable_json
 from ....core.option import Options, option
 from ...options import TOP
 from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, decode_image
+from ..answer import Answer, AnswerTensor, Files, decode_role
 from .classifier import Classifier, classifier_for
 from .result import RankedClass
 
@@ -24,14 +24,14 @@ PROBABILITIES = "probabilities"
 
 @dataclass(frozen=True)
 class ClassParameters(Options):
-    """What a request may ask for besides the picture."""
+    """What a request may ask for besides the image."""
 
     top: int = option(TOP)
 
 
 @dataclass(frozen=True)
 class ClassificationAnswerer:
-    """A model that says what is on a picture; see `Answerer`.
+    """A model that says what is on an image; see `Answerer`.
 
     Attributes:
         classifier: The model.
@@ -69,9 +69,9 @@ class ClassificationAnswerer:
         """Return the classes as JSON, as `nystra run` lists them."""
         if set(files) != {"image"}:
             raise NystraError(f"got {sorted(files)}, expected an image alone")
-        picture = decode_image(files, max_pixels=max_pixels)
+        image = decode_role(files, max_pixels=max_pixels)
         check()
-        logits = self.classifier(picture.pixels)
+        logits = self.classifier(image.pixels)
         classes = ranked(logits, self.classifier.preprocessing.labels, parameters.top)
         document: dict[str, Any] = {"schema_version": 1, "model": self.name}
         document["classes"] = [each.as_dict() for each in classes]
@@ -79,7 +79,7 @@ class ClassificationAnswerer:
         return Answer(
             stable_json(document),
             "application/json",
-            picture.size[0] * picture.size[1],
+            image.size[0] * image.size[1],
             tensors={name: array.astype(np.float32) for name, array in arrays.items()},
         )
 

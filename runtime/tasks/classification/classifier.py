@@ -1,4 +1,4 @@
-"""A loaded model file as something that says what is on a picture."""
+"""A loaded model file as something that says what is on an image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Classifier:
         function: (1, C, H, W) -> (1, classes).
         channels: Of its input.
         sides: Height and width that it takes alone; None takes any.
-        preprocessing: From a picture to its input, and what its classes are called.
+        preprocessing: From an image to its input, and what its classes are called.
         classes: How many it tells apart, or None where the file does not say.
     """
 
@@ -36,17 +36,17 @@ class Classifier:
     classes: int | None = None
 
     def __call__(self, pixels: Array) -> npt.NDArray[np.float64]:
-        """Return the logits (classes) of a picture's pixels (H, W, C) in 0..1.
+        """Return the logits (classes) of an image's pixels (H, W, C) in 0..1.
 
         Raises:
-            NystraError: The picture does not become of the size that the network takes, the
+            NystraError: The image does not become of the size that the network takes, the
                 network fails, or its output is not finite or not one row.
         """
         image = prepare(pixels, self.preprocessing, self.channels)
         size = (image.shape[2], image.shape[3])
         if self.sides is not None and size != self.sides:
             raise NystraError(
-                f"the model takes {self.sides[1]}x{self.sides[0]} pixels, and this picture is "
+                f"the model takes {self.sides[1]}x{self.sides[0]} pixels, and this image is "
                 f"{size[1]}x{size[0]}: its metadata does not describe how to resize images, so "
                 "resize it first"
             )
@@ -61,7 +61,7 @@ class Classifier:
 
 
 def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier:
-    """Return a session as something that classifies pictures.
+    """Return a session as something that classifies images.
 
     Args:
         session: Of a file with one image as input and logits as output.
@@ -99,7 +99,7 @@ def check_preprocessing(
     """Raise NystraError where what is prepared is not what a network takes.
 
     Args:
-        preprocessing: From a picture to its input.
+        preprocessing: From an image to its input.
         channels: Of its input.
         sides: Height and width that it takes alone; None takes any.
         where: What says so, for the message.
@@ -112,6 +112,6 @@ def check_preprocessing(
         )
     if None not in (remaining.size, sides) and remaining.size != sides:
         raise NystraError(
-            f"{where} prepares pictures of {remaining.size}, height and width, and takes {sides}: "
+            f"{where} prepares images of {remaining.size}, height and width, and takes {sides}: "
             "export it again"
         )

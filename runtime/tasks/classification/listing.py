@@ -1,4 +1,4 @@
-"""The file of all results: CSV, a row for each class of each picture, or JSON."""
+"""The file of all results: CSV, a row for each class of each image, or JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
 
     Args:
         target: The file, or `STREAM`.
-        source: The picture or folder that is classified.
+        source: The image or folder that is classified.
         format: ``csv`` or ``json``; None goes by the file's suffix.
         overwrite: A file that is there may be replaced.
 
@@ -58,20 +58,20 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
 
 
 def listing(results: Sequence[ClassResult], format: str) -> bytes:
-    """Return the content of the file, UTF-8; what was no picture is left out.
+    """Return the content of the file, UTF-8; what was no image is left out.
 
     Args:
-        results: As `classify_pictures` returns them.
+        results: As `classify_images` returns them.
         format: ``csv`` or ``json``.
     """
-    pictures = [result for result in results if result.status != "skipped"]
+    images = [result for result in results if result.status != "skipped"]
     if format == "json":
-        shown = [{key: result.as_dict()[key] for key in _SHOWN} for result in pictures]
-        return stable_json({"schema_version": 1, "pictures": shown})
+        shown = [{key: result.as_dict()[key] for key in _SHOWN} for result in images]
+        return stable_json({"schema_version": 1, "images": shown})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for result in pictures:
+    for result in images:
         writer.writerows(_rows(result))
     return text.getvalue().encode()
 

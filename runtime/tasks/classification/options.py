@@ -13,7 +13,7 @@ from ...options import FORMAT, LABELS, OVERWRITE, TOP
 
 @dataclass(frozen=True)
 class ClassOptions(Options):
-    """How pictures are classified."""
+    """How images are classified."""
 
     heading: ClassVar[str] = "classification"
     top: int = option(TOP)
@@ -28,7 +28,7 @@ class ClassOptions(Options):
 
 @dataclass(frozen=True)
 class AccuracyOptions(Options):
-    """Pictures of known classes."""
+    """Images of known classes."""
 
     labelled: str | os.PathLike[str] | None = option(
         File(

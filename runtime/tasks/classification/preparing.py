@@ -1,4 +1,4 @@
-"""From a picture to what a classifying network takes."""
+"""From an image to what a classifying network takes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.preprocessing import Preprocessing
-from ...images.picture import GREY_WEIGHTS
+from ...images.image_data import GREY_WEIGHTS
 from ...images.resampling import resample
 
 _MOST_PIXELS = 1 << 24
-"""Of what a network is given; a picture of an odd shape would become larger without a crop."""
+"""Of what a network is given; an image of an odd shape would become larger without a crop."""
 
 
 def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.NDArray[np.float32]:
-    """Resize, crop and normalise a picture, as far as the model file leaves that to do.
+    """Resize, crop and normalise an image, as far as the model file leaves that to do.
 
     Args:
         pixels: (H, W, C) in 0..1, C 1 (grey) or 3 (RGB).
@@ -27,7 +27,7 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
         (1, channels, H', W').
 
     Raises:
-        NystraError: The picture would become too large.
+        NystraError: The image would become too large.
     """
     remaining = preprocessing.remaining
     image: Array = _in_channels(pixels, channels)
@@ -40,7 +40,7 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
         resized = (rows.stop - rows.start) * (columns.stop - columns.start)
         if resized > _MOST_PIXELS:
             raise NystraError(
-                f"a picture of {image.shape[1]}x{image.shape[0]} pixels would become "
+                f"an image of {image.shape[1]}x{image.shape[0]} pixels would become "
                 f"{width}x{height}: expected a less elongated one"
             )
         image = resample(image, remaining.resize, rows, columns)

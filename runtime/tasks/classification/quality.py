@@ -1,4 +1,4 @@
-"""How often a classifier is right: pictures in a folder of sub-folders, one a class."""
+"""How often a classifier is right: images in a folder of sub-folders, one a class."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import NystraError
-from ...images.images import read_picture
+from ...images.images import read_image
 from ...metrics.guarded_figure import GuardedFigure
 from ...session import Session
 from ..quality import Network, Quality
-from ..restoration.worklist import list_pictures
+from ..restoration.worklist import list_images
 from .classifier import Classifier, classifier_for
 from .options import AccuracyOptions
 
@@ -26,16 +26,16 @@ class Accuracy:
     """How often a classifier is right.
 
     Attributes:
-        top1: Share of the pictures whose class has the largest logit.
+        top1: Share of the images whose class has the largest logit.
         top5: Share of those whose class is among the five largest.
-        pictures: How many there are.
+        images: How many there are.
         classes: Names of the sub-folders, sorted.
         told_by: How a sub-folder's name told its class: ``label``, ``number`` or ``order``.
     """
 
     top1: float
     top5: float
-    pictures: int
+    images: int
     classes: tuple[str, ...]
     told_by: str
 
@@ -61,7 +61,7 @@ class AccuracyReport:
 
     def settings(self) -> dict[str, Any]:
         """Return how it was measured."""
-        return {"classes": list(self.runs["file"].classes), "pictures": self.runs["file"].pictures}
+        return {"classes": list(self.runs["file"].classes), "images": self.runs["file"].images}
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
@@ -70,16 +70,14 @@ class AccuracyReport:
     def rows(self) -> list[tuple[str, ...]]:
         """Return a table, its head first."""
         return [
-            ("labelled pictures", "top-1", "top-5"),
+            ("labelled images", "top-1", "top-5"),
             *((name, f"{run.top1:.2%}", f"{run.top5:.2%}") for name, run in self.runs.items()),
         ]
 
     def notes(self) -> list[str]:
-        """Return how many pictures there were, and what told their classes."""
+        """Return how many images there were, and what told their classes."""
         file = self.runs["file"]
-        return [
-            f"{file.pictures} pictures in {len(file.classes)} folders, matched by {file.told_by}"
-        ]
+        return [f"{file.images} images in {len(file.classes)} folders, matched by {file.told_by}"]
 
 
 def measure_accuracy(
@@ -91,22 +89,22 @@ def measure_accuracy(
 
     Args:
         classify: The classifier.
-        folder: Holds a sub-folder of pictures for each class; see `class_numbers` for the names.
-        progress: Called with (pictures done, pictures in all).
+        folder: Holds a sub-folder of images for each class; see `class_numbers` for the names.
+        progress: Called with (images done, images in all).
 
     Raises:
         NystraError: The folder is missing or holds no such sub-folders, a name tells no class, or
-            a picture cannot be read or classified.
+            an image cannot be read or classified.
     """
     labelled = _labelled(Path(folder))
     labels = classify.preprocessing.labels
     numbers, told_by = class_numbers(tuple(labelled), labels, classify.classes)
     total = sum(map(len, labelled.values()))
     places = []
-    for number, pictures in zip(numbers, labelled.values(), strict=True):
-        for path in pictures:
+    for number, images in zip(numbers, labelled.values(), strict=True):
+        for path in images:
             try:
-                logits = classify(read_picture(path).pixels)
+                logits = classify(read_image(path).pixels)
             except NystraError as error:
                 raise NystraError(f"{path} cannot be classified: {error}") from error
             if number >= len(logits):
@@ -153,7 +151,7 @@ def class_numbers(
 
 
 def _labelled(folder: Path) -> dict[str, list[Path]]:
-    """Return the pictures of each sub-folder, by its name."""
+    """Return the images of each sub-folder, by its name."""
     if not folder.is_dir():
         raise NystraError(f"no folder at {folder}, expected one with a sub-folder per class")
     folders = sorted(
@@ -161,9 +159,9 @@ def _labelled(folder: Path) -> dict[str, list[Path]]:
     )
     if not folders:
         raise NystraError(
-            f"the folder {folder} holds no sub-folders, expected one for each class, with pictures"
+            f"the folder {folder} holds no sub-folders, expected one for each class, with images"
         )
-    return {path.name: list_pictures(path, recursive=True)[0] for path in folders}
+    return {path.name: list_images(path, recursive=True)[0] for path in folders}
 
 
 def _measure(
@@ -182,7 +180,7 @@ def _measure(
     for name, classifier in classifiers.items():
 
         def report(done: int, total: int, name: str = name) -> None:
-            progress(f"{name}: labelled picture {done} of {total}")
+            progress(f"{name}: labelled image {done} of {total}")
 
         runs[name] = measure_accuracy(classifier, options.labelled, report)
     return AccuracyReport(runs)
@@ -192,11 +190,11 @@ QUALITY = Quality(
     name="accuracy",
     items={
         f"accuracy_{name}": GuardedFigure(
-            f"{title} accuracy on labelled pictures", "", "drop", 0.005, "`labelled`"
+            f"{title} accuracy on labelled images", "", "drop", 0.005, "`labelled`"
         )
         for name, title in (("top1", "top-1"), ("top5", "top-5"))
     },
-    settings={"classes": list, "pictures": int},
+    settings={"classes": list, "images": int},
     options=AccuracyOptions,
     measure=_measure,
 )

@@ -1,4 +1,4 @@
-"""What is on one picture of a run."""
+"""What is on one image of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class RankedClass:
-    """One of the most likely classes of a picture.
+    """One of the most likely classes of an image.
 
     Attributes:
         number: Its place among the logits.
@@ -33,7 +33,7 @@ class RankedClass:
 
 @dataclass(frozen=True)
 class ClassResult(Result):
-    """What is on one picture; `Result` has the rest.
+    """What is on one image; `Result` has the rest.
 
     Attributes:
         classes: The most likely ones, best first.

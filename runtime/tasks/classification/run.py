@@ -1,4 +1,4 @@
-"""What ``nystra run`` does with a classifier: what is on a picture, or on each of a folder."""
+"""What ``nystra run`` does with a classifier: what is on an image, or on each of a folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...images.naming import STREAM
 from ...progress import progress_bar
 from ...session import Session
 from ..errors import in_one_line
-from ..restoration.picture_job import read_input
-from ..restoration.worklist import list_pictures
+from ..restoration.image_job import read_input
+from ..restoration.worklist import list_images
 from ..task import Report
 from .answer import ranked
 from .classifier import classifier_for
@@ -23,7 +23,7 @@ from .options import ClassOptions
 from .result import ClassResult
 
 
-def classify_pictures(
+def classify_images(
     session: Session,
     input: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
@@ -31,26 +31,26 @@ def classify_pictures(
     *,
     report: Report | None = None,
 ) -> list[ClassResult]:
-    """Say which classes a picture, or each picture of a folder, most likely belongs to.
+    """Say which classes an image, or each image of a folder, most likely belongs to.
 
     Args:
         session: Of a file of the task ``classification``.
-        input: A picture, a folder, or ``-`` for the standard input.
+        input: An image, a folder, or ``-`` for the standard input.
         output: The one file of all results, ``.csv`` or ``.json``; ``-`` for the standard output;
             None writes none, or where a format is given to the standard output.
         options: What is asked for besides.
-        report: Called with (result, pictures done, pictures in all) after each picture.
+        report: Called with (result, images done, images in all) after each image.
 
     Returns:
-        What is on each picture. In a folder a picture that fails does not stop the others.
+        What is on each image. In a folder an image that fails does not stop the others.
 
     Raises:
-        NystraError: The model, the labels or the only picture cannot be used, there are no
-            pictures, or the output cannot be written; nothing was.
+        NystraError: The model, the labels or the only image cannot be used, there are no
+            images, or the output cannot be written; nothing was.
     """
     how = options or ClassOptions()
     source = Path(input)
-    pictures, others = list_pictures(source, recursive=how.recursive)
+    images, others = list_images(source, recursive=how.recursive)
     target = None if output is None else Path(output)
     if target is None and how.format is not None:
         target = STREAM
@@ -59,28 +59,28 @@ def classify_pictures(
         kind = check_listing(target, source, how.format, overwrite=how.overwrite)
     classify = classifier_for(session, () if how.labels is None else read_labels(how.labels))
     where = None if target is None else str(target)
-    results = [ClassResult(str(path), status="skipped", reason="no picture") for path in others]
-    with progress_bar(source.name, unit="picture", quiet=how.quiet) as move:
-        for index, here in enumerate(pictures):
+    results = [ClassResult(str(path), status="skipped", reason="no image") for path in others]
+    with progress_bar(source.name, unit="image", quiet=how.quiet) as move:
+        for index, here in enumerate(images):
             begin = time.perf_counter()
             try:
-                picture = read_input(here)
-                logits = classify(picture.pixels)
+                image = read_input(here)
+                logits = classify(image.pixels)
                 classes = ranked(logits, classify.preprocessing.labels, how.top)
                 seconds = time.perf_counter() - begin
-                size = picture.size[::-1]
+                size = image.size[::-1]
                 result = ClassResult(
                     str(here), output=where, classes=classes, input_size=size, seconds=seconds
                 )
-            except Exception as error:  # one bad picture, however bad, never stops the others
-                problem = in_one_line(error, here, "classified", "take a smaller picture")
+            except Exception as error:  # one bad image, however bad, never stops the others
+                problem = in_one_line(error, here, "classified", "take a smaller image")
                 if not source.is_dir():
                     raise problem from error
                 result = ClassResult(str(here), status="failed", error=str(problem))
             results.append(result)
-            move(index + 1, len(pictures))
+            move(index + 1, len(images))
             if report is not None:
-                report(result, index + 1, len(pictures))
+                report(result, index + 1, len(images))
     if target is not None and kind is not None:
         _write(target, listing(results, kind))
     return results

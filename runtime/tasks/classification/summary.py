@@ -1,4 +1,4 @@
-"""What is on pictures, in words."""
+"""What is on images, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .result import ClassResult, RankedClass
 
 def rows(results: Sequence[ClassResult]) -> list[tuple[str, ...]]:
     """Return a table, its head first: every class, or the first ones where a file has them all."""
-    table: list[tuple[str, ...]] = [("picture", "class", "label", "probability")]
+    table: list[tuple[str, ...]] = [("image", "class", "label", "probability")]
     for result in results:
         classes = result.classes if result.output is None else result.classes[:1]
         for rank, entry in enumerate(classes):
@@ -19,7 +19,7 @@ def rows(results: Sequence[ClassResult]) -> list[tuple[str, ...]]:
 
 
 def line(result: ClassResult) -> str:
-    """Return what became of one picture."""
+    """Return what became of one image."""
     if result.status == "failed":
         return f"{result.input} failed: {result.error}"
     best = result.classes[0]
@@ -30,9 +30,9 @@ def line(result: ClassResult) -> str:
 def example(model: str) -> str:
     """Return a program in Python that runs a model file of this name."""
     return f"""
-from nystra.runtime import Session, classify_pictures
+from nystra.runtime import Session, classify_images
 
-for result in classify_pictures(Session("{model}"), "photo.png"):
+for result in classify_images(Session("{model}"), "photo.png"):
     print(result.classes)
 """
 

@@ -1,4 +1,4 @@
-"""One picture to its restored picture: by `nystra run` on every scheduler, and in a request."""
+"""One image to its restored image: by `nystra run` on every scheduler, and in a request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from ....core.arrays import Array
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
-from ...images.images import SUFFIXES, encode_picture, format_named, picture_head
-from ...images.picture import Picture, resize_plane
+from ...images.image_data import ImageData, resize_plane
+from ...images.images import SUFFIXES, encode_image, format_named, image_head
 from ...metrics.sanity import find_problems
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_image, file_tensor
+from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_role, file_tensor
 from .auxiliary_inputs import auxiliary_arrays
 from .restorer import Restorer
 from .session_restorer import restorer_for
@@ -27,7 +27,7 @@ MEDIA_TYPES = {
     "TIFF": "image/tiff",
     "WebP": "image/webp",
 }
-"""Format of a picture file -> its media type."""
+"""Format of an image file -> its media type."""
 
 _BRIGHTEST, _MOST = 1.5, 0.5
 _CONTRAST = 0.02
@@ -35,32 +35,32 @@ _CONTRAST = 0.02
 the first, or its standard deviation is less than the third times that of the input."""
 
 DISCOURAGED = "discouraged"
-"""Tiling of a model that makes another picture in tiles than of the whole."""
+"""Tiling of a model that makes another image in tiles than of the whole."""
 
 _WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 
 
 @dataclass(frozen=True)
-class RestoredPicture:
-    """What a model made of a picture.
+class RestoredImage:
+    """What a model made of an image.
 
     Attributes:
-        picture: The result.
+        image: The result.
         tiles: That were run.
         warnings: What is odd about the result.
     """
 
-    picture: Picture
+    image: ImageData
     tiles: int
     warnings: list[str]
 
 
-def restore(restorer: Restorer, before: Picture, name: str, **how: Any) -> RestoredPicture:
-    """Restore a picture, with what it carries besides its pixels.
+def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> RestoredImage:
+    """Restore an image, with what it carries besides its pixels.
 
     Args:
         restorer: The model.
-        before: The picture.
+        before: The image.
         name: What to call it in the messages.
         **how: As `Restorer` takes it by name.
 
@@ -73,9 +73,9 @@ def restore(restorer: Restorer, before: Picture, name: str, **how: Any) -> Resto
     if tiles > 1 and restorer.tiling == DISCOURAGED:
         warnings.append(
             f"it was run in {tiles} tiles, and the model computes with means over the whole "
-            "picture: of the whole it makes another one (more memory and no `tile` run it)"
+            "image: of the whole it makes another one (more memory and no `tile` run it)"
         )
-    return RestoredPicture(with_pixels(before, pixels), tiles, warnings)
+    return RestoredImage(with_pixels(before, pixels), tiles, warnings)
 
 
 def check_output(pixels: Array, source: Array, name: str) -> list[str]:
@@ -84,7 +84,7 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
     Args:
         pixels: The output.
         source: The input: where that is flat too, flat is right.
-        name: What to call the picture in the messages.
+        name: What to call the image in the messages.
 
     Raises:
         UnusableOutputError: It is not finite.
@@ -110,8 +110,8 @@ def _range_doubts(pixels: Array, source: Array) -> list[str]:
     ]
 
 
-def with_pixels(before: Picture, pixels: Array) -> Picture:
-    """Return a picture with other pixels: its alpha resized, its profile kept where it fits."""
+def with_pixels(before: ImageData, pixels: Array) -> ImageData:
+    """Return an image with other pixels: its alpha resized, its profile kept where it fits."""
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
     icc = before.icc if before.grey == (pixels.shape[2] == 1) else None
@@ -120,12 +120,10 @@ def with_pixels(before: Picture, pixels: Array) -> Picture:
 
 @dataclass(frozen=True)
 class RestoreParameters(Options):
-    """What a request may ask for besides the picture."""
+    """What a request may ask for besides the image."""
 
     format: str | None = option(
-        Choice(
-            None, "of the answer", ("png", "jpg", "tif", "webp"), usual="the picture's, else png"
-        )
+        Choice(None, "of the answer", ("png", "jpg", "tif", "webp"), usual="the image's, else png")
     )
     quality: int | None = option(QUALITY)
     tile: int = option(TILE, usual="0, the service's own")
@@ -134,7 +132,7 @@ class RestoreParameters(Options):
 
 @dataclass(frozen=True)
 class RestorationAnswerer:
-    """A model that makes pictures of pictures; see `Answerer`.
+    """A model that makes images of images; see `Answerer`.
 
     Attributes:
         restorer: The model.
@@ -153,7 +151,7 @@ class RestorationAnswerer:
 
     @property
     def tensors(self) -> tuple[AnswerTensor, ...]:
-        """The restored picture as a file."""
+        """The restored image as a file."""
         return (AnswerTensor(self.output),)
 
     def __call__(
@@ -163,9 +161,9 @@ class RestorationAnswerer:
         check: Callable[[], None] = lambda: None,
         max_pixels: int | None = None,
     ) -> Answer:
-        """Return the restored picture as a file; ``check`` is called after each tile."""
-        before = decode_image(files, max_pixels=max_pixels)
-        others = {key: decode_image(files, key, max_pixels) for key in files if key != "image"}
+        """Return the restored image as a file; ``check`` is called after each tile."""
+        before = decode_role(files, max_pixels=max_pixels)
+        others = {key: decode_role(files, key, max_pixels) for key in files if key != "image"}
         auxiliary, warnings = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
         restored = restore(
             self.restorer,
@@ -177,11 +175,11 @@ class RestorationAnswerer:
             auxiliary=auxiliary,
         )
         check()
-        _, own_format = picture_head(files["image"])
+        _, own_format = image_head(files["image"])
         kind = _WRITTEN.get(own_format, "PNG")
         if parameters.format is not None:
             kind = format_named(parameters.format)
-        content = encode_picture(restored.picture, kind, quality=parameters.quality)
+        content = encode_image(restored.image, kind, quality=parameters.quality)
         notes = {"tiles": str(restored.tiles), "warnings": "; ".join(warnings + restored.warnings)}
         return Answer(
             content,

@@ -1,4 +1,4 @@
-"""The files that go with the pictures of a run: of masks, references, of any input besides them."""
+"""The files that go with the images of a run: of masks, references, of any input besides them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import Port
-from ...images.images import SUFFIXES, read_picture
-from ...images.picture import Picture
+from ...images.image_data import ImageData
+from ...images.images import SUFFIXES, read_image
 from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
 
 
 @dataclass(frozen=True)
 class AuxiliaryInputs:
-    """Where the pictures for the inputs besides the picture come from.
+    """Where the images for the inputs besides the image come from.
 
     Attributes:
         ports: The inputs.
-        paths: By the name of an input: a picture for all, or a folder of pictures with the names
+        paths: By the name of an input: an image for all, or a folder of images with the names
             of the inputs.
     """
 
@@ -36,40 +36,40 @@ class AuxiliaryInputs:
         """
         return cls(tuple(ports), match_inputs(ports, files))
 
-    def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
-        """Return what goes with one picture, by the name of the input, and warnings.
+    def read(self, image: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
+        """Return what goes with one image, by the name of the input, and warnings.
 
         Args:
-            picture: Its path.
+            image: Its path.
             size: Its height and width in pixels.
 
         Raises:
-            NystraError: None fits the picture, it cannot be read, or has another size.
+            NystraError: None fits the image, it cannot be read, or has another size.
         """
         arrays: dict[str, Array] = {}
         warnings: list[str] = []
         for port in self.ports:
-            path = find_partner((self.paths or {})[port.name], picture, port.role)
+            path = find_partner((self.paths or {})[port.name], image, port.role)
             role = AUXILIARY_ROLES[port.role]
-            arrays[port.name], more = role.read(read_picture(path), size, f"the {port.role} {path}")
+            arrays[port.name], more = role.read(read_image(path), size, f"the {port.role} {path}")
             warnings += more
         return arrays, warnings
 
 
 def auxiliary_arrays(
-    ports: Sequence[Port], pictures: Mapping[str, Picture], size: tuple[int, int]
+    ports: Sequence[Port], images: Mapping[str, ImageData], size: tuple[int, int]
 ) -> tuple[dict[str, Array], list[str]]:
-    """Return what a `Restorer` takes for pictures, by the name of the input, and warnings.
+    """Return what a `Restorer` takes for images, by the name of the input, and warnings.
 
     Args:
-        ports: The inputs besides the picture.
-        pictures: By role or name as in `match_inputs`.
-        size: Height and width of the picture that they go with.
+        ports: The inputs besides the image.
+        images: By role or name as in `match_inputs`.
+        size: Height and width of the image that they go with.
 
     Raises:
         NystraError: One is missing or one too many, or has another size.
     """
-    matched = match_inputs(ports, pictures)
+    matched = match_inputs(ports, images)
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
     for port in ports:
@@ -79,27 +79,27 @@ def auxiliary_arrays(
     return arrays, warnings
 
 
-def find_partner(place: Path, picture: Path, what: str) -> Path:
-    """Return the file itself, or that of a folder whose name, or else stem, is the picture's.
+def find_partner(place: Path, image: Path, what: str) -> Path:
+    """Return the file itself, or that of a folder whose name, or else stem, is the image's.
 
     Raises:
         NystraError: There is none, or several have the stem.
     """
     if not place.is_dir():
         return place
-    if (place / picture.name).is_file():
-        return place / picture.name
+    if (place / image.name).is_file():
+        return place / image.name
     matches = sorted(
         path
         for path in place.iterdir()
-        if path.stem == picture.stem and path.suffix.lower() in SUFFIXES and path.is_file()
+        if path.stem == image.stem and path.suffix.lower() in SUFFIXES and path.is_file()
     )
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches)
         raise NystraError(
-            f"the folder {place} holds no {what} for {picture.name}: expected "
-            f"{picture.stem}.png or another picture of that name"
+            f"the folder {place} holds no {what} for {image.name}: expected "
+            f"{image.stem}.png or another image of that name"
             if not matches
-            else f"the folder {place} holds several {what}s for {picture.name}: {names}"
+            else f"the folder {place} holds several {what}s for {image.name}: {names}"
         )
     return matches[0]

@@ -1,4 +1,4 @@
-"""What a network may take besides the picture: a row for each role of such an input."""
+"""What a network may take besides the image: a row for each role of such an input."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.examples import example_array
-from ....core.ports.port import Port, keyed_ports, picture_size
-from ...images.picture import GREY_WEIGHTS, Picture
+from ....core.ports.port import Port, image_size, keyed_ports
+from ...images.image_data import GREY_WEIGHTS, ImageData
 
 T = TypeVar("T")
 
@@ -29,10 +29,10 @@ class AuxiliaryRole:
         purpose: What a network does that takes one.
         example: A file that would do, and what it holds.
         channels: Of the input, where the model leaves them open.
-        same_size: It has the picture's height and width; otherwise its own.
-        read: Takes a picture, height and width of the picture that it goes with, and what to call
+        same_size: It has the image's height and width; otherwise its own.
+        read: Takes an image, height and width of the image that it goes with, and what to call
             it; returns its pixels (H, W, C) and warnings.
-        stand_in: Takes the pixels (H, W, C) of a picture; returns pixels to go with it where the
+        stand_in: Takes the pixels (H, W, C) of an image; returns pixels to go with it where the
             user gives none.
     """
 
@@ -40,17 +40,17 @@ class AuxiliaryRole:
     example: str
     channels: int
     same_size: bool
-    read: Callable[[Picture, tuple[int, int], str], tuple[Array, list[str]]]
+    read: Callable[[ImageData, tuple[int, int], str], tuple[Array, list[str]]]
     stand_in: Callable[[Array], Array]
 
 
 def read_mask(
-    picture: Picture, size: tuple[int, int], name: str = "the mask"
+    image: ImageData, size: tuple[int, int], name: str = "the mask"
 ) -> tuple[npt.NDArray[np.float32], list[str]]:
-    """Return what a picture masks: white is to be filled, black (and what is transparent) stays.
+    """Return what an image masks: white is to be filled, black (and what is transparent) stays.
 
     Args:
-        picture: Grey or in colour; the luma of a colour picture counts.
+        image: Grey or in colour; the luma of a colour image counts.
         size: Height and width it must have.
         name: What to call it in the messages.
 
@@ -61,10 +61,10 @@ def read_mask(
     Raises:
         NystraError: It has another size.
     """
-    level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS
+    level = image.pixels[:, :, 0] if image.grey else image.pixels @ GREY_WEIGHTS
     check_same_size(level.shape, size, name)
-    if picture.alpha is not None:
-        level = level * picture.alpha
+    if image.alpha is not None:
+        level = level * image.alpha
     mask = (level > 0.5).astype(np.float32)
     grey, filled = float(np.mean((level > _BLACK) & (level < _WHITE))), float(mask.mean())
     warnings = []
@@ -76,23 +76,23 @@ def read_mask(
     if filled == 0:
         warnings.append(f"{name} is black, so nothing would be filled (white = fill)")
     elif filled == 1:
-        warnings.append(f"{name} is white: nothing of the picture is left to fill from")
+        warnings.append(f"{name} is white: nothing of the image is left to fill from")
     return mask[:, :, None], warnings
 
 
-def _read_pixels(picture: Picture, size: tuple[int, int], name: str) -> tuple[Array, list[str]]:
-    return picture.pixels, []
+def _read_pixels(image: ImageData, size: tuple[int, int], name: str) -> tuple[Array, list[str]]:
+    return image.pixels, []
 
 
 def _hole(pixels: Array) -> Array:
     """Return a mask with a hole in the middle."""
-    return example_array(_HOLE, picture_size(*pixels.shape[:2]))[0, 0, :, :, None]
+    return example_array(_HOLE, image_size(*pixels.shape[:2]))[0, 0, :, :, None]
 
 
 AUXILIARY_ROLES = {
     "mask": AuxiliaryRole("fills holes", "MASK.png (white = fill)", 1, True, read_mask, _hole),
     "reference": AuxiliaryRole(
-        "copies", "PICTURE.png", 3, False, _read_pixels, lambda pixels: pixels[:, ::-1]
+        "copies", "IMAGE.png", 3, False, _read_pixels, lambda pixels: pixels[:, ::-1]
     ),
 }
 
@@ -101,7 +101,7 @@ def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]
     """Return what is given by the name of the input that it is for.
 
     Args:
-        ports: The inputs besides the picture.
+        ports: The inputs besides the image.
         values: By the role of an input, where no other one has it, or by its name.
 
     Raises:
@@ -125,10 +125,10 @@ def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]
 
 
 def check_same_size(shape: tuple[int, ...], size: tuple[int, int], name: str = "the mask") -> None:
-    """Raise NystraError where an array (H, W, ...) is not of its picture's height and width."""
+    """Raise NystraError where an array (H, W, ...) is not of its image's height and width."""
     if shape[:2] != size:
         raise NystraError(
-            f"{name} is {shape[1]}x{shape[0]} pixels, its picture {size[1]}x{size[0]}: expected "
+            f"{name} is {shape[1]}x{shape[0]} pixels, its image {size[1]}x{size[0]}: expected "
             "the same size"
         )
 

@@ -1,4 +1,4 @@
-"""The pictures of a folder: in processes, in threads or one after the other."""
+"""The images of a folder: in processes, in threads or one after the other."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from contextlib import closing
 
 from ...session import Session
 from ..task import Report
-from .picture_job import Move, PictureJob
-from .result import Pair, PictureResult
+from .image_job import ImageJob, Move
+from .result import ImageResult, Pair
 from .sequential import one_by_one
 from .thread_pool import in_threads, most_pixels
 
 
 def restore_folder(
-    job: PictureJob,
+    job: ImageJob,
     session: Session,
     pairs: list[Pair],
     move: Move,
     report: Report | None,
-) -> list[PictureResult]:
-    """Restore the pictures of a folder, and return what is said of them in their order."""
+) -> list[ImageResult]:
+    """Restore the images of a folder, and return what is said of them in their order."""
     count = len(pairs)
     processes = min(job.options.jobs or 1, count)
     moves = False
@@ -31,7 +31,7 @@ def restore_folder(
         source = in_threads(job, session, pairs, most)
     else:
         source, moves = one_by_one(job, pairs, move), True
-    results: dict[int, PictureResult] = {}
+    results: dict[int, ImageResult] = {}
     with closing(source) as done:
         for index, result in done:
             results[index] = result

@@ -1,4 +1,4 @@
-"""What is asked for besides an input and an output, of pictures and of videos alike."""
+"""What is asked for besides an input and an output, of images and of videos alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...options import FORMAT, MASK, MAX_MEMORY, OVERLAP, OVERWRITE, QUALITY, RE
 
 @dataclass(frozen=True)
 class RunOptions(Options):
-    """How pictures and videos are restored.
+    """How images and videos are restored.
 
     ``inputs`` are files of further inputs, as ``mask`` and ``reference`` are: by their role, or by
     the name of the input where several have one role.
@@ -57,7 +57,7 @@ class RunOptions(Options):
 
     @property
     def tiling(self) -> dict[str, Any]:
-        """How a picture is cut, as what restores one takes it."""
+        """How an image is cut, as what restores one takes it."""
         return {"tile": self.tile, "overlap": self.overlap, "max_memory": self.max_memory}
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class RunOptions(Options):
         return {**plain, "inputs": paths}
 
     def auxiliary(self) -> dict[str, Path]:
-        """Return the files of the inputs besides the picture, by role or name.
+        """Return the files of the inputs besides the image, by role or name.
 
         Raises:
             NystraError: A file or folder that was given is not there.

@@ -61,7 +61,7 @@ def probe(
         fixed: The only height and width where the file says them.
 
     Raises:
-        NystraError: It takes no image that was tried, or makes no picture of it.
+        NystraError: It takes no image that was tried, or makes no image of it.
     """
     failures: list[NystraError] = []
     for side in [fixed] if fixed is not None else [(side, side) for side in _SIDES]:
@@ -105,7 +105,7 @@ def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int
     scale = got[2] // height if len(got) == 4 else 0
     if len(got) != 4 or scale < 1 or got[2:] != (height * scale, width * scale):
         raise NystraError(
-            f"{path} made {got} of an image of {(1, *shape)}, expected a picture of the "
+            f"{path} made {got} of an image of {(1, *shape)}, expected an image of the "
             "same size or a whole multiple of it"
         )
     return scale

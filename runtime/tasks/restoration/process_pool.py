@@ -1,6 +1,6 @@
-"""The pictures of a folder, shared by child processes that each have the model loaded.
+"""The images of a folder, shared by child processes that each have the model loaded.
 
-A child that dies over a picture is said to have failed on it (`workers.pool`).
+A child that dies over an image is said to have failed on it (`workers.pool`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ...session import Session
 from ...workers.child import ChildError
 from ...workers.pool import ChildPool
 from .options import RunOptions
-from .result import Done, Pair, PictureResult
+from .result import Done, ImageResult, Pair
 
-_WORKER = "nystra.runtime.tasks.restoration.picture_worker"
+_WORKER = "nystra.runtime.tasks.restoration.image_worker"
 
 
 def in_processes(
     session: Session, pairs: Sequence[Pair], options: RunOptions, jobs: int
 ) -> Generator[Done, None, None]:
-    """Restore pictures in child processes, and yield place and result of each as it is done.
+    """Restore images in child processes, and yield place and result of each as it is done.
 
     Args:
         session: Of the model that every child loads.
@@ -54,14 +54,13 @@ def in_processes(
 
 def _results(
     answer: dict[str, Any] | ChildError, pairs: Sequence[Pair], places: Sequence[int]
-) -> list[PictureResult]:
-    """Return what is said of the pictures of one request."""
+) -> list[ImageResult]:
+    """Return what is said of the images of one request."""
     if not isinstance(answer, ChildError):
-        return [PictureResult.from_dict(result) for result in answer["results"]]
+        return [ImageResult.from_dict(result) for result in answer["results"]]
     inputs = [str(pairs[place][0]) for place in places]
     return [
-        PictureResult(name, "failed", error=f"{name} cannot be restored: {answer}")
-        for name in inputs
+        ImageResult(name, "failed", error=f"{name} cannot be restored: {answer}") for name in inputs
     ]
 
 

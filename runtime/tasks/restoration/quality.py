@@ -1,4 +1,4 @@
-"""How good is what a model makes: pictures against their ground truth."""
+"""How good is what a model makes: images against their ground truth."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.json_text import json_number
-from ...images.images import read_picture
-from ...images.pairs import paired_pictures
+from ...images.images import read_image
+from ...images.pairs import paired_images
 from ...metrics.image_quality import luma, psnr, ssim
 from ...metrics.measures import PSNR_CEILING
 from ...metrics.official_procedure import official_pad
@@ -27,12 +27,12 @@ from .session_restorer import restorer_for
 
 @dataclass(frozen=True)
 class RegionQuality:
-    """Some pixels of a picture against their ground truth.
+    """Some pixels of an image against their ground truth.
 
     Attributes:
         psnr: In dB, peak 1; infinite if they are equal.
         l1: Mean absolute difference.
-        share: Of the picture's pixels.
+        share: Of the image's pixels.
     """
 
     psnr: float
@@ -41,8 +41,8 @@ class RegionQuality:
 
 
 @dataclass(frozen=True)
-class PictureQuality:
-    """One picture against its ground truth.
+class ImageQuality:
+    """One image against its ground truth.
 
     Attributes:
         name: File name of the input.
@@ -61,18 +61,18 @@ class PictureQuality:
 
 @dataclass(frozen=True)
 class QualityReport:
-    """Pictures against their ground truth, and how it was measured.
+    """Images against their ground truth, and how it was measured.
 
     Attributes:
-        pictures: One entry a picture.
+        images: One entry an image.
         crop_border: Pixels left out on every side.
         channel: ``y`` (BT.601) or ``rgb``.
         pad: ``none`` or ``official``.
         warnings: What is odd about masks.
-        flicker: Of the frames of a video, see `nystra.runtime.metrics.flicker`; None of pictures.
+        flicker: Of the frames of a video, see `nystra.runtime.metrics.flicker`; None of images.
     """
 
-    pictures: tuple[PictureQuality, ...]
+    images: tuple[ImageQuality, ...]
     crop_border: int
     channel: str
     pad: str
@@ -81,23 +81,23 @@ class QualityReport:
 
     @property
     def psnr(self) -> float:
-        """Mean PSNR over the pictures, in dB."""
-        return float(np.mean([picture.psnr for picture in self.pictures]))
+        """Mean PSNR over the images, in dB."""
+        return float(np.mean([image.psnr for image in self.images]))
 
     @property
     def ssim(self) -> float:
-        """Mean SSIM over the pictures."""
-        return float(np.mean([picture.ssim for picture in self.pictures]))
+        """Mean SSIM over the images."""
+        return float(np.mean([image.ssim for image in self.images]))
 
     @property
     def inside(self) -> RegionQuality | None:
-        """Means over the pictures of what was filled; None without masks."""
-        return _mean([picture.inside for picture in self.pictures])
+        """Means over the images of what was filled; None without masks."""
+        return _mean([image.inside for image in self.images])
 
     @property
     def outside(self) -> RegionQuality | None:
-        """Means over the pictures of what was not to be filled; None without masks."""
-        return _mean([picture.outside for picture in self.pictures])
+        """Means over the images of what was not to be filled; None without masks."""
+        return _mean([image.outside for image in self.images])
 
     def figures(self) -> dict[str, float]:
         """Return what a baseline guards."""
@@ -109,15 +109,15 @@ class QualityReport:
         return {
             "channel": self.channel,
             "crop_border": self.crop_border,
-            "pictures": [picture.name for picture in self.pictures],
+            "images": [image.name for image in self.images],
         }
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a table, its head first."""
         masked = () if self.inside is None else ("hole", "PSNR in it", "L1 in it", "L1 outside")
         return [
-            ("picture", f"PSNR ({self.channel})", "SSIM", *masked),
-            *(_row(picture.name, picture) for picture in self.pictures),
+            ("image", f"PSNR ({self.channel})", "SSIM", *masked),
+            *(_row(image.name, image) for image in self.images),
             _row("mean", self),
         ]
 
@@ -140,7 +140,7 @@ class QualityReport:
                 "ssim": json_number(p.ssim),
                 **_regions(p.inside, p.outside),
             }
-            for p in self.pictures
+            for p in self.images
         ]
         return {
             "psnr": json_number(self.psnr),
@@ -151,7 +151,7 @@ class QualityReport:
             "pad": self.pad,
             **({} if self.flicker is None else {"flicker": json_number(self.flicker)}),
             "warnings": list(self.warnings),
-            "pictures": rows,
+            "images": rows,
         }
 
 
@@ -170,7 +170,7 @@ def validate_quality(
     reference: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
-    """Measure what a model makes of a folder of pictures against their ground truth.
+    """Measure what a model makes of a folder of images against their ground truth.
 
     The ground truth is cropped at the bottom and right to a multiple of the scale, and the
     output is rounded to 8 bits before it is compared, as the published figures are.
@@ -178,20 +178,20 @@ def validate_quality(
     Args:
         runner: A `Session`, or a `Restorer` around any function (PyTorch's, for one).
         input_folder: What the model gets.
-        truth_folder: What it should make of it; see `paired_pictures` for the names.
+        truth_folder: What it should make of it; see `paired_images` for the names.
         crop_border: Pixels left out on every side; None is the scale (at scale 1 none).
         channel: ``y`` or ``rgb``; see `nystra.runtime.metrics`.
-        pad: ``official`` mirrors each picture first as SwinIR's test procedure does, ``none``
+        pad: ``official`` mirrors each image first as SwinIR's test procedure does, ``none``
             leaves that to the model.
         window: The window ``official`` pads to; None takes the model's.
         tile: As in `Restorer`.
         overlap: As in `Restorer`.
-        mask: As in `run_pictures`; what is filled and what is not are then measured apart too.
-        reference: As in `run_pictures`.
-        progress: Called with (pictures done, pictures in all).
+        mask: As in `run_images`; what is filled and what is not are then measured apart too.
+        reference: As in `run_images`.
+        progress: Called with (images done, images in all).
 
     Raises:
-        NystraError: A picture cannot be read, has no partner or another size than expected, or
+        NystraError: An image cannot be read, has no partner or another size than expected, or
             a mask or reference is missing, one too many, or leaves nothing to measure.
     """
     paths = RunOptions(mask=mask, reference=reference).auxiliary()
@@ -210,25 +210,25 @@ def validate_quality(
         )
     scale = restorer.scale
     border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
-    pairs = paired_pictures(input_folder, truth_folder)
-    results: list[PictureQuality] = []
+    pairs = paired_images(input_folder, truth_folder)
+    results: list[ImageQuality] = []
     warnings: list[str] = []
     for index, (here, there) in enumerate(pairs):
-        picture, truth = read_picture(here), read_picture(there).pixels
-        others, more = auxiliary.read(here, picture.size)
+        image, truth = read_image(here), read_image(there).pixels
+        others, more = auxiliary.read(here, image.size)
         warnings += more
-        pixels = picture.pixels
+        pixels = image.pixels
         if pad == "official" and window is not None:
             pixels = np.moveaxis(official_pad(np.moveaxis(pixels, 2, 0), window), 0, 2)
         output, _ = restorer(pixels, tile, overlap, auxiliary=others)
-        got, expected = comparable(output, picture.size, truth, scale, (here, there))
+        got, expected = comparable(output, image.size, truth, scale, (here, there))
         regions: tuple[RegionQuality, ...] = ()
         if masks:
             hole = others[masks[0]][:, :, 0].repeat(scale, 0).repeat(scale, 1)
             hole = hole[: got.shape[0], : got.shape[1]]
             regions = _inside_outside(got, expected, hole > 0, border, channel, here)
         results.append(
-            PictureQuality(
+            ImageQuality(
                 here.name,
                 psnr(got, expected, crop_border=border, channel=channel),
                 ssim(got, expected, crop_border=border, channel=channel),
@@ -291,8 +291,8 @@ def _inside_outside(
     return parts[0], parts[1]
 
 
-def _row(name: str, quality: PictureQuality | QualityReport) -> tuple[str, ...]:
-    """Return a row of the table, for a picture or the mean."""
+def _row(name: str, quality: ImageQuality | QualityReport) -> tuple[str, ...]:
+    """Return a row of the table, for an image or the mean."""
     row = (name, f"{quality.psnr:.2f}", f"{quality.ssim:.4f}")
     inside, outside = quality.inside, quality.outside
     if inside is None or outside is None:
@@ -324,7 +324,7 @@ def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
     return got, _unswung(truth)
 
 
-def _unswung(picture: Array) -> Array:
-    """Return the luma of a colour picture in full swing, 0..1, as (H, W, 1)."""
-    full: Array = (luma(picture)[:, :, None] * 255.0 - 16.0) / 219.0
+def _unswung(image: Array) -> Array:
+    """Return the luma of a colour image in full swing, 0..1, as (H, W, 1)."""
+    full: Array = (luma(image)[:, :, None] * 255.0 - 16.0) / 219.0
     return full

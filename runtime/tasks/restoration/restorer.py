@@ -1,4 +1,4 @@
-"""From a model that takes NCHW arrays to one that takes a picture's pixels."""
+"""From a model that takes NCHW arrays to one that takes an image's pixels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ....core.arrays import Array
 from ....core.errors import NystraError
-from ...images.picture import GREY_WEIGHTS
+from ...images.image_data import GREY_WEIGHTS
 from ...tiling.mirror import mirror_to
 from ...tiling.tile_plan import even_tile
 from ...tiling.tiled_network import TiledNetwork
@@ -20,10 +20,10 @@ from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, pla
 
 @dataclass(frozen=True)
 class Restorer(TiledNetwork):
-    """A network whose channels, 1 or 3 in and out, are those of a picture."""
+    """A network whose channels, 1 or 3 in and out, are those of an image."""
 
     def __post_init__(self) -> None:
-        """Refuse channel counts that no picture has."""
+        """Refuse channel counts that no image has."""
         for name, channels in (("takes", self.input_channels), ("gives", self.output_channels)):
             if channels not in (1, 3):
                 raise NystraError(
@@ -41,10 +41,10 @@ class Restorer(TiledNetwork):
         auxiliary: Mapping[str, Array] = MappingProxyType({}),
         max_memory: int | None = None,
     ) -> tuple[npt.NDArray[np.float32], int]:
-        """Run the model on a picture's pixels.
+        """Run the model on an image's pixels.
 
-        A grey picture goes into a 3-channel model three times and comes out as grey (luma
-        weights of BT.601); the channels of a colour picture go one by one through a 1-channel
+        A grey image goes into a 3-channel model three times and comes out as grey (luma
+        weights of BT.601); the channels of a colour image go one by one through a 1-channel
         model, and its luma alone through one that makes colour out of grey.
 
         Args:
@@ -76,7 +76,7 @@ class Restorer(TiledNetwork):
             image = mirror_to(image, *self.fixed_size)
         most = max(array[0, 0].size for array in (image, *others.values()))
         side, shared = self.choose_tiles(image.shape[2:], most, tile, overlap, max_memory)
-        if tile == 0 and isinstance(side, int):  # chosen here, for this picture alone
+        if tile == 0 and isinstance(side, int):  # chosen here, for this image alone
             least = self.size_minimum
             side = even_tile(image.shape[2:], side, shared, self.size_multiple, least)
         if channels > self.input_channels:
@@ -98,10 +98,10 @@ class Restorer(TiledNetwork):
             results.append(self.run(part, side, shared, step, others))
         output = np.concatenate([r[:, :1] for r in results], 1) if len(parts) > 1 else results[0]
         cropped = output[0, :, : height * self.scale, : width * self.scale]
-        picture = np.ascontiguousarray(np.moveaxis(cropped, 0, 2))
-        if channels < self.input_channels and picture.shape[2] == 3:
-            picture = (picture @ GREY_WEIGHTS)[:, :, None]
-        return picture, count
+        restored = np.ascontiguousarray(np.moveaxis(cropped, 0, 2))
+        if channels < self.input_channels and restored.shape[2] == 3:
+            restored = (restored @ GREY_WEIGHTS)[:, :, None]
+        return restored, count
 
     def _others(
         self, image: Array, size: tuple[int, int], auxiliary: Mapping[str, Array]
@@ -110,7 +110,7 @@ class Restorer(TiledNetwork):
 
         Args:
             image: Mirrored up to the least size.
-            size: Height and width of the picture.
+            size: Height and width of the image.
             auxiliary: As in `__call__`.
         """
         matched = match_inputs(self.auxiliary, auxiliary)
@@ -123,7 +123,7 @@ class Restorer(TiledNetwork):
                 if height > self.fixed_size[0] or width > self.fixed_size[1]:
                     raise NystraError(
                         f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels "
-                        f"and has to see the whole of a picture, and one is {height}x{width}: "
+                        f"and has to see the whole of an image, and one is {height}x{width}: "
                         "export it without `static`"
                     )
         for port in self.auxiliary:

@@ -1,4 +1,4 @@
-"""What became of one picture of a run."""
+"""What became of one image of a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..result import Result
 
 
 @dataclass(frozen=True)
-class PictureResult(Result):
-    """What became of one picture.
+class ImageResult(Result):
+    """What became of one image.
 
     Attributes:
         output_size: Width and height of what was written, in pixels.
@@ -30,7 +30,7 @@ class PictureResult(Result):
         return f"{self.tiles} tiles"
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> PictureResult:
+    def from_dict(cls, document: Mapping[str, Any]) -> ImageResult:
         """Return what `as_dict` made a document of, which has been through JSON."""
         sizes = {
             name: None if document[name] is None else tuple(document[name])
@@ -40,14 +40,14 @@ class PictureResult(Result):
 
 
 Pair: TypeAlias = tuple[Path, Path]
-"""A picture and its output."""
+"""An image and its output."""
 
-Done: TypeAlias = tuple[int, PictureResult]
+Done: TypeAlias = tuple[int, ImageResult]
 """The place of a pair among all, and what became of it."""
 
 
-def line(result: PictureResult) -> str:
-    """Return what became of one picture or frame, in words."""
+def line(result: ImageResult) -> str:
+    """Return what became of one image or frame, in words."""
     if result.status == "failed":
         return f"{result.input} failed: {result.error}"
     width, height = result.output_size or (0, 0)

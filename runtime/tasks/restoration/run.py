@@ -1,4 +1,4 @@
-"""What ``nystra run`` does: a picture, or a folder of them, through a model file."""
+"""What ``nystra run`` does: an image, or a folder of them, through a model file."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import NystraError
+from ...images.image_data import ImageData
 from ...images.naming import STREAM, Naming
-from ...images.picture import Picture
 from ...progress import progress_bar
 from ...session import Session
 from ..task import Report
+from .image_job import ImageJob, read_input
 from .options import RunOptions
-from .picture_job import PictureJob, read_input
 from .restorer import Restorer
-from .result import PictureResult
+from .result import ImageResult
 from .session_restorer import restorer_for
 from .worklist import check_pair, list_work
 
 
-def run_pictures(
+def run_images(
     model: str | os.PathLike[str] | Session,
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -30,42 +30,42 @@ def run_pictures(
     report: Report | None = None,
     distribute: Callable[[Restorer], Restorer] | None = None,
     **how_run: Any,
-) -> list[PictureResult]:
-    """Run a model on one picture or on all pictures of a folder.
+) -> list[ImageResult]:
+    """Run a model on one image or on all images of a folder.
 
     Args:
         model: A model file, or a session that is already open.
-        input: A picture, a folder, or ``-`` for the standard input.
-        output: The picture to write, a folder, in which names stay as they are, or ``-`` for the
-            standard output. A folder of pictures needs a folder; it is created.
+        input: An image, a folder, or ``-`` for the standard input.
+        output: The image to write, a folder, in which names stay as they are, or ``-`` for the
+            standard output. A folder of images needs a folder; it is created.
         options: What is asked for besides.
-        report: Called with (result, pictures done, pictures in all) after each picture.
+        report: Called with (result, images done, images in all) after each image.
         distribute: Returns the model with its tiles run elsewhere, by the workers of a cluster.
         **how_run: Of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes them.
 
     Returns:
-        What became of each picture. In a folder a picture that fails does not stop the others:
+        What became of each image. In a folder an image that fails does not stop the others:
         whoever calls this looks at ``status``.
 
     Raises:
-        NystraError: The model or the only picture cannot be used, or outputs of a folder are
+        NystraError: The model or the only image cannot be used, or outputs of a folder are
             there and neither ``overwrite`` nor ``skip_existing`` is set; nothing was written.
     """
     how = options or RunOptions()
     how.auxiliary()  # the cheaper errors come before the model is loaded
-    pairs, results, folder = plan_pictures(input, output, how)
+    pairs, results, folder = plan_images(input, output, how)
     if not pairs:
         return results
-    only: Picture | None = None
+    only: ImageData | None = None
     if not folder:
         check_pair(*pairs[0], overwrite=how.overwrite)
         only = read_input(pairs[0][0])
     session = model if isinstance(model, Session) else Session(model, **how_run)
     restorer = restorer_for(session) if distribute is None else distribute(restorer_for(session))
-    job = PictureJob(restorer, how)
+    job = ImageJob(restorer, how)
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         if folder:
-            from .folder import restore_folder  # one picture does not wait for it
+            from .folder import restore_folder  # one image does not wait for it
 
             return results + restore_folder(job, session, pairs, move, report)
         result = job.restore_only(*pairs[0], only, move)
@@ -74,25 +74,25 @@ def run_pictures(
     return [result]
 
 
-def plan_pictures(
+def plan_images(
     input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
-) -> tuple[list[tuple[Path, Path]], list[PictureResult], bool]:
+) -> tuple[list[tuple[Path, Path]], list[ImageResult], bool]:
     """Return what there is to do before anything is done.
 
     Returns:
-        Pictures and their outputs; results of what is skipped; whether a folder was given.
+        Images and their outputs; results of what is skipped; whether a folder was given.
 
     Raises:
         NystraError: There is nothing, or outputs of a folder exist and may not be replaced.
     """
     naming = Naming(how.format, how.suffix)
     work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
-    results = [PictureResult(str(path), "skipped", reason="no picture") for path in work.skipped]
+    results = [ImageResult(str(path), "skipped", reason="no image") for path in work.skipped]
     pairs = []
     for here, there in work.pairs:
         if how.skip_existing and there != STREAM and there.exists():
             reason = f"{there} exists"
-            skipped = PictureResult(str(here), "skipped", str(there), reason=reason)
+            skipped = ImageResult(str(here), "skipped", str(there), reason=reason)
             results.append(skipped)
         else:
             pairs.append((here, there))

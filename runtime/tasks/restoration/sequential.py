@@ -1,7 +1,7 @@
-"""Pictures one after the other, their files read and written beside the model.
+"""Images one after the other, their files read and written beside the model.
 
-While the model runs, a thread writes the picture before and reads the next one. Of a folder results
-are those of one step after the other: a picture that shares a file with one before it waits for
+While the model runs, a thread writes the image before and reads the next one. Of a folder results
+are those of one step after the other: an image that shares a file with one before it waits for
 that one.
 """
 
@@ -17,17 +17,17 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ...machine.memory import available_memory
-from .picture_job import Move, PictureInput, PictureJob, PictureOutput, failed
-from .result import Done, Pair, PictureResult
+from .image_job import ImageInput, ImageJob, ImageOutput, Move, failed
+from .result import Done, ImageResult, Pair
 
 _MOST = 2 << 30
 _SHARE = 8
-"""A picture with its result takes at most an eighth of the memory, and of 2 GiB, if other pictures
+"""An image with its result takes at most an eighth of the memory, and of 2 GiB, if other images
 are read and written at the same time."""
 
 
-def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:
-    """Restore pictures, and yield place and result of each, in order, once it is written.
+def one_by_one(job: ImageJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:
+    """Restore images, and yield place and result of each, in order, once it is written.
 
     Whatever is wrong with one of them, the others go on.
     """
@@ -39,8 +39,8 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
         with quiet:
             return step(job, what, written)
 
-    ahead: Future[PictureInput | PictureResult] | None = None
-    behind: tuple[int, Future[PictureResult]] | None = None
+    ahead: Future[ImageInput | ImageResult] | None = None
+    behind: tuple[int, Future[ImageResult]] | None = None
     with ThreadPoolExecutor(1, "nystra-files") as files:
         for index, pair in enumerate(pairs):
             read = _read(job, pair, written) if ahead is None else ahead.result()
@@ -56,22 +56,22 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
 
 
 class LockedModel:
-    """Restores the pictures of several threads; the files of one are read while another is run.
+    """Restores the images of several threads; the files of one are read while another is run.
 
-    One picture at a time is read, and one is run. While a large one is restored none is read. The
-    pictures share no files.
+    One image at a time is read, and one is run. While a large one is restored none is read. The
+    images share no files.
 
     Attributes:
         lock: Is held while the model runs; whoever runs it otherwise holds it too.
     """
 
-    def __init__(self, job: PictureJob) -> None:
-        """Take note of what is the same for all pictures."""
+    def __init__(self, job: ImageJob) -> None:
+        """Take note of what is the same for all images."""
         self._job, self._quiet = job, _quiet(job)
         self._files, self.lock = threading.Lock(), threading.Lock()
 
-    def restore(self, pair: Pair) -> PictureResult:
-        """Restore a picture; what is wrong with it is said in its result."""
+    def restore(self, pair: Pair) -> ImageResult:
+        """Restore an image; what is wrong with it is said in its result."""
         with ExitStack() as reading:
             reading.enter_context(self._files)
             with self._quiet:
@@ -84,64 +84,58 @@ class LockedModel:
                 return _write(self._job, output, set())
 
 
-def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> PictureResult:
-    """Restore one picture of several: what is wrong with it is said in its result.
+def attempt(job: ImageJob, pair: Pair, written: set[Path]) -> ImageResult:
+    """Restore one image of several: what is wrong with it is said in its result.
 
     Args:
         job: What is the same for all of them.
-        pair: The picture, and where the result goes.
+        pair: The image, and where the result goes.
         written: Results of this run so far; this one is added.
     """
     return _finish(job, _read(job, pair, written), written)
 
 
-def attempt_small(job: PictureJob, pair: Pair, most: int) -> PictureResult | None:
-    """Restore one picture as `attempt` does; None where it has more pixels than ``most``."""
+def attempt_small(job: ImageJob, pair: Pair, most: int) -> ImageResult | None:
+    """Restore one image as `attempt` does; None where it has more pixels than ``most``."""
     read = _read(job, pair, set())
-    if isinstance(read, PictureInput) and math.prod(read.picture.size) > most:
+    if isinstance(read, ImageInput) and math.prod(read.image.size) > most:
         return None
     return _finish(job, read, set())
 
 
-def _finish(
-    job: PictureJob, read: PictureInput | PictureResult, written: set[Path]
-) -> PictureResult:
+def _finish(job: ImageJob, read: ImageInput | ImageResult, written: set[Path]) -> ImageResult:
     return _write(job, _run(job, read, lambda done, total: None), written)
 
 
-def _read(job: PictureJob, pair: Pair, written: set[Path]) -> PictureInput | PictureResult:
+def _read(job: ImageJob, pair: Pair, written: set[Path]) -> ImageInput | ImageResult:
     if pair[1] in written:
-        text = f"{pair[1]} is the output of another picture of this run too"
+        text = f"{pair[1]} is the output of another image of this run too"
         return failed(NystraError(text), pair[0])
-    read: PictureInput | PictureResult = _tried(pair[0], job.read, *pair)
+    read: ImageInput | ImageResult = _tried(pair[0], job.read, *pair)
     return read
 
 
-def _run(
-    job: PictureJob, read: PictureInput | PictureResult, move: Move
-) -> PictureOutput | PictureResult:
-    if not isinstance(read, PictureInput):
+def _run(job: ImageJob, read: ImageInput | ImageResult, move: Move) -> ImageOutput | ImageResult:
+    if not isinstance(read, ImageInput):
         return read
-    output: PictureOutput | PictureResult = _tried(read.path, job.run, read, move)
+    output: ImageOutput | ImageResult = _tried(read.path, job.run, read, move)
     return output
 
 
-def _write(
-    job: PictureJob, output: PictureOutput | PictureResult, written: set[Path]
-) -> PictureResult:
-    if not isinstance(output, PictureOutput):
+def _write(job: ImageJob, output: ImageOutput | ImageResult, written: set[Path]) -> ImageResult:
+    if not isinstance(output, ImageOutput):
         return output
-    result: PictureResult = _tried(output.source.path, job.write, output)
+    result: ImageResult = _tried(output.source.path, job.write, output)
     if result.status == "done":
         written.add(output.source.target)
     return result
 
 
 def _tried(here: Path, step: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a step makes, or what is said of a picture over which it failed."""
+    """Return what a step makes, or what is said of an image over which it failed."""
     try:
         return step(*arguments)
-    except Exception as error:  # one bad picture, however bad, never stops the others
+    except Exception as error:  # one bad image, however bad, never stops the others
         return failed(error, here)
 
 
@@ -153,22 +147,22 @@ def shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
         written.add(there)
 
 
-def _quiet(job: PictureJob) -> AbstractContextManager[Any]:
+def _quiet(job: ImageJob) -> AbstractContextManager[Any]:
     """Return what is held while a file is read or written, so that no trial measures that."""
     meter = job.restorer.meter
     return nullcontext() if meter is None else meter.quiet
 
 
-def _is_small(job: PictureJob, read: PictureInput | PictureResult) -> bool:
-    """Return whether there is memory for other pictures beside this one."""
-    if not isinstance(read, PictureInput):
+def _is_small(job: ImageJob, read: ImageInput | ImageResult) -> bool:
+    """Return whether there is memory for other images beside this one."""
+    if not isinstance(read, ImageInput):
         return True
     restorer = job.restorer
-    height, width = read.picture.size
+    height, width = read.image.size
     numbers = height * width * (3 + restorer.output_channels * restorer.scale**2)
     return 4 * numbers * _SHARE <= min(job.options.max_memory or available_memory(), _MOST)
 
 
-def _share(move: Move, index: int, pictures: int) -> Move:
-    """Return a bar mover for one of several pictures, each taken to have as many tiles."""
-    return lambda done, total: move(index * total + done, pictures * total)
+def _share(move: Move, index: int, images: int) -> Move:
+    """Return a bar mover for one of several images, each taken to have as many tiles."""
+    return lambda done, total: move(index * total + done, images * total)

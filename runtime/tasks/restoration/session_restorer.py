@@ -1,4 +1,4 @@
-"""A loaded model file as something that takes pictures."""
+"""A loaded model file as something that takes images."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from .restorer import Restorer
 
 
 def restorer_for(session: Session) -> Restorer:
-    """Return a session as something that takes pictures.
+    """Return a session as something that takes images.
 
     What a file by another program does not say is found by running it on small grey images, see
     `probing`.
 
     Raises:
         NystraError: The model does not take one image, and what else has a role of
-            `AUXILIARY_ROLES` in ``nystra.io``, and give one picture.
+            `AUXILIARY_ROLES` in ``nystra.io``, and give one image.
     """
     meter = memory_meter(session)
     facts = session.facts
-    image, picture = facts.image, facts.picture
+    image, restored = facts.image, facts.output_image
     auxiliary = tuple(port for port in facts.inputs if port.role in AUXILIARY_ROLES)
-    if picture is not None and picture.role not in ("picture", UNKNOWN):
+    if restored is not None and restored.role not in ("picture", UNKNOWN):
         raise NystraError(
-            f"{session.path} gives {picture.role}, no picture: it is a model of the task "
+            f"{session.path} gives {restored.role}, no image: it is a model of the task "
             f"{facts.task!r}, which nystra run and nystra validate take"
         )
-    if image is None or picture is None or 1 + len(auxiliary) != len(facts.inputs):
+    if image is None or restored is None or 1 + len(auxiliary) != len(facts.inputs):
         described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
         raise NystraError(
             f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
@@ -49,7 +49,7 @@ def restorer_for(session: Session) -> Restorer:
     function, trial = (
         run if batch == 1 else fill_batch(run, batch) for run in (session, run_and_release)
     )
-    scale, inputs, outputs = facts.scale, image.channels, picture.channels
+    scale, inputs, outputs = facts.scale, image.channels, restored.channels
     if scale is None or inputs is None or outputs is None:
         probed = probe(session.path, trial, inputs, fixed)
         if probed.multiple > 1:
@@ -65,7 +65,7 @@ def restorer_for(session: Session) -> Restorer:
             facts.size_minimum,
             fixed,
             image.range or (0.0, 1.0),
-            picture.range or (0.0, 1.0),
+            restored.range or (0.0, 1.0),
         )
     return Restorer(
         function,

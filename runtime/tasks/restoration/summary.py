@@ -1,4 +1,4 @@
-"""What became of pictures, in words."""
+"""What became of images, in words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ..video.result import VideoResult
 from ..video.summary import rows as video_rows
-from .result import PictureResult
+from .result import ImageResult
 from .result import line as line
 
 
-def rows(results: Sequence[PictureResult]) -> list[tuple[str, ...]]:
+def rows(results: Sequence[ImageResult]) -> list[tuple[str, ...]]:
     """Return a table of what was done, its head first."""
     videos = [result for result in results if isinstance(result, VideoResult)]
     if videos:
@@ -27,7 +27,7 @@ def rows(results: Sequence[PictureResult]) -> list[tuple[str, ...]]:
 def example(model: str) -> str:
     """Return a program in Python that runs a model file of this name."""
     return f"""
-from nystra.runtime import run_pictures
+from nystra.runtime import run_images
 
-run_pictures("{model}", "in/", "out/")
+run_images("{model}", "in/", "out/")
 """

@@ -1,6 +1,6 @@
-"""Small pictures of a folder side by side: a thread each, in which the model has one thread.
+"""Small images of a folder side by side: a thread each, in which the model has one thread.
 
-Cores that share one small picture wait for each other more than they compute. A picture that turns
+Cores that share one small image wait for each other more than they compute. An image that turns
 out not to be small is restored after the others, by all cores together.
 """
 
@@ -14,31 +14,31 @@ from pathlib import Path
 from ....core.cpus import usable_cpus
 from ...machine.memory import available_memory
 from ...session import Session
-from .picture_job import PictureJob
+from .image_job import ImageJob
 from .result import Done, Pair
 from .sequential import attempt_small, one_by_one, shares_files
 from .session_restorer import restorer_for
 
 _MOST_PIXELS = 128 * 128
-"""Most pixels of a small picture."""
+"""Most pixels of a small image."""
 
 _MOST_BYTES = 64 << 10
-"""Largest file of a small picture; file sizes are read before anything is opened."""
+"""Largest file of a small image; file sizes are read before anything is opened."""
 
 _LEAST = 8
-"""Pictures per core from which on opening the model a second time pays."""
+"""Images per core from which on opening the model a second time pays."""
 
 _SHARE = 4
 """A run takes at most a fourth of its share of the memory, so that no measurement is needed."""
 
 
-def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int:
-    """Return up to how many pixels a picture may be restored beside others; 0: none is to be.
+def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
+    """Return up to how many pixels an image may be restored beside others; 0: none is to be.
 
     Args:
-        job: What is the same for all pictures.
+        job: What is the same for all images.
         session: The model as it was opened.
-        pairs: Pictures and their outputs.
+        pairs: Images and their outputs.
     """
     cores = _cores(session)
     if not session.kind.concurrent or cores < 2 or len(pairs) < _LEAST * cores:
@@ -51,20 +51,20 @@ def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int
 
 
 def in_threads(
-    job: PictureJob, session: Session, pairs: Sequence[Pair], most: int
+    job: ImageJob, session: Session, pairs: Sequence[Pair], most: int
 ) -> Generator[Done, None, None]:
-    """Restore pictures, and yield place and result of each as it is done.
+    """Restore images, and yield place and result of each as it is done.
 
     Args:
-        job: What is the same for all pictures.
+        job: What is the same for all images.
         session: The model as it was opened; it is opened again, with one thread.
-        pairs: Pictures and their outputs, no file twice among them.
+        pairs: Images and their outputs, no file twice among them.
         most: As `most_pixels` returns it.
     """
     single = Session.open(replace(session.spec, threads=1))
     single_job = replace(job, restorer=restorer_for(single))
     large = []
-    pool = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
+    pool = ThreadPoolExecutor(_cores(session) + 1, "nystra-image")  # one waits for its files
     try:
         places = {
             pool.submit(attempt_small, single_job, pair, most): place

@@ -1,4 +1,4 @@
-"""Which pictures ``nystra run`` takes, and where each of them goes."""
+"""Which images ``nystra run`` takes, and where each of them goes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Worklist:
 
     Attributes:
         pairs: Inputs and outputs.
-        skipped: Files of the folder that are no pictures.
-        folder: The input is a folder: one bad picture does not stop the others.
+        skipped: Files of the folder that are no images.
+        folder: The input is a folder: one bad image does not stop the others.
     """
 
     pairs: tuple[tuple[Path, Path], ...]
@@ -33,17 +33,17 @@ def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = Fa
     """Return what is to be done.
 
     Args:
-        source: A picture, a folder, or `STREAM`.
+        source: An image, a folder, or `STREAM`.
         output: The output as it was given: a folder where it ends in a slash or is one.
         naming: How outputs are called.
-        recursive: Take the pictures of subfolders too; they go into subfolders of the same names.
+        recursive: Take the images of subfolders too; they go into subfolders of the same names.
 
     Raises:
         NystraError: There is nothing to do, or input and output do not go together.
     """
     target = Path(output)
     if source == STREAM or not source.is_dir():
-        list_pictures(source)
+        list_images(source)
         into = target != STREAM and (output.endswith(("/", os.sep)) or target.is_dir())
         if not into:
             _check_format(target, naming)
@@ -52,39 +52,39 @@ def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = Fa
         raise NystraError(
             f"the input {source} is a folder, so the output {target} has to be a folder too"
         )
-    pictures, others = list_pictures(source, target, recursive=recursive)
+    images, others = list_images(source, target, recursive=recursive)
     check_can_make(target)
     pairs = tuple(
-        (file, target / file.relative_to(source).parent / naming.name(file)) for file in pictures
+        (file, target / file.relative_to(source).parent / naming.name(file)) for file in images
     )
     return Worklist(pairs, tuple(others), True)
 
 
-def list_pictures(
+def list_images(
     source: Path, without: Path | None = None, *, recursive: bool = False
 ) -> tuple[list[Path], list[Path]]:
-    """Return the pictures that are given, and the other files that lie among them.
+    """Return the images that are given, and the other files that lie among them.
 
     Args:
-        source: A picture, a folder, or `STREAM`.
+        source: An image, a folder, or `STREAM`.
         without: A folder that is not looked into.
         recursive: Take those of subfolders too.
 
     Raises:
-        NystraError: There is no such picture or folder, or the folder holds no pictures.
+        NystraError: There is no such image or folder, or the folder holds no images.
     """
     if source == STREAM or not source.is_dir():
         if source != STREAM and not os.path.lexists(source):
-            raise NystraError(f"there is no picture or folder at {source}")
+            raise NystraError(f"there is no image or folder at {source}")
         return [source], []
     files = _files(source, without if recursive else None, recursive)
-    pictures = [file for file in files if _is_picture(file)]
-    if not pictures:
+    images = [file for file in files if _is_image(file)]
+    if not images:
         advice = "" if recursive else " (`recursive` looks into subfolders)"
         kinds = ", ".join(READ_SUFFIXES)
-        raise NystraError(f"the folder {source} holds no pictures: {kinds}{advice}")
-    known = set(pictures)
-    return pictures, [file for file in files if file not in known]
+        raise NystraError(f"the folder {source} holds no images: {kinds}{advice}")
+    known = set(images)
+    return images, [file for file in files if file not in known]
 
 
 def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
@@ -126,7 +126,7 @@ def _resolved(folder: Path | None) -> Path | None:
     return None if folder is None else folder.resolve()
 
 
-def _is_picture(path: Path) -> bool:
+def _is_image(path: Path) -> bool:
     """Tell by the name, or by how the file begins where the name says nothing."""
     if path.suffix.lower() in READ_SUFFIXES:
         return True

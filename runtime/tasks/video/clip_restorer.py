@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import FRAMES_AXES, Port
-from ...images.picture import GREY_WEIGHTS
+from ...images.image_data import GREY_WEIGHTS
 from ...session import Session
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
@@ -31,8 +31,8 @@ class ClipRestorer:
 
     Attributes:
         length: Frames that it takes at once.
-        network: The same as a network on pictures whose channels are those of all frames, so
-            that a clip is cut into tiles as a picture is.
+        network: The same as a network on images whose channels are those of all frames, so
+            that a clip is cut into tiles as an image is.
         channels: Of a frame: 1 or 3.
         noise: What fills a further channel of each frame, 0..1; None: there is none.
     """
@@ -103,7 +103,7 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
             the noise is missing or too much.
     """
     facts = session.facts
-    port, returned = facts.input("frames"), facts.picture
+    port, returned = facts.input("frames"), facts.output_image
     if port is None or returned is None or len(facts.inputs) != 1:
         raise NystraError(f"{session.path} does not take the frames of a video as its only input")
     takes_noise = port.channels == _WITH_NOISE

@@ -1,4 +1,4 @@
-"""Whether what is given is a video or pictures, for models that take single pictures."""
+"""Whether what is given is a video or images, for models that take single images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from ....core.errors import NystraError
 from ...session import Session
 from ..restoration.options import RunOptions
-from ..restoration.result import PictureResult
-from ..restoration.run import run_pictures
+from ..restoration.result import ImageResult
+from ..restoration.run import run_images
 from ..task import Report
 from .options import VideoOptions, is_video
 
@@ -23,36 +23,36 @@ def run_restoration(
     video: VideoOptions | None = None,
     *,
     report: Report | None = None,
-) -> Sequence[PictureResult]:
-    """Run a model on pictures, or on a video frame by frame.
+) -> Sequence[ImageResult]:
+    """Run a model on images, or on a video frame by frame.
 
     It is a video where input or output has the suffix of one, or where a folder is said to hold
-    the frames of one; a folder of pictures otherwise.
+    the frames of one; a folder of images otherwise.
 
     Args:
         session: The model.
-        input: As in `run_pictures` or `run_video`.
+        input: As in `run_images` or `run_video`.
         output: The same.
         options: The same.
         video: What is asked for of a video.
-        report: As in `run_pictures` or `run_video`.
+        report: As in `run_images` or `run_video`.
 
     Raises:
         NystraError: As they do; also where something is asked for that only a video has.
     """
     clip = video or VideoOptions()
     if means_video(input, output, clip):
-        from .run import run_video  # pictures do not wait for it
+        from .run import run_video  # images do not wait for it
 
         return run_video(session, input, output, options, video=clip, report=report)
     check_no_video(clip)
-    return run_pictures(session, input, output, options, report=report)
+    return run_images(session, input, output, options, report=report)
 
 
 def means_video(
     input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
 ) -> bool:
-    """Tell whether what is given to a model of single pictures is a video."""
+    """Tell whether what is given to a model of single images is a video."""
     return is_video(input) or is_video(output) or (video.video and Path(input).is_dir())
 
 
@@ -61,6 +61,6 @@ def check_no_video(video: VideoOptions) -> None:
     if names := video.changed():
         shown = ", ".join(f"`{name}`" for name in names)
         raise NystraError(
-            f"{shown}: does not apply to pictures. A video is a file such as "
+            f"{shown}: does not apply to images. A video is a file such as "
             "clip.mp4, or a folder with `video`"
         )

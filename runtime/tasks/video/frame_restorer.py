@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import NystraError
-from ...images.picture import Picture
+from ...images.image_data import ImageData
 from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, FrameSource
 from ..restoration.answer import check_output, restore, with_pixels
@@ -30,7 +30,7 @@ class RestoredFrame:
 
     Attributes:
         frame: What it was restored from.
-        picture: The result.
+        image: The result.
         seconds: That the network took for it.
         tiles: That it has alone; those of several frames together count with the first.
         reused: How many of the tiles are those of the frame before, and were not run again.
@@ -38,7 +38,7 @@ class RestoredFrame:
     """
 
     frame: Frame
-    picture: Picture
+    image: ImageData
     seconds: float = 0.0
     tiles: int = 0
     reused: int = 0
@@ -60,7 +60,7 @@ class FrameRestorer(Protocol):
 
 @dataclass(frozen=True)
 class SingleFrameRestorer:
-    """A network on pictures, run on each frame; tiles that are those before are not run again.
+    """A network on images, run on each frame; tiles that are those before are not run again.
 
     Attributes:
         restorer: The network.
@@ -98,7 +98,7 @@ class SingleFrameRestorer:
             seconds = time.perf_counter() - begin
             warnings = warnings + restored.warnings
             reused = repeats.reused - reused
-            yield RestoredFrame(frame, restored.picture, seconds, restored.tiles, reused, warnings)
+            yield RestoredFrame(frame, restored.image, seconds, restored.tiles, reused, warnings)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class WindowedRestorer:
         ]
         if not counting:
             return 0.0, 0
-        clip = [held[index].picture.pixels for index in window.indices]
+        clip = [held[index].image.pixels for index in window.indices]
         begin = time.perf_counter()
         outputs, tiles = self.restorer(clip, **self.tiling)
         for place, index in counting:
@@ -172,14 +172,14 @@ class _PendingFrame:
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self._picture: Picture | None = None
+        self._image: ImageData | None = None
         self._sum: npt.NDArray[np.float32] | None = None
 
     @property
-    def picture(self) -> Picture:
-        if self._picture is None:
-            self._picture = self.frame.load()
-        return self._picture
+    def image(self) -> ImageData:
+        if self._image is None:
+            self._image = self.frame.load()
+        return self._image
 
     def add(self, pixels: npt.NDArray[np.float32], weight: np.float32) -> None:
         if weight == 1:
@@ -192,10 +192,8 @@ class _PendingFrame:
     def finished(self, source: FrameSource, seconds: float, tiles: int) -> RestoredFrame:
         assert self._sum is not None  # every frame has a window that counts
         name = str(source.name(self.frame.index))
-        odd = check_output(self._sum, self.picture.pixels, name)
-        return RestoredFrame(
-            self.frame, with_pixels(self.picture, self._sum), seconds, tiles, 0, odd
-        )
+        odd = check_output(self._sum, self.image.pixels, name)
+        return RestoredFrame(self.frame, with_pixels(self.image, self._sum), seconds, tiles, 0, odd)
 
 
 def fixed_tiling(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:

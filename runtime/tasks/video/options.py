@@ -1,4 +1,4 @@
-"""What may be asked of a video besides what pictures take."""
+"""What may be asked of a video besides what images take."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def is_video(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True)
 class QualityOptions(Options):
-    """Pictures or frames with a ground truth."""
+    """Images or frames with a ground truth."""
 
     images: str | os.PathLike[str] | None = option(
         File(None, "inputs with a ground truth", metavar="FOLDER")

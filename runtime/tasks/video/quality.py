@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ....core.errors import NystraError
-from ...images.images import read_picture
-from ...images.pairs import paired_pictures
+from ...images.images import read_image
+from ...images.pairs import paired_images
 from ...metrics.flicker import Flicker
 from ...metrics.guarded_figure import GuardedFigure
 from ...metrics.image_quality import psnr, ssim
@@ -16,7 +16,7 @@ from ...session import Session
 from ...video.folder_source import FrameFolder, frame_order
 from ..quality import Network, Quality
 from ..restoration.options import RunOptions
-from ..restoration.quality import PictureQuality, QualityReport, comparable, validate_quality
+from ..restoration.quality import ImageQuality, QualityReport, comparable, validate_quality
 from .options import QualityOptions, VideoOptions
 from .run import frame_restorer_for
 
@@ -34,7 +34,7 @@ def validate_folder(
     reference: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
-    """Measure a folder of pictures, or of frames where that is said or the model takes frames.
+    """Measure a folder of images, or of frames where that is said or the model takes frames.
 
     Args:
         session: The model.
@@ -42,11 +42,11 @@ def validate_folder(
         truth_folder: What it should make of it.
         crop_border: As in `validate_quality`.
         channel: As in `validate_quality`.
-        pad: As in `validate_quality`; of pictures alone.
+        pad: As in `validate_quality`; of images alone.
         video: The folders hold the frames of one video.
-        mask: As in `validate_quality`; of pictures alone.
-        reference: As in `validate_quality`; of pictures alone.
-        progress: Called with (pictures done, pictures in all).
+        mask: As in `validate_quality`; of images alone.
+        reference: As in `validate_quality`; of images alone.
+        progress: Called with (images done, images in all).
 
     Raises:
         NystraError: As `validate_quality` and `validate_clip`.
@@ -91,12 +91,12 @@ def validate_clip(
     """Measure what a model makes of the frames of a video against their ground truth.
 
     PSNR and SSIM of each frame are those of `validate_quality`; what is new is `Flicker`. A model
-    of single pictures is run on each frame, one of frames as `run_video` does.
+    of single images is run on each frame, one of frames as `run_video` does.
 
     Args:
         session: The model.
         input_folder: The frames; their order is that of the numbers in their names.
-        truth_folder: What should become of them; see `paired_pictures` for the names.
+        truth_folder: What should become of them; see `paired_images` for the names.
         crop_border: Pixels left out on every side; None is the scale (at scale 1 none).
         channel: ``y`` or ``rgb``.
         tile: As in `Restorer`.
@@ -107,7 +107,7 @@ def validate_clip(
     Raises:
         NystraError: A frame cannot be read, has no partner or another size than expected.
     """
-    pairs = paired_pictures(input_folder, truth_folder)
+    pairs = paired_images(input_folder, truth_folder)
     pairs.sort(key=lambda pair: frame_order(pair[0].name))
     source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
     how = RunOptions(tile=tile, overlap=overlap)
@@ -116,14 +116,14 @@ def validate_clip(
         crop_border if crop_border is not None else (restorer.scale if restorer.scale > 1 else 0)
     )
     flicker = Flicker(border, channel)
-    results: list[PictureQuality] = []
+    results: list[ImageQuality] = []
     for restored in restorer.restore(source, lambda _: True):
         names = pairs[restored.frame.index]
-        truth = read_picture(names[1]).pixels
+        truth = read_image(names[1]).pixels
         size = source.clip.size
-        got, expected = comparable(restored.picture.pixels, size, truth, restorer.scale, names)
+        got, expected = comparable(restored.image.pixels, size, truth, restorer.scale, names)
         results.append(
-            PictureQuality(
+            ImageQuality(
                 names[0].name,
                 psnr(got, expected, crop_border=border, channel=channel),
                 ssim(got, expected, crop_border=border, channel=channel),
@@ -141,7 +141,7 @@ def _measure(
     progress: Callable[[str], None] = lambda text: None,
     network: Network | None = None,
 ) -> QualityReport:
-    """Measure the pictures or frames of ``options``; the network alone is not measured."""
+    """Measure the images or frames of ``options``; the network alone is not measured."""
     if options.images is None or options.truth is None:
         raise NystraError("there is nothing to measure: give `images` and `truth`")
     return validate_folder(
@@ -154,7 +154,7 @@ def _measure(
         video=options.video,
         mask=options.mask,
         reference=options.reference,
-        progress=lambda done, total: progress(f"picture {done} of {total}"),
+        progress=lambda done, total: progress(f"image {done} of {total}"),
     )
 
 
@@ -169,7 +169,7 @@ QUALITY = Quality(
             "flicker against ground truth", "of 255", "growth", 0.02, f"{_NEEDS} with `video`"
         ),
     },
-    settings={"channel": str, "crop_border": int, "pictures": list},
+    settings={"channel": str, "crop_border": int, "images": list},
     options=QualityOptions,
     measure=_measure,
     fixed=("channel", "crop", "pad"),

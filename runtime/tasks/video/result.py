@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..restoration.result import PictureResult
+from ..restoration.result import ImageResult
 
 
 @dataclass(frozen=True)
-class VideoResult(PictureResult):
-    """What became of a video; `PictureResult` has the rest.
+class VideoResult(ImageResult):
+    """What became of a video; `ImageResult` has the rest.
 
     Attributes:
         frames: How many were made.

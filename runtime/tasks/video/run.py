@@ -52,10 +52,10 @@ def run_video(
     """Run a model on a video, frame by frame or cut in time, as the model takes it.
 
     Args:
-        session: The model: of pictures or of frames.
+        session: The model: of images or of frames.
         input: A video file, or a folder of frames.
         output: A video file (mp4, mov, mkv), or a folder for frames, which is created.
-        options: What is asked for of pictures too. Format, suffix and quality are those of frames
+        options: What is asked for of images too. Format, suffix and quality are those of frames
             in a folder; a mask or a reference is one for all frames, or a folder of them with
             the names of the frames.
         video: What is asked for besides.
@@ -104,12 +104,12 @@ def frame_restorer_for(
     options: RunOptions,
     video: VideoOptions,
 ) -> FrameRestorer:
-    """Return what restores the frames of a source with a model of pictures or of frames.
+    """Return what restores the frames of a source with a model of images or of frames.
 
     Args:
         session: The model.
         source: The frames.
-        options: What is asked for of pictures too.
+        options: What is asked for of images too.
         video: What is asked for besides.
 
     Raises:
@@ -192,7 +192,7 @@ class _Work:
                 for done, restored in enumerate(
                     self._restorer.restore(self._source, self._sink.wants), 1
                 ):
-                    self._sink.write(restored.frame, restored.picture)
+                    self._sink.write(restored.frame, restored.image)
                     result = self._frame_result(restored)
                     move(done, todo)
                     if report is not None:
@@ -226,7 +226,7 @@ class _Work:
         self._seconds += restored.seconds
         self._tiles += restored.tiles
         self._reused += restored.reused
-        height, width = restored.picture.size
+        height, width = restored.image.size
         return VideoResult(
             f"{self._here} frame {restored.frame.index + 1}",
             output=self._there,
@@ -251,7 +251,7 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
     if options.recursive:
         raise NystraError("`recursive` does not apply to the frames of one video: omit it")
     if options.jobs not in (None, 1):
-        raise NystraError("`jobs` shares the pictures of a folder, not a video: leave it out")
+        raise NystraError("`jobs` shares the images of a folder, not a video: leave it out")
     if not here.is_dir() and video.fps is not None:
         raise NystraError("`fps` does not apply to a video file, which has time stamps")
     if not is_video(there):

@@ -17,9 +17,9 @@ def convert(request: Request) -> None:
 
     from studies.engines.networks import NETWORKS
 
-    picture = torch.from_numpy(np.load(request["picture"]))
+    image = torch.from_numpy(np.load(request["image"]))
     with torch.no_grad():
-        exported = torch.export.export(NETWORKS[request["network"]].module(), (picture,))
+        exported = torch.export.export(NETWORKS[request["network"]].module(), (image,))
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     Path(request["target"]).write_bytes(lowered.to_executorch().buffer)
 
@@ -35,8 +35,8 @@ def open_engine(request: Request) -> Run:
     if method is None:
         raise RuntimeError("the program has no method forward")
 
-    def run(picture: np.ndarray) -> np.ndarray:
-        output: np.ndarray = method.execute([torch.from_numpy(picture)])[0].numpy()
+    def run(image: np.ndarray) -> np.ndarray:
+        output: np.ndarray = method.execute([torch.from_numpy(image)])[0].numpy()
         return output
 
     return run

@@ -43,8 +43,8 @@ def open_engine(request: Request) -> Run:
     net.allocate_tensors()
     given, result = net.get_input_details()[0]["index"], net.get_output_details()[0]["index"]
 
-    def run(picture: np.ndarray) -> np.ndarray:
-        net.set_tensor(given, picture)
+    def run(image: np.ndarray) -> np.ndarray:
+        net.set_tensor(given, image)
         net.invoke()
         output: np.ndarray = net.get_tensor(result)
         return output

@@ -18,7 +18,7 @@ def convert(request: Request) -> None:
     Raises:
         RuntimeError: pnnx failed, and what it said last.
     """
-    shape = ",".join(map(str, np.load(request["picture"]).shape))
+    shape = ",".join(map(str, np.load(request["image"]).shape))
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(request["source"], Path(folder) / "net.onnx")
         done = subprocess.run(
@@ -55,9 +55,9 @@ def open_engine(request: Request) -> Run:
         raise RuntimeError(f"ncnn does not have {_missing(path, ncnn)}")
     net.load_model(str(path / "net.ncnn.bin"))
 
-    def run(picture: np.ndarray) -> np.ndarray:
+    def run(image: np.ndarray) -> np.ndarray:
         extractor = net.create_extractor()
-        extractor.input("in0", ncnn.Mat(picture[0]))
+        extractor.input("in0", ncnn.Mat(image[0]))
         status, output = extractor.extract("out0")
         if status != 0:
             raise RuntimeError(f"ncnn ended with {status}: a layer refused its input")

@@ -15,8 +15,8 @@ def open_engine(request: Request) -> Run:
     session = Session(request["path"], request["backend"], request["threads"], precision=bf16)
     given, result = session.inputs[0].name, session.outputs[0].name
 
-    def run(picture: np.ndarray) -> np.ndarray:
-        return session.run({given: picture})[result]
+    def run(image: np.ndarray) -> np.ndarray:
+        return session.run({given: image})[result]
 
     return run
 

@@ -15,19 +15,19 @@ def convert(request: Request) -> None:
     import nncf
     import openvino
 
-    pictures = [np.load(path) for path in sorted(Path(request["pictures"]).glob("*.npy"))]
+    images = [np.load(path) for path in sorted(Path(request["images"]).glob("*.npy"))]
     quantised: Any = nncf.quantize(
         openvino.Core().read_model(request["source"]),
-        nncf.Dataset(pictures),
+        nncf.Dataset(images),
         model_type=nncf.ModelType.TRANSFORMER,
         preset=nncf.QuantizationPreset.MIXED,
-        subset_size=len(pictures),
+        subset_size=len(images),
     )
     openvino.save_model(quantised, request["target"], compress_to_fp16=False)
 
 
 def open_engine(request: Request) -> Run:
-    """Compile the file for the latency of one picture."""
+    """Compile the file for the latency of one image."""
     import openvino
 
     settings = {
@@ -37,8 +37,8 @@ def open_engine(request: Request) -> Run:
     }
     infer = openvino.Core().compile_model(request["path"], "CPU", settings).create_infer_request()
 
-    def run(picture: np.ndarray) -> np.ndarray:
-        output: np.ndarray = infer.infer({0: picture})[0]
+    def run(image: np.ndarray) -> np.ndarray:
+        output: np.ndarray = infer.infer({0: image})[0]
         return output
 
     return run

@@ -22,8 +22,8 @@ def open_engine(request: Request) -> Run:
         session = _with_plugin(ort, plugin, request["path"], options)
     name = session.get_inputs()[0].name
 
-    def run(picture: np.ndarray) -> np.ndarray:
-        output: np.ndarray = session.run(None, {name: picture})[0]
+    def run(image: np.ndarray) -> np.ndarray:
+        output: np.ndarray = session.run(None, {name: image})[0]
         return output
 
     return run

@@ -5,7 +5,7 @@ order; a request that fails is answered by ``{"error": text}``. Whatever librari
 stderr.
 
 ``{"do": "convert", "source": path, "target": path, ...}`` -> ``{"seconds": ...}``;
-``{"do": "open", "path": path, "picture": path, "precision": ..., "threads": ...}`` ->
+``{"do": "open", "path": path, "image": path, "precision": ..., "threads": ...}`` ->
 ``{"seconds": ..., "version": ...}``, the import of the engine included;
 ``{"do": "first", "output": path}`` -> ``{"seconds": ...}`` of the first run, whose output is kept
 there, and the memory is counted from the end of a second one;
@@ -34,7 +34,7 @@ Converter = Callable[[Request], None]
 
 
 class Worker:
-    """The state of an engine's process: what runs, and on which picture.
+    """The state of an engine's process: what runs, and on which image.
 
     Attributes:
         package: The distribution whose version the study notes.
@@ -44,7 +44,7 @@ class Worker:
         """Keep how the engine opens and converts."""
         self.package, self._opener, self._converter = package, opener, converter
         self._run: Run | None = None
-        self._picture = np.zeros((1, 3, 1, 1), np.float32)
+        self._image = np.zeros((1, 3, 1, 1), np.float32)
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Return the answer to a request.
@@ -58,7 +58,7 @@ class Worker:
             self._converter(request)
             return {"seconds": time.perf_counter() - start}
         if what == "open":
-            self._picture = np.load(request["picture"])
+            self._image = np.load(request["image"])
             self._run = self._opener(request)
             return {"seconds": time.perf_counter() - start, "version": version(self.package)}
         if what == "memory":
@@ -66,16 +66,16 @@ class Worker:
         if self._run is None:
             raise ValueError(f"got the request {what!r} before an engine was open")
         if what == "first":
-            output = self._run(self._picture)
+            output = self._run(self._image)
             seconds = time.perf_counter() - start
             np.save(request["output"], np.asarray(output, np.float32))
             del output
-            self._run(self._picture)
+            self._run(self._image)
             forget_peak_memory()
             return {"seconds": seconds}
         if what == "run":
             used = time.process_time()
-            self._run(self._picture)
+            self._run(self._image)
             seconds = time.perf_counter() - start
             return {"seconds": seconds, "processor": time.process_time() - used}
         raise ValueError(f"got the request {what!r}")
@@ -86,7 +86,7 @@ def serve(package: str, opener: Opener, converter: Converter | None = None) -> N
 
     Args:
         package: The distribution whose version is noted.
-        opener: Returns what runs the engine on a picture (1, 3, H, W).
+        opener: Returns what runs the engine on an image (1, 3, H, W).
         converter: Makes the engine's own file, where it has one.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

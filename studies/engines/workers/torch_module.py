@@ -21,10 +21,10 @@ def open_engine(request: Request) -> Run:
         network = _compiled(network, compiler)
     low = request["precision"] == "bf16"
 
-    def run(picture: np.ndarray) -> np.ndarray:
+    def run(image: np.ndarray) -> np.ndarray:
         cast = torch.autocast("cpu", torch.bfloat16) if low else contextlib.nullcontext()
         with torch.no_grad(), cast:
-            output: np.ndarray = network(torch.from_numpy(picture)).float().numpy()
+            output: np.ndarray = network(torch.from_numpy(image)).float().numpy()
         return output
 
     return run

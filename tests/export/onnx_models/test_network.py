@@ -44,7 +44,7 @@ def test_a_trace_names_its_values_as_the_file_does(tmp_path: Path) -> None:
 
 
 def test_control_flow_is_run(tmp_path: Path) -> None:
-    """A Loop that adds the picture three times, and an If that depends on its mean."""
+    """A Loop that adds the image three times, and an If that depends on its mean."""
 
     def change(model: onnx.ModelProto) -> None:
         value = helper.make_tensor_value_info

@@ -24,13 +24,13 @@ from plain_onnxruntime import in_onnxruntime
 FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 
 
-def picture(*size: int) -> np.ndarray:
+def make_image(*size: int) -> np.ndarray:
     return np.random.default_rng(0).random((1, 3, *size)).astype(np.float32)
 
 
 def difference(first: Path, second: Path, *size: int) -> float:
     """The largest difference of two files, of the largest value."""
-    one, other = (in_onnxruntime(path, picture(*size)) for path in (first, second))
+    one, other = (in_onnxruntime(path, make_image(*size)) for path in (first, second))
     return float(np.abs(one - other).max() / np.abs(other).max())
 
 
@@ -50,7 +50,7 @@ def test_attention_of_a_file_is_found(tmp_path: Path) -> None:
     assert loaded.facts.size_multiple == WINDOW
     assert not loaded.facts.pads
     assert not loaded.warnings
-    image = picture(16, 20)
+    image = make_image(16, 20)
     with torch.no_grad():
         got = loaded.network(torch.from_numpy(image)).numpy()
         np.testing.assert_allclose(got, in_onnxruntime(path, image), atol=1e-5)

@@ -50,7 +50,7 @@ def difference(first: Path, second: Path, *size: int, batch: int = 1) -> float:
 
 
 def has_batch_baked_in(model: Path, side: int) -> bool:
-    """Whether a file of two pictures computes something else where they stand among three."""
+    """Whether a file of two images computes something else where they stand among three."""
     images = np.random.default_rng(0).random((3, 3, side, side)).astype(np.float32)
     two, three = in_onnxruntime(model, images[:2]), in_onnxruntime(model, images)
     return float(np.abs(two - three[:2]).max() / np.abs(two).max()) > 1e-3
@@ -64,7 +64,7 @@ def does_what_it_did(plain: Plain, exporter: str, opset: int, sizes: str, folder
     sites = plain.sites
     if sizes == "batch" and has_batch_baked_in(theirs, plain.side):
         sites = 0
-        assert any("at another size or number of pictures" in text for text in result.warnings)
+        assert any("at another size or number of images" in text for text in result.warnings)
     assert sum(len(cut.sites) for cut in network.cuts.values()) == sites
     assert not network.left
     nodes = sum(node.domain == DOMAIN for node in onnx.load(result.model).graph.node)

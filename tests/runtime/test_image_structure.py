@@ -1,4 +1,4 @@
-"""A picture is read from the page of its size, whole, or not at all."""
+"""An image is read from the page of its size, whole, or not at all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from PIL import Image
 from image_files import png_header, with_tag
 from nystra.core.errors import NystraError
 from nystra.runtime.images import lzw
-from nystra.runtime.images.header import read_picture_size
-from nystra.runtime.images.images import decode_picture, picture_head
+from nystra.runtime.images.header import read_image_size
+from nystra.runtime.images.images import decode_image, image_head
 
 WIDTH, LENGTH, TILE_WIDTH, TILE_LENGTH, ROWS = 256, 257, 322, 323, 278
 RANDOM = np.random.default_rng(0)
@@ -52,10 +52,10 @@ def by_pillow(compression: str) -> bytes:
 def test_strips_hold_the_pixels(deep: bool, compression: str | None, tag: int, change: int) -> None:
     """A wrong length gave black rows, a wrong width sheared ones."""
     content = tiff(deep, compression)
-    assert decode_picture(content).size == (24, 20)
+    assert decode_image(content).size == (24, 20)
     wrong = with_tag(content, tag, {WIDTH: 20, LENGTH: 24, ROWS: 4}[tag] + change)
     with pytest.raises(NystraError, match=r"p\.tif is damaged or truncated: .* (strips|bytes)"):
-        decode_picture(wrong, "p.tif")
+        decode_image(wrong, "p.tif")
 
 
 @pytest.mark.parametrize("tag", [WIDTH, LENGTH, TILE_WIDTH, TILE_LENGTH])
@@ -63,9 +63,9 @@ def test_strips_hold_the_pixels(deep: bool, compression: str | None, tag: int, c
 @pytest.mark.parametrize("deep", [False, True])
 def test_tiles_hold_the_pixels(deep: bool, compression: str | None, tag: int) -> None:
     content = tiff(deep, compression, (16, 16))
-    assert decode_picture(content).size == (24, 20)
+    assert decode_image(content).size == (24, 20)
     with pytest.raises(NystraError, match=r"p\.tif is damaged"):
-        decode_picture(with_tag(content, tag, 48), "p.tif")
+        decode_image(with_tag(content, tag, 48), "p.tif")
 
 
 @pytest.mark.parametrize("tag", [WIDTH, LENGTH])
@@ -73,10 +73,10 @@ def test_tiles_hold_the_pixels(deep: bool, compression: str | None, tag: int) ->
 @pytest.mark.parametrize("kind", ["raw", "tiff_lzw", "packbits", "tiff_adobe_deflate", "jpeg"])
 def test_what_libtiff_reads_too(kind: str, change: int, tag: int) -> None:
     content = by_pillow(kind)
-    assert decode_picture(content).size == (24, 20)
+    assert decode_image(content).size == (24, 20)
     wrong = with_tag(content, tag, {WIDTH: 20, LENGTH: 24}[tag] + change)
     with pytest.raises(NystraError, match=r"p\.tif is damaged"):
-        decode_picture(wrong, "p.tif")
+        decode_image(wrong, "p.tif")
 
 
 def thumbnail_first(size: tuple[int, int], small: tuple[int, int]) -> tuple[bytes, np.ndarray]:
@@ -89,19 +89,19 @@ def thumbnail_first(size: tuple[int, int], small: tuple[int, int]) -> tuple[byte
     return stream.getvalue(), values
 
 
-def test_a_thumbnail_first_is_not_the_picture(tmp_path: Path) -> None:
+def test_a_thumbnail_first_is_not_the_image(tmp_path: Path) -> None:
     content, values = thumbnail_first((20, 30), (2, 3))
-    np.testing.assert_array_equal(decode_picture(content).pixels * 255, values)
+    np.testing.assert_array_equal(decode_image(content).pixels * 255, values)
     (tmp_path / "p.tif").write_bytes(content)
-    assert read_picture_size(tmp_path / "p.tif") == (20, 30)
-    assert picture_head(content) == ((20, 30), "TIFF")
+    assert read_image_size(tmp_path / "p.tif") == (20, 30)
+    assert image_head(content) == ((20, 30), "TIFF")
 
 
 def test_the_limit_is_that_of_the_pixels() -> None:
     content, _ = thumbnail_first((9, 7), (300, 200))
-    assert decode_picture(content, max_pixels=63).size == (9, 7)
+    assert decode_image(content, max_pixels=63).size == (9, 7)
     with pytest.raises(NystraError, match="7x9, more than 62 pixels"):
-        decode_picture(content, max_pixels=62)
+        decode_image(content, max_pixels=62)
 
 
 def test_a_tag_twice_is_read_in_one_way() -> None:
@@ -110,7 +110,7 @@ def test_a_tag_twice_is_read_in_one_way() -> None:
     doubled = bytearray(content)
     doubled[at + 2 + 12 : at + 2 + 24] = doubled[at + 2 : at + 2 + 12]
     with pytest.raises(NystraError, match=r"tag [0-9]+ occurs twice"):
-        decode_picture(bytes(doubled))
+        decode_image(bytes(doubled))
 
 
 def test_compression_that_cannot_be_checked() -> None:
@@ -119,7 +119,7 @@ def test_compression_that_cannot_be_checked() -> None:
         stream = io.BytesIO()
         image.save(stream, "TIFF", compression=kind)
         with pytest.raises(NystraError, match="which is not supported: save it with deflate"):
-            decode_picture(stream.getvalue())
+            decode_image(stream.getvalue())
 
 
 def test_premultiplied_8_bits_are_divided_once() -> None:
@@ -129,11 +129,11 @@ def test_premultiplied_8_bits_are_divided_once() -> None:
     values = np.concatenate([colour, alpha[:, None]], 1)[None]
     stream = io.BytesIO()
     tifffile.imwrite(stream, values, photometric="rgb", extrasamples=["assocalpha"], metadata=None)
-    picture = decode_picture(stream.getvalue())
+    image = decode_image(stream.getvalue())
     expected = colour.astype(np.float64) / alpha[:, None]
-    np.testing.assert_allclose(picture.pixels[0], expected, atol=1e-6)
-    assert picture.alpha is not None
-    np.testing.assert_array_equal(picture.alpha[0] * 255, alpha)
+    np.testing.assert_allclose(image.pixels[0], expected, atol=1e-6)
+    assert image.alpha is not None
+    np.testing.assert_array_equal(image.alpha[0] * 255, alpha)
 
 
 def test_lzw_is_counted_as_libtiff_decodes_it() -> None:
@@ -170,15 +170,15 @@ def test_png_holds_the_pixels_of_its_header(mode: str) -> None:
     stream = io.BytesIO()
     Image.fromarray(values).convert(mode).save(stream, "PNG")
     content = stream.getvalue()
-    assert decode_picture(content).size == (19, 21)
+    assert decode_image(content).size == (19, 21)
     for place, right in ((0, 21), (4, 19)):
         for change in (-9, 9):
             with pytest.raises(NystraError, match=r"p\.png is damaged.*: it (holds|inflates)"):
-                decode_picture(changed_header(content, place, right + change), "p.png")
+                decode_image(changed_header(content, place, right + change), "p.png")
     flipped = bytearray(content)
     flipped[content.index(b"IDAT") + 30] ^= 4
     with pytest.raises(NystraError, match=r"p\.png is damaged"):
-        decode_picture(bytes(flipped), "p.png")
+        decode_image(bytes(flipped), "p.png")
 
 
 def test_interlaced_png_is_counted() -> None:
@@ -190,7 +190,7 @@ def test_interlaced_png_is_counted() -> None:
         png.Writer(width, height, greyscale=True, bitdepth=bits, interlace=True).write(
             stream, values.tolist()
         )
-        pixels = decode_picture(stream.getvalue()).pixels[:, :, 0]
+        pixels = decode_image(stream.getvalue()).pixels[:, :, 0]
         np.testing.assert_allclose(pixels * ((1 << bits) - 1), values, atol=1e-2)
 
 
@@ -204,43 +204,43 @@ def jpeg(progressive: bool = False, **options: int) -> bytes:
 
 
 @pytest.mark.parametrize("options", [{}, {"subsampling": 2}, {"restart_marker_blocks": 3}])
-def test_a_jpeg_that_ends_early_is_no_picture(options: dict[str, int]) -> None:
+def test_a_jpeg_that_ends_early_is_no_image(options: dict[str, int]) -> None:
     """libjpeg fills the rest with grey where an end marker follows."""
     content = jpeg(**options)
     with Image.open(io.BytesIO(content)) as image:
         expected = np.asarray(image) / np.float32(255)
-    np.testing.assert_allclose(decode_picture(content).pixels, expected, atol=1e-7)
-    np.testing.assert_allclose(decode_picture(content + b"tail").pixels, expected, atol=1e-7)
+    np.testing.assert_allclose(decode_image(content).pixels, expected, atol=1e-7)
+    np.testing.assert_allclose(decode_image(content + b"tail").pixels, expected, atol=1e-7)
     scan = content.index(b"\xff\xda") + 14
     half = content[: (scan + len(content)) // 2].rstrip(b"\xff") + b"\xff\xd9"
     with pytest.raises(NystraError, match="truncated"):
-        decode_picture(half)
+        decode_image(half)
     frame = content.index(b"\xff\xc0")
     taller = bytearray(content)
     struct.pack_into(">H", taller, frame + 5, 96)
     with pytest.raises(NystraError, match="truncated"):
-        decode_picture(bytes(taller))
+        decode_image(bytes(taller))
 
 
 def test_progressive_and_small_jpegs_are_read() -> None:
-    assert decode_picture(jpeg(progressive=True)).size == (64, 96)
+    assert decode_image(jpeg(progressive=True)).size == (64, 96)
     for height, width in ((1, 1), (8, 8), (16, 16), (17, 33), (2, 50)):
         for colour in ((), (3,)):
             values = RANDOM.integers(0, 256, (height, width, *colour)).astype(np.uint8)
             stream = io.BytesIO()
             Image.fromarray(values).save(stream, "JPEG")
-            assert decode_picture(stream.getvalue()).size == (height, width)
+            assert decode_image(stream.getvalue()).size == (height, width)
 
 
 MEASURE = """
 import resource, sys
 from nystra.core.errors import NystraError
-from nystra.runtime.images.images import decode_picture, read_picture
-read_picture(sys.argv[1])
+from nystra.runtime.images.images import decode_image, read_image
+read_image(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[2:]:
     try:
-        read_picture(path)
+        read_image(path)
         print("read", path)
     except NystraError:
         pass

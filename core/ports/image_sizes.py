@@ -1,4 +1,4 @@
-"""The options that are sizes of pictures: height x width, in pixels."""
+"""The options that are sizes of images: height x width, in pixels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..option import Option
-from .port import SIDES, Size, picture_size, size_text
+from .port import SIDES, Size, image_size, size_text
 
 
 @dataclass(frozen=True)
-class PictureSize(Option):
-    """The size of a picture; a text says ``64x96``, height x width."""
+class ImageSize(Option):
+    """The size of an image; a text says ``64x96``, height x width."""
 
     @property
     def expected(self) -> str:
@@ -32,7 +32,7 @@ class PictureSize(Option):
             raise self.refused(name, text) from None
         if min(height, width) < 1:
             raise self.refused(name, text)
-        return picture_size(height, width)
+        return image_size(height, width)
 
     def show(self, value: Size) -> str:
         """Return ``64x96``."""
@@ -46,8 +46,8 @@ class PictureSize(Option):
 
 
 @dataclass(frozen=True)
-class PictureSizes(Option):
-    """Sizes of pictures, as a tuple; a text says ``128x128,64x96``."""
+class ImageSizes(Option):
+    """Sizes of images, as a tuple; a text says ``128x128,64x96``."""
 
     @property
     def expected(self) -> str:
@@ -73,4 +73,4 @@ class PictureSizes(Option):
         return tuple(_SIZE.accept(name, size) for size in value)
 
 
-_SIZE = PictureSize({}, "")
+_SIZE = ImageSize({}, "")

@@ -1,4 +1,4 @@
-"""A picture in memory."""
+"""An image in memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EXCHANGING = (5, 6, 7, 8)
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture in memory.
+class ImageData:
+    """An image in memory.
 
     Attributes:
         pixels: (H, W, C) float32 in 0..1, C 1 (grey) or 3 (RGB), not premultiplied.
-        alpha: (H, W) float32 in 0..1, or None for an opaque picture.
+        alpha: (H, W) float32 in 0..1, or None for an opaque image.
         bits: 8 or 16, a channel.
         icc: ICC profile of the pixels, or None.
         dpi: Resolution across and down in pixels per inch, or None.
@@ -76,13 +76,13 @@ def unpremultiplied(
     return quotient
 
 
-def turned(picture: Picture, orientation: int) -> Picture:
-    """Apply an EXIF orientation to a picture and its resolution."""
-    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation)
-    dpi = picture.dpi
+def turned(image: ImageData, orientation: int) -> ImageData:
+    """Apply an EXIF orientation to an image and its resolution."""
+    alpha = None if image.alpha is None else _turn(image.alpha, orientation)
+    dpi = image.dpi
     if dpi is not None and orientation in EXCHANGING:
         dpi = (dpi[1], dpi[0])
-    return replace(picture, pixels=_turn(picture.pixels, orientation), alpha=alpha, dpi=dpi)
+    return replace(image, pixels=_turn(image.pixels, orientation), alpha=alpha, dpi=dpi)
 
 
 def _turn(array: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""A child process of `process_pool`: loads one model and restores pictures when it is asked.
+"""A child process of `process_pool`: loads one model and restores images when it is asked.
 
 ``{"do": "load", "session": as `SessionSpec.as_dict`, "options": {...}}`` -> ``{}``;
 ``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.
@@ -16,24 +16,24 @@ from ....core.errors import NystraError
 from ...session import Session
 from ...session_spec import SessionSpec
 from ...workers.loop import Send, answer_requests
+from .image_job import ImageJob
 from .options import RunOptions
-from .picture_job import PictureJob
 from .sequential import attempt
 from .session_restorer import restorer_for
 
 
-class _PictureWorker:
+class _ImageWorker:
     def __init__(self) -> None:
-        self._job: PictureJob | None = None
+        self._job: ImageJob | None = None
 
     def answer(self, request: Mapping[str, Any], _send: Send) -> dict[str, Any]:
         if request["do"] == "load":
             options = RunOptions(**request["options"])
             session = Session.open(SessionSpec.from_dict(request["session"]))
-            self._job = PictureJob(restorer_for(session), options)
+            self._job = ImageJob(restorer_for(session), options)
             return {}
         if self._job is None:
-            raise NystraError("a process that restores pictures was not asked to load first")
+            raise NystraError("a process that restores images was not asked to load first")
         written: set[Path] = set()
         return {
             "results": [
@@ -51,4 +51,4 @@ def _stop(*_: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent says when to end
     signal.signal(signal.SIGTERM, _stop)
-    sys.exit(answer_requests(_PictureWorker().answer))
+    sys.exit(answer_requests(_ImageWorker().answer))

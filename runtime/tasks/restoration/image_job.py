@@ -1,4 +1,4 @@
-"""One picture of a run in three steps: read it, run the model, write what it made."""
+"""One image of a run in three steps: read it, run the model, write what it made."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.writing import make_folder
+from ...images.image_data import ImageData
 from ...images.images import (
-    decode_picture,
-    encode_picture,
+    decode_image,
+    encode_image,
     format_named,
-    read_picture,
-    write_picture,
+    read_image,
+    write_image,
 )
 from ...images.naming import STREAM
-from ...images.picture import Picture
 from ..errors import in_one_line
-from .answer import RestoredPicture, restore
+from .answer import RestoredImage, restore
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer
-from .result import PictureResult
+from .result import ImageResult
 from .worklist import check_pair
 
 _MOST_BYTES = 4 << 30
@@ -35,13 +35,13 @@ Move = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class PictureInput:
-    """A picture that was read.
+class ImageInput:
+    """An image that was read.
 
     Attributes:
         path: Its file.
         target: Where the result goes.
-        picture: The picture.
+        image: The image.
         auxiliary: What goes with it, as a `Restorer` takes it.
         warnings: What is odd about the auxiliary inputs.
         seconds: What reading took.
@@ -49,14 +49,14 @@ class PictureInput:
 
     path: Path
     target: Path
-    picture: Picture
+    image: ImageData
     auxiliary: dict[str, Array]
     warnings: list[str]
     seconds: float
 
 
 @dataclass(frozen=True)
-class PictureOutput:
+class ImageOutput:
     """What the model made of one.
 
     Attributes:
@@ -65,19 +65,19 @@ class PictureOutput:
         seconds: What the model took.
     """
 
-    source: PictureInput
-    restored: RestoredPicture
+    source: ImageInput
+    restored: RestoredImage
     seconds: float
 
 
 @dataclass(frozen=True)
-class PictureJob:
-    """What is the same for all pictures of a run.
+class ImageJob:
+    """What is the same for all images of a run.
 
     Attributes:
         restorer: The model.
         options: Of the run.
-        auxiliary: The files that go with the pictures.
+        auxiliary: The files that go with the images.
     """
 
     restorer: Restorer
@@ -93,84 +93,82 @@ class PictureJob:
         auxiliary = AuxiliaryInputs.match(self.restorer.auxiliary, self.options.auxiliary())
         object.__setattr__(self, "auxiliary", auxiliary)
 
-    def read(self, path: Path, target: Path, picture: Picture | None = None) -> PictureInput:
-        """Read a picture, unless it is given, and what goes with it."""
+    def read(self, path: Path, target: Path, image: ImageData | None = None) -> ImageInput:
+        """Read an image, unless it is given, and what goes with it."""
         begin = time.perf_counter()
         check_pair(path, target, overwrite=self.options.overwrite)
-        before = read_input(path) if picture is None else picture
+        before = read_input(path) if image is None else image
         auxiliary, warnings = self.auxiliary.read(path, before.size)
         seconds = time.perf_counter() - begin
-        return PictureInput(path, target, before, auxiliary, warnings, seconds)
+        return ImageInput(path, target, before, auxiliary, warnings, seconds)
 
-    def run(self, source: PictureInput, move: Move) -> PictureOutput:
-        """Run the model on a picture."""
+    def run(self, source: ImageInput, move: Move) -> ImageOutput:
+        """Run the model on an image."""
         begin = time.perf_counter()
         how = {**self.options.tiling, "auxiliary": source.auxiliary}
-        restored = restore(self.restorer, source.picture, str(source.path), progress=move, **how)
-        return PictureOutput(source, restored, time.perf_counter() - begin)
+        restored = restore(self.restorer, source.image, str(source.path), progress=move, **how)
+        return ImageOutput(source, restored, time.perf_counter() - begin)
 
-    def write(self, output: PictureOutput) -> PictureResult:
-        """Write a result, and return what became of the picture."""
+    def write(self, output: ImageOutput) -> ImageResult:
+        """Write a result, and return what became of the image."""
         begin = time.perf_counter()
         source, restored, options = output.source, output.restored, self.options
         if source.target == STREAM:
             kind = format_named(options.format or "png")
-            sys.stdout.buffer.write(encode_picture(restored.picture, kind, quality=options.quality))
+            sys.stdout.buffer.write(encode_image(restored.image, kind, quality=options.quality))
             sys.stdout.buffer.flush()
         else:
             make_folder(source.target.parent)
-            write_picture(
+            write_image(
                 source.target,
-                restored.picture,
+                restored.image,
                 overwrite=options.overwrite,
                 quality=options.quality,
             )
-        return PictureResult(
+        return ImageResult(
             str(source.path),
             output=str(source.target),
             warnings=source.warnings + restored.warnings,
-            input_size=_width_height(source.picture),
-            output_size=_width_height(restored.picture),
+            input_size=_width_height(source.image),
+            output_size=_width_height(restored.image),
             seconds=source.seconds + output.seconds + time.perf_counter() - begin,
             model_seconds=output.seconds,
             tiles=restored.tiles,
         )
 
-    def restore(
-        self, here: Path, there: Path, picture: Picture | None, move: Move
-    ) -> PictureResult:
-        """Do all three with one picture, which may have been read already."""
-        return self.write(self.run(self.read(here, there, picture), move))
+    def restore(self, here: Path, there: Path, image: ImageData | None, move: Move) -> ImageResult:
+        """Do all three with one image, which may have been read already."""
+        return self.write(self.run(self.read(here, there, image), move))
 
     def restore_only(
-        self, here: Path, there: Path, picture: Picture | None, move: Move
-    ) -> PictureResult:
-        """Restore the only picture of a run: whatever is wrong is raised, in one line."""
+        self, here: Path, there: Path, image: ImageData | None, move: Move
+    ) -> ImageResult:
+        """Restore the only image of a run: whatever is wrong is raised, in one line."""
         try:
-            return self.restore(here, there, picture, move)
+            return self.restore(here, there, image, move)
         except Exception as error:
             raise in_one_line(error, here) from error
 
 
-def _width_height(picture: Picture) -> tuple[int, int]:
-    height, width = picture.size
+def _width_height(image: ImageData) -> tuple[int, int]:
+    height, width = image.size
     return width, height
 
 
-def failed(error: Exception, here: Path) -> PictureResult:
-    """Return what is said of a picture that failed."""
-    return PictureResult(str(here), status="failed", error=str(in_one_line(error, here)))
+def failed(error: Exception, here: Path) -> ImageResult:
+    """Return what is said of an image that failed."""
+    return ImageResult(str(here), status="failed", error=str(in_one_line(error, here)))
 
 
-def read_input(path: Path) -> Picture:
-    """PictureInput a picture, or what the standard input holds.
+def read_input(path: Path) -> ImageData:
+    """ImageInput an image, or what the standard input holds.
 
     Raises:
-        NystraError: As `read_picture`.
+        NystraError: As `read_image`.
     """
     if path != STREAM:
-        return read_picture(path)
+        return read_image(path)
     data = sys.stdin.buffer.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise NystraError(f"the standard input holds more than {_MOST_BYTES >> 30} GiB")
-    return decode_picture(data, "the standard input")
+    return decode_image(data, "the standard input")

@@ -1,4 +1,4 @@
-"""SwinIR's outer layers, shared by networks built like it: picture in, picture out."""
+"""SwinIR's outer layers, shared by networks built like it: image in, image out."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def _shuffle_upsampler(scale: int, width: int) -> nn.Sequential:
     return nn.Sequential(*steps)
 
 
-class PictureNetwork(nn.Module):
-    """A picture through groups of blocks: (B, in_chans, H, W) to ``upscale`` times its sides.
+class ImageNetwork(nn.Module):
+    """An image through groups of blocks: (B, in_chans, H, W) to ``upscale`` times its sides.
 
-    Any H and W >= 1: the picture is mirrored up to a multiple of the window, and cropped back.
+    Any H and W >= 1: the image is mirrored up to a multiple of the window, and cropped back.
     """
 
     mean: Tensor
@@ -66,7 +66,7 @@ class PictureNetwork(nn.Module):
             dim: Channels of the map.
             in_chans: Channels of input and output.
             window: The sides of the map are multiples of it.
-            size: Of the training pictures, where an absolute position embedding needs it.
+            size: Of the training images, where an absolute position embedding needs it.
             upscale: Output side over input side.
             upsampler: "pixelshuffle", "pixelshuffledirect", "nearest+conv" or "".
             img_range: The network works on (x - mean) * img_range.
@@ -129,7 +129,7 @@ class PictureNetwork(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored picture for x (B, in_chans, H, W), values 0..1."""
+        """Return the restored image for x (B, in_chans, H, W), values 0..1."""
         height, width = x.shape[2], x.shape[3]
         x = (pad_to_multiple(x, self.window) - self.mean) * self.img_range
         shallow = self.conv_first(x)

@@ -1,14 +1,14 @@
-"""A picture file that is open: what its header says, and its pixels from that same header."""
+"""An image file that is open: what its header says, and its pixels from that same header."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from .picture import EXCHANGING, Picture
+from .image_data import EXCHANGING, ImageData
 
 
-class PictureFile(Protocol):
-    """A picture file, open.
+class ImageFile(Protocol):
+    """An image file, open.
 
     Attributes:
         format: As Pillow names it, such as ``PNG``.
@@ -21,15 +21,15 @@ class PictureFile(Protocol):
     def orientation(self) -> int:
         """Return the EXIF orientation (tag 274, 1 to 8)."""
 
-    def decode(self) -> Picture:
-        """Return the picture with its orientation applied.
+    def decode(self) -> ImageData:
+        """Return the image with its orientation applied.
 
         Raises:
             Exception: Whatever the codec raises of a damaged file.
         """
 
 
-def upright_size(file: PictureFile) -> tuple[int, int]:
-    """Return height and width of an open file's picture with its orientation applied."""
+def upright_size(file: ImageFile) -> tuple[int, int]:
+    """Return height and width of an open file's image with its orientation applied."""
     height, width = file.size
     return (width, height) if file.orientation() in EXCHANGING else (height, width)
