@@ -31,29 +31,28 @@ def ray_serve(
 ) -> Any:
     """Return an application for ``ray.serve.run``.
 
-    A replica is a process that answers what ``nystra serve`` answers, under the same paths, and
-    tiles of requests that it has at the same time share runs of the model. The model files have
-    the same paths on all machines.
+    A replica is a process with the HTTP interface of ``nystra serve``; tiles of concurrent requests
+    share runs of the model. The model files have the same paths on all machines.
 
-    A program that is not connected to Ray is connected here, by ``ray.init`` with an empty
-    ``working_dir``, so that no worker imports a module from the present folder.
+    If the program is not connected to Ray, this calls ``ray.init`` with an empty ``working_dir``,
+    so that no worker imports a module from the current folder.
 
     Args:
-        models: One file or several.
-        replicas: The fewest and the most.
-        busy: Requests under way in a replica at which another one is started.
-        threads: CPUs of a replica.
-        gpus: Of a replica.
-        limits: What requests may take of a replica.
-        token: What requests have to carry as ``Authorization: Bearer``, or None.
-        hosts: Names that requests may be addressed to besides addresses, where there is no token.
-        name: Of the deployment.
+        models: One model file or several.
+        replicas: Minimum and maximum number of replicas.
+        busy: Concurrent requests per replica above which another replica is started.
+        threads: Threads, and CPUs that Ray reserves, per replica.
+        gpus: GPUs per replica.
+        limits: Limits of requests in a replica.
+        token: The bearer token of requests, or None.
+        hosts: Accepted host names if no token is set; IP addresses are always accepted.
+        name: Name of the deployment.
         **how: ``backend``, ``library``, ..., as `SessionSpec` takes them.
 
     Raises:
         NystraError: A file is missing, the numbers contradict each other, or Ray was started so
-            that its workers import from the present folder.
-        BackendUnavailableError: Ray Serve or what the service needs is not installed.
+            that its workers import from the current folder.
+        BackendUnavailableError: Ray Serve or a requirement of the service is not installed.
     """
     paths = [models] if isinstance(models, str | os.PathLike) else list(models)
     files = [Path(path).absolute() for path in paths]

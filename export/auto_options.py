@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 DEFAULT_BUDGET = 50.0
-"""dB against the network as trained."""
+"""dB against the network as trained"""
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,13 @@ class Shape(Option):
 
 @dataclass(frozen=True)
 class ExportOptions(Options):
-    """How to export.
+    """Options of an export.
 
     Attributes:
-        plan: What to compute where, or how to find that out once the network is loaded; by
-            default what it was trained with.
+        plan: The mechanism of each site, or how to choose it after the network is loaded; default:
+            attention as trained.
         hyper: Hyper-parameters that take precedence over the checkpoint's.
-        suggest: Measure what others would do where full attention is kept in large windows.
+        suggest: Measure other mechanisms if full attention is kept in large windows.
         command: The command line, for the manifest.
     """
 
@@ -97,8 +97,8 @@ class ExportOptions(Options):
     min_psnr: float | None = option(
         Number(
             None,
-            "fail below this PSNR against full attention, or against the trained window; also the "
-            "limit of an automatic plan, and of the layers that int8 returns to float",
+            "fail below this PSNR against full attention, or against the trained window; also "
+            "the limit for automatic plans and for int8 layers",
             0,
             real=True,
             above=True,

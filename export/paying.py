@@ -18,19 +18,19 @@ from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
 
 SIDE = 128
-"""Of the image that is timed, where a network takes any."""
+"""Side of the image that is timed, if the network takes any size."""
 
 _ROUNDS, _SECONDS = 9, 2.0
-"""The least runs of each, and for how long more are made."""
+"""Fewest runs of each, and seconds for further runs."""
 
 _FEWEST_ROUNDS, _LONGEST = 3, 12.0
-"""What takes so many seconds has fewer runs, but so many."""
+"""Seconds from which on a run is repeated less often, and how often."""
 
 _MOST_ROUNDS = 30
 
 _GAIN = 0.9
-"""Of its seconds a piece by itself has to take no more than this share: in the whole less is
-gained, since onnxruntime joins a piece's own nodes with those around it."""
+"""Share of its time that a replaced piece may take by itself: in the whole file the gain is
+smaller, since onnxruntime fuses the original nodes with their neighbours."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def _reason(piece: Timed, source: str) -> str:
     if ratio <= _GAIN:
         return ""
     return (
-        f"as it is in {source}: replaced by an equal node it was measured {ratio:.2f} times as "
-        f"slow ({1e3 * min(seconds[1]):.2g} ms, its own nodes {1e3 * min(seconds[0]):.2g} ms)"
+        f"unchanged from {source}: an equivalent node took {ratio:.2f} times as long "
+        f"({1e3 * min(seconds[1]):.2g} ms, its own nodes {1e3 * min(seconds[0]):.2g} ms)"
     )
 
 
@@ -152,8 +152,8 @@ def _reason_of_all(whole: Timed, source: str) -> str:
     if ratio <= 1.0:
         return ""
     return (
-        f"as they are in {source}: with equal nodes in their place the whole was measured "
-        f"{ratio:.2f} times as slow"
+        f"unchanged from {source}: with equivalent nodes the whole file took {ratio:.2f} times "
+        "as long"
     )
 
 

@@ -33,19 +33,19 @@ def export_model(
 
     Args:
         checkpoint: A ``.safetensors``, ``.pth`` or ``.pt`` file.
-        output: A ``.onnx`` file or an existing folder; beside the file go the manifest
-            ``<stem>.json``, the references ``<stem>.npz`` and the plan ``<stem>.plan.json``.
-        options: How to export; None takes the defaults.
-        progress: Is called with the name of each step, its number and how many there are.
+        output: A ``.onnx`` file or an existing folder; the manifest ``<stem>.json``, the references
+            ``<stem>.npz`` and the plan ``<stem>.plan.json`` are written next to the file.
+        options: The options; None: the defaults.
+        progress: Called with the name and number of each step and the number of steps.
 
     Returns:
-        What was written and found.
+        The result of the export.
 
     Raises:
         NystraError: Bad input; nothing is written.
         ExportError: The network cannot be traced; nothing is written.
-        ValidationError: The file departs from PyTorch or the plan costs more than ``min_psnr``
-            allows; ``<stem>.failed.json`` is written and no file that was there is touched.
+        ValidationError: The file differs from PyTorch, or the plan is below ``min_psnr``;
+            ``<stem>.failed.json`` is written and existing files are unchanged.
     """
     return _export(Path(checkpoint), Path(output), options, progress)
 
@@ -56,24 +56,25 @@ def export_module(
     options: ExportOptions | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ExportResult:
-    """Export a module of your own to an ONNX file that is checked against PyTorch.
+    """Export your own module to an ONNX file that is checked against PyTorch.
 
-    Its scale, its channels, the multiple that its sides have to be of and the smallest side are
-    measured; an image of another size is padded in front of it, and the output cropped.
+    Its scale, channels, size multiple and smallest side are measured; images of other sizes are
+    padded before it, and its output is cropped.
 
     Args:
-        module: With its weights; it is not changed. An `OwnNetwork` states other
+        module: The module with its weights, which is not modified. An `OwnNetwork` declares other
             inputs and outputs than one image each.
         output: As of `export_model`.
-        options: How to export; None takes the defaults.
+        options: The options; None: the defaults.
         progress: As of `export_model`.
 
     Returns:
-        What was written and found.
+        The result of the export.
 
     Raises:
         NystraError: As of `export_model`; nothing is written.
-        UnsupportedModelError: The module fails at every size, or does not return what is stated.
+        UnsupportedModelError: The module fails at every size, or its outputs are not the declared
+            ones.
         ExportError: As of `export_model`.
         ValidationError: As of `export_model`.
     """
@@ -93,7 +94,7 @@ def _export(
     except TraceError as error:
         if prepared.found is None:
             raise
-        reason = f"the attention that was found stays as trained: with sites in its place, {error}"
+        reason = f"the attention that was found stays as trained; replacing it failed: {error}"
     return _exported(prepare_as_trained(source, prepared, reason, steps), output, steps)
 
 

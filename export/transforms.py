@@ -172,7 +172,7 @@ TRANSFORMS = {row.label: row for row in _ROWS}
 
 
 PRECISIONS = tuple(dict.fromkeys(row.name for row in _ROWS))
-"""Names of transforms: what ``--precision`` takes."""
+"""Names of the transforms, the values of ``--precision``."""
 
 
 def parameters_help() -> str:
@@ -199,7 +199,9 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
     """
     precision, _, parameters = precision.partition(":")
     if precision not in PRECISIONS:
-        raise NystraError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+        raise NystraError(
+            f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}"
+        )
     find_target(target, precision)
     rows = {(row.name, row.target): row for row in _ROWS}
     row = rows.get((precision, target)) or rows[precision, None]

@@ -14,21 +14,21 @@ _LARGEST_CELL = 64  # pixels, where the size multiple is not larger
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of a loaded network.
+    """The properties of a loaded network.
 
     Attributes:
         architecture: Its name in the registry, ``swinir``.
         task: A name of the runtime's table of tasks: ``restoration``, ``inpainting``, ...
-        inputs: What it takes, in the order of its arguments; the first one is what it is about.
-        outputs: What it gives; the first one is the result.
-        size_minimum: Smallest side it takes, in input pixels.
-        pads: It pads images to its size multiple itself; False: it takes multiples only.
-        tiling: ``supported`` when an image may be restored in overlapping tiles, ``discouraged``
-            when tiles give another one than the whole, so that a run says how many there were,
-            ``internal`` when the network has to see the whole of it.
-        license: Of the weights, ``unknown`` when the checkpoint does not say.
-        window: Sides of the attention window in tokens, where all sites have the same one.
-        preprocessing: What becomes of an image before the network takes it; None: nobody says.
+        inputs: Its inputs, in the order of its arguments; the first is the main one.
+        outputs: Its outputs; the first one is the result.
+        size_minimum: Smallest side, in input pixels.
+        pads: It pads images to its size multiple itself; False: it needs multiples.
+        tiling: ``supported`` if an image may be restored in overlapping tiles, ``discouraged`` if
+            tiles change the result (a run then warns), ``internal`` if the network needs the whole
+            image.
+        license: License of the weights, ``unknown`` if the checkpoint does not state it.
+        window: Sides of the attention window in tokens, if all sites have the same.
+        preprocessing: How an image becomes the input; None: unknown.
     """
 
     architecture: str
@@ -69,16 +69,16 @@ class Facts:
 
     @property
     def sides(self) -> dict[str, int] | None:
-        """The only height and width it takes, or None for any."""
+        """The fixed height and width, or None for any."""
         return self.inputs[0].sides
 
     @property
     def cell(self) -> int:
-        """Side that test sizes are made of: a window where there are some, else four multiples.
+        """The unit of test sizes: a window if it has one, otherwise four multiples.
 
-        Four of large ones would be more than a test needs, and no side is below the smallest.
-        Where the network resizes images itself, three quarters of what they become, so that test
-        sizes are smaller and larger.
+        It is less for large multiples, and never below the smallest side. If the network resizes
+        images itself, it is three quarters of the resized side, so that test sizes are both
+        smaller and larger.
         """
         if self.preprocessing is not None and self.preprocessing.in_graph:
             resize = self.preprocessing.resize
@@ -89,19 +89,19 @@ class Facts:
         return self.taken(max(self.size_multiple, *self.window))
 
     def taken(self, side: int) -> int:
-        """Return the smallest side that the network takes and that is no smaller than this."""
+        """Return the smallest valid side that is not smaller than this."""
         step = 1 if self.pads else self.size_multiple
         return -(-side // step) * step
 
     def test_size(self, cells: int = 4) -> dict[str, int]:
-        """Return a size of so many cells a side, or the only one the network takes."""
+        """Return a size of so many cells per side, or the fixed size of the network."""
         return self.sides or image_size(cells * self.cell, cells * self.cell)
 
     def fixed(self, shape: Sequence[int]) -> Facts:
-        """Return the facts with every axis of the inputs fixed, by a shape of the first one.
+        """Return the facts with every axis of the inputs fixed by a shape of the first one.
 
         Raises:
-            NystraError: The network does not take that shape.
+            NystraError: The network does not support that shape.
         """
         first = self.inputs[0]
         size = dict(zip(first.axes, shape, strict=True))

@@ -12,14 +12,14 @@ __all__ = ["PatchGeometry", "TokenGeometry", "WindowGeometry"]
 
 @dataclass(frozen=True)
 class TokenGeometry:
-    """How the tokens of a token site lie: the grid that landmarks are pooled on, and the scale.
+    """The geometry of a token site: the grid on which landmarks are pooled, and the scale.
 
     Attributes:
-        query_grid: Sides of the grid of queries: rows and columns, or frames before them.
+        query_grid: Sides of the grid of queries: (rows, columns) or (frames, rows, columns).
         key_grid: Sides of the grid of keys.
         scale: Factor of the scores.
-        margin: Where the keys' grid is the queries' and so many tokens around it, along each side;
-            () where the grids are of the same whole.
+        margin: Tokens by which the grid of keys extends beyond that of the queries on each side; ()
+            if both cover the same area.
     """
 
     query_grid: tuple[int, ...]

@@ -26,14 +26,14 @@ class LoadedModel:
     """A network with its weights.
 
     Attributes:
-        network: In evaluation mode, float32; what ``facts.inputs`` lists to what
-            ``facts.outputs`` lists.
-        facts: What it promises.
-        hyper: What it was built with.
-        checkpoint: The file it came from.
-        warnings: What was dropped, assumed or is forbidden, one sentence each.
+        network: The module in evaluation mode and float32; it maps ``facts.inputs`` to
+            ``facts.outputs``.
+        facts: Its properties.
+        hyper: Its hyper-parameters.
+        checkpoint: The file that it was loaded from.
+        warnings: What was dropped or assumed, and restrictions of use, one sentence each.
         retargeted: The window was changed from the trained one.
-        unserved: Why attention that was found in its graph has no site; among the warnings too.
+        unserved: Why attention in its graph has no site; also in the warnings.
     """
 
     network: nn.Module
@@ -51,25 +51,26 @@ def load(
     plan_window: Sequence[int] | None = None,
     **hyper: Any,
 ) -> LoadedModel:
-    """Load a checkpoint, the shipped one of that name, or a network of your own.
+    """Load a checkpoint, a shipped checkpoint by name, or your own network.
 
     Args:
         source: A ``.safetensors``, ``.pth`` or ``.pt`` file, or the bare name of a shipped one; or
             a module with its weights, which is copied.
-        plan_window: The window that a plan was made for: a network that can be run at another one
-            than it was trained at is, unless ``window_size`` says otherwise.
+        plan_window: The window of a plan: a network that supports other windows than the trained
+            one uses it, unless ``window_size`` is given.
         **hyper: Constructor arguments that take precedence over the file: ``architecture``,
-            ``window_size``, ``num_heads``, ``img_range``, ... Order of trust: these arguments,
-            the JSON in the file's metadata, the tensors, a documented default. ``module``,
-            ``FILE.py:CALLABLE``, names the code of the network: it is run, and gets all others.
+            ``window_size``, ``num_heads``, ``img_range``, ... The order of precedence is: these
+            arguments, the JSON in the file's metadata, the tensors, a documented default.
+            ``module``, ``FILE.py:CALLABLE``, is the code of your own network: it is executed, with
+            all other arguments.
 
     Returns:
-        The network in evaluation mode with its facts.
+        The network with its facts.
 
     Raises:
-        CheckpointError: The file cannot be read, or its keys do not fit; they are listed.
-        UnsupportedModelError: No known architecture, or a network of your own that fails.
-        NystraError: An unknown hyper-parameter, or one that must be given; the flag is named.
+        CheckpointError: The file cannot be read, or its keys do not match; the message lists them.
+        UnsupportedModelError: The architecture is unknown, or your own network fails.
+        NystraError: A hyper-parameter is unknown or missing; the message names it.
     """
     if not isinstance(source, (str, Path)):
         checkpoint, built = of_module(source, hyper)

@@ -69,12 +69,12 @@ class WindowSite(AttentionSite):
     ``implementation(qkv, bias_table, geometry)`` takes qkv
     (B, H, W, heads * (2 head_dim + value_dim)), packed query, key, value, each (head, channel), H
     and W multiples of the window, and the position bias table ((2 wh - 1)(2 ww - 1), heads) or
-    None, and gives (B, H, W, heads * value_dim). A map of another number of sides has windows of
-    as many. Where the key window extends beyond the window (``geometry.margin``), the table is
-    ((wh + kh - 1)(ww + kw - 1), heads) for windows of kh x kw keys.
+    None, and returns (B, H, W, heads * value_dim). Maps and windows may have another number of
+    axes. Where the key window extends beyond the window (``geometry.margin``), the table is ((wh +
+    kh - 1)(ww + kw - 1), heads) for windows of kh x kw keys.
 
-    A subclass keeps the layers around the attention, and the table as
-    ``relative_position_bias_table`` where there is one; its ``forward`` calls `attend`.
+    A subclass has the layers around the attention, and the table, if any, as
+    ``relative_position_bias_table``; its ``forward`` calls `attend`.
     """
 
     geometry: WindowGeometry
@@ -88,11 +88,11 @@ class WindowSite(AttentionSite):
         self.implementation: WindowImplementation = exact_windows
 
     def attend(self, qkv: Tensor) -> Tensor:
-        """Return the attention of qkv by the present implementation."""
+        """Return the attention of qkv, computed by the current implementation."""
         return self.implementation(qkv, self.bias_table(), self.geometry)
 
     def bias_table(self) -> Tensor | None:
-        """Return the position biases as implementations take them."""
+        """Return the position biases in the form for implementations."""
         return self.relative_position_bias_table
 
 
@@ -100,8 +100,8 @@ class TokenSite(AttentionSite):
     """Attention between lists of tokens.
 
     ``implementation(q, k, v, bias, geometry)`` takes q (B, h, N, d), k (B, h, Nk, d), v
-    (B, h, Nk, e) and an additive bias broadcastable to (B, h, N, Nk) or None, and gives
-    (B, h, N, e).
+    (B, h, Nk, e) and an additive bias broadcastable to (B, h, N, Nk) or None, and returns (B, h, N,
+    e).
     """
 
     def __init__(self, geometry: TokenGeometry) -> None:
@@ -111,7 +111,7 @@ class TokenSite(AttentionSite):
         self.implementation: TokenImplementation = exact_tokens
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the attention of q, k, v by the present implementation."""
+        """Return the attention of q, k, v by the current implementation."""
         return self.implementation(q, k, v, bias, self.geometry)
 
 
@@ -134,7 +134,7 @@ class PatchSite(AttentionSite):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None = None
     ) -> Tensor:
-        """Return the attention by the present implementation."""
+        """Return the attention by the current implementation."""
         return self.implementation(query, key, value, key_mask, self.geometry)
 
 
@@ -152,5 +152,5 @@ class MapSite(AttentionSite):
         self.implementation: MapImplementation = exact_map
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of q, k, v by the present implementation."""
+        """Return the attention of q, k, v by the current implementation."""
         return self.implementation(q, k, v, self.scale)

@@ -40,11 +40,11 @@ Times = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Fastest:
-    """What is the fastest.
+    """The result of `choose_fastest`.
 
     Attributes:
-        spec: What was asked about, with that backend and what it is to compute in.
-        reason: What was chosen and why, without a full stop.
+        spec: The spec that was passed, with the fastest backend and precision.
+        reason: What was chosen and why, one sentence without a full stop.
     """
 
     spec: SessionSpec
@@ -56,17 +56,18 @@ def choose_fastest(
     side: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Fastest:
-    """Choose between onnxruntime and OpenVINO on the CPU; they are timed where that is not known.
+    """Choose the faster of onnxruntime and OpenVINO on the CPU, timing them if necessary.
 
     Args:
-        spec: What is to be run. With the precision ``bf16`` OpenVINO's bfloat16 may be chosen too.
-        side: Of the images or tiles to come, in pixels; None: 128. A file of one size is timed
-            at that.
-        progress: Is called with what is going on.
+        spec: The model and its settings. With the precision ``bf16`` OpenVINO's bfloat16 is a
+            candidate too.
+        side: Side of the expected images or tiles, in pixels; None: 128. A file of a fixed size
+            is timed at that size.
+        progress: Called with a description of each step.
 
     Raises:
-        NystraError: The file or the precision is wrong, or none of them runs it.
-        BackendUnavailableError: None of them is installed.
+        NystraError: The file or the precision is invalid, or no backend runs the file.
+        BackendUnavailableError: No backend is installed.
     """
     if spec.precision not in (None, "fp32", "bf16"):
         raise NystraError(

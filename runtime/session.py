@@ -21,25 +21,26 @@ class Session:
     """A model file, ready to run; safe to use from several threads at once.
 
     Attributes:
-        spec: What it was opened from, the backend being the one that runs it: `Session.open` opens
-            another like it.
+        spec: The settings it was opened with, including the chosen backend: `Session.open` opens
+            another session like it.
         path: The model file.
         backend: Name of the backend that runs it, such as ``ort-cpu`` or ``openvino:GPU``.
-        kind: The class of that backend, which says what it is: see `Backend`.
-        precision: The arithmetic that was asked for, or None.
+        kind: The class of that backend with its properties, see `Backend`.
+        precision: The requested arithmetic, or None.
         inputs: The graph's inputs (`TensorInfo`).
         outputs: The graph's outputs; the first one is the image.
-        metadata: The file's own, as text: of an ONNX file its ``metadata_props``.
-        facts: The same, read (`ModelFacts`).
+        metadata: The file's metadata as text: the ``metadata_props`` of an ONNX file.
+        facts: The parsed metadata (`ModelFacts`).
         library: Path of the operator library in use, or None.
         library_reason: One sentence: why that library, or why none.
-        library_missing: The operator library that ``auto`` takes is not built here.
-        library_refused: It is built here and cannot serve the model, which runs on bodies.
-        operators: What computes the operators of nystra: ``kernels`` of that library, their
-            ``bodies``, or "" where there are none.
-        emulated: The precision that was asked for is slow on this machine.
-        assignment: Which execution provider computes how many nodes of which operators, where the
-            backend is ``ort:NAME`` and onnxruntime tells (1.24 and later), else None.
+        library_missing: The operator library that ``auto`` uses is not installed.
+        library_refused: It is installed but does not support the model, which runs on the
+            operators' bodies.
+        operators: How the operators of nystra are computed: ``kernels`` of that library, their
+            ``bodies``, or "" if there are none.
+        emulated: The requested precision is slow on this machine.
+        assignment: Which execution provider computes how many nodes of which operators, if the
+            backend is ``ort:NAME`` and onnxruntime is 1.24 or later, otherwise None.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Session:
 
     @classmethod
     def open(cls, spec: SessionSpec) -> Session:
-        """Load the model file that a record describes; errors as of the constructor."""
+        """Load the model file of a spec; raises what the constructor raises."""
         others = {item.name: getattr(spec, item.name) for item in fields(spec)[1:]}
         return cls(spec.model, **others)
 
@@ -112,10 +113,10 @@ class Session:
         """Run the model once.
 
         Args:
-            feeds: Input name -> array. Floating arrays are converted to the input's own
-                floating type; nothing else is converted. Nothing is changed in place.
-            release: Give the memory that the run took back to the system, where the backend can;
-                the next run has to ask for it again.
+            feeds: Input name -> array. Floating point arrays are converted to the input's floating
+                point type; nothing else is converted. Arrays are not modified.
+            release: Return the memory of the run to the system, if the backend supports it; the
+                next run allocates it again.
 
         Returns:
             Output name -> array, in the order of `outputs`.

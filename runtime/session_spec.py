@@ -18,25 +18,24 @@ FASTEST = "fastest"
 
 @dataclass(frozen=True)
 class SessionSpec(Options):
-    """A model file and how it is run.
+    """A model file and the settings of a session.
 
-    `Session.open` loads it, and ``dataclasses.replace`` makes another one of it:
+    `Session.open` opens it, and ``dataclasses.replace`` changes a setting:
     ``Session.open(replace(session.spec, threads=1))``.
 
     Attributes:
         model: The model file.
-        backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that can run here.
-            ``openvino:GPU`` and ``ort:WebGpuExecutionProvider`` are taken apart into backend and
-            device.
-        threads: Number of threads, or None for the backend's own choice.
-        library: The operator library: ``auto`` takes the one built with nystra if it is there and
-            can serve the model; ``none`` (or None) runs the operators' ONNX bodies; a path takes
-            that one.
-        precision: What the backend is to compute in, or None: as the file says.
-        device: One of the backend's devices, or None for its usual one.
-        options: Of the backend, by name.
-        ep_library: The plug-in of onnxruntime that brings the execution provider of ``ort:NAME``,
-            or None: one that is installed as a package or built in.
+        backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first available one.
+            ``openvino:GPU`` and ``ort:WebGpuExecutionProvider`` are split into backend and device.
+        threads: Number of threads, or None for the default of the backend.
+        library: The operator library: ``auto`` uses nystra's library if it is installed and
+            supports the model; ``none`` (or None) runs the operators' ONNX bodies; a path uses that
+            library.
+        precision: The precision of the computation, or None for the types of the file.
+        device: A device of the backend, or None for its default.
+        options: Options of the backend, by name.
+        ep_library: The plug-in library with the execution provider of ``ort:NAME``, or None for a
+            provider that is built in or installed as a package.
     """
 
     model: Path
@@ -70,11 +69,11 @@ class SessionSpec(Options):
 
     @property
     def backend_name(self) -> str:
-        """Backend and device as a user names them: ``ort-cpu``, ``openvino:GPU``."""
+        """Backend and device as on the command line: ``ort-cpu``, ``openvino:GPU``."""
         return self.backend if self.device is None else f"{self.backend}:{self.device}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it, with absolute paths: for another process of this machine."""
+        """Return the JSON form with absolute paths, for another process of this machine."""
         document = {item.name: getattr(self, item.name) for item in fields(self)}
         document["model"] = os.path.abspath(self.model)
         if self.library not in ("auto", "none"):
@@ -85,7 +84,7 @@ class SessionSpec(Options):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> SessionSpec:
-        """Return what `as_dict` made a document of.
+        """Return the spec of a document of `as_dict`.
 
         Raises:
             NystraError: A key is unknown or missing.

@@ -51,16 +51,16 @@ class Port:
     """One input or output of a network.
 
     Attributes:
-        name: Of the tensor in the model file.
+        name: Name of the tensor in the model file.
         role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another image), ``frames``
-            (of a video, in or out), ``image`` (out), ``logits`` (out), or `UNKNOWN`.
-        axes: Their names, outermost first; those of `AXES` are understood.
-        lengths: Of the axes that are fixed; the others are free.
-        range: Lowest and highest value, or None where there is no such thing.
-        multiple: Of an input: its sides are padded inside the network to multiples of this. Of an
-            output: pixels for one of the first input, and axis.
+            (of a video, input or output), ``image`` (output), ``logits`` (output), or `UNKNOWN`.
+        axes: Names of the axes, outermost first, from `AXES`.
+        lengths: Lengths of the fixed axes; the others are free.
+        range: Lowest and highest value, or None if unbounded.
+        multiple: For an input, its sides are padded inside the network to multiples of this. For an
+            output, pixels per pixel of the first input and axis.
         dtype: The numpy name of its type.
-        own_size: Its height and width are its own; otherwise they are those of the first input.
+        own_size: Its height and width are independent; otherwise they are those of the first input.
     """
 
     name: str
@@ -74,28 +74,28 @@ class Port:
 
     @property
     def channels(self) -> int | None:
-        """How many channels (of logits: classes) it has, or None if that is free."""
+        """Number of channels (of logits: classes), or None if free."""
         return self.lengths.get("channels", self.lengths.get("classes"))
 
     @property
     def sides(self) -> dict[str, int] | None:
-        """Height and width where both are fixed, else None."""
+        """Height and width if both are fixed, otherwise None."""
         known = {axis: self.lengths[axis] for axis in SIDES if axis in self.lengths}
         return known if len(known) == len(SIDES) else None
 
     @property
     def layout(self) -> str | None:
-        """The letters of its axes, ``NCHW``; None where one has no letter."""
+        """The letters of its axes, such as ``NCHW``; None if an axis has no letter."""
         if not set(self.axes) <= AXES.keys():
             return None
         return "".join(AXES[axis].letter for axis in self.axes)
 
     def size_name(self, axis: str) -> str:
-        """Return what an axis is called among those of the whole network."""
+        """Return the name of an axis among those of the whole network."""
         return f"{self.name}_{axis}" if self.own_size and axis in SIDES else axis
 
     def free_axes(self) -> dict[int, str]:
-        """Return position -> name, among those of the whole network, of the free axes."""
+        """Return index -> name (among those of the whole network) of the free axes."""
         return {
             place: self.size_name(axis)
             for place, axis in enumerate(self.axes)
@@ -106,12 +106,11 @@ class Port:
         """Return the shape at a size.
 
         Args:
-            size: Lengths by name. A port of its own size looks for ``<name>_height`` first, and
-                takes ``height`` where that is not given. What is not given has its default length.
+            size: Lengths by name. A port with its own size uses ``<name>_height`` if present,
+                otherwise ``height``. Missing axes have their default length.
 
         Raises:
-            NystraError: A fixed axis is asked to be of another length, or nothing says how long
-                an axis is.
+            NystraError: A fixed axis gets another length, or an axis has no length.
         """
         wanted = {
             axis: size[self.size_name(axis)] for axis in self.axes if self.size_name(axis) in size
@@ -125,7 +124,7 @@ class Port:
         return tuple(self._length(axis, size) for axis in self.axes)
 
     def fixed(self, size: Size) -> Port:
-        """Return the port with every axis fixed to what it is at a size."""
+        """Return the port with every axis fixed to its length at a size."""
         lengths = dict(zip(self.axes, self.shape(size), strict=True))
         return replace(self, lengths=lengths)
 

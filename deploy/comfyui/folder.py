@@ -29,7 +29,7 @@ def write_node(
     folder: str | os.PathLike[str],
     options: ComfyUIOptions | None = None,
 ) -> Path:
-    """Write a model as a node of ComfyUI: one folder, whole or not at all.
+    """Write a model as a node of ComfyUI: one folder, atomically.
 
     Args:
         model: The ONNX file.
@@ -40,8 +40,8 @@ def write_node(
         The model's folder in it.
 
     Raises:
-        NystraError: The file takes more than an image, or there is a folder already.
-        BackendUnavailableError: No backend can load the file here, to see what it takes.
+        NystraError: The file has more inputs than one image, or the folder exists already.
+        BackendUnavailableError: No installed backend can load the file to read its inputs.
     """
     how = options or ComfyUIOptions()
     path = Path(model)

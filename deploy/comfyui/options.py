@@ -12,10 +12,10 @@ from ..model_name import check_model_name
 
 @dataclass(frozen=True)
 class ComfyUIOptions(Options):
-    """How ComfyUI shows a model; tiles and backend are inputs of the node.
+    """Options of a ComfyUI node; tiles and backend are inputs of the node.
 
     Attributes:
-        name: Of the folder and the node.
+        name: Name of the folder and the node.
         overwrite: Replace the folder.
     """
 

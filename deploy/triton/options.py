@@ -17,7 +17,7 @@ BACKENDS = ("python", "onnxruntime", "tensorrt", "openvino")
 
 @dataclass(frozen=True)
 class TritonOptions(Options):
-    """How Triton serves a model."""
+    """Options of a model repository for Triton."""
 
     backend: str = option(
         Choice(

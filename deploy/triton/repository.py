@@ -52,20 +52,20 @@ def write_repository(
     repository: str | os.PathLike[str],
     options: TritonOptions | None = None,
 ) -> Path:
-    """Write a model into a model repository of Triton: one folder, whole or not at all.
+    """Write a model into a model repository of Triton: one folder, atomically.
 
     Args:
         model: The ONNX file.
-        repository: The folder of models, which is created; others in it stay as they are.
+        repository: The model repository, which is created; other models in it are unchanged.
         options: The options.
 
     Returns:
         The model's folder in it.
 
     Raises:
-        NystraError: The file cannot be served so, or there is a folder of the model already.
-        BackendUnavailableError: No backend can load the file here, to see what it takes, or an
-            engine needs a library that is not here.
+        NystraError: The backend cannot serve the file, or the folder of the model exists already.
+        BackendUnavailableError: No installed backend can load the file to read its inputs, or an
+            engine needs a library that is not installed.
     """
     how = options or TritonOptions()
     entry = _Model(Path(model), how)

@@ -20,7 +20,7 @@ def write_script(
     folder: str | os.PathLike[str],
     options: VapourSynthOptions | None = None,
 ) -> Path:
-    """Write a model and a script that runs it: one folder, whole or not at all.
+    """Write a model and a VapourSynth script that runs it: one folder, atomically.
 
     Args:
         model: The ONNX file.
@@ -31,8 +31,8 @@ def write_script(
         The model's folder in it: ``model.onnx`` and ``<name>.vpy``.
 
     Raises:
-        NystraError: The plug-in of VapourSynth cannot run the file, or there is a folder already.
-        BackendUnavailableError: No backend can load the file here, to see what it takes.
+        NystraError: The plug-in of VapourSynth cannot run the file, or the folder exists already.
+        BackendUnavailableError: No installed backend can load the file to read its inputs.
     """
     how = options or VapourSynthOptions()
     session = Session(model)

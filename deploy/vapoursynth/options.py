@@ -13,13 +13,13 @@ from ..model_name import check_model_name
 
 @dataclass(frozen=True)
 class VapourSynthOptions(Options):
-    """How vs-mlrt runs a model.
+    """Options of a VapourSynth script.
 
     Attributes:
-        name: Of the folder and the script.
-        tile: Side of a tile, both margins included, in input pixels; 0 takes whole frames.
-        overlap: Margin on each side of a tile that is computed and cut off.
-        streams: Frames that are computed at the same time.
+        name: Name of the folder and the script.
+        tile: Side of a tile with both margins, in input pixels; 0: whole frames.
+        overlap: Margin on each side of a tile that is computed and cropped.
+        streams: Frames that are computed in parallel.
         overwrite: Replace the folder.
     """
 
@@ -43,5 +43,5 @@ class VapourSynthOptions(Options):
 
     @property
     def margin(self) -> int:
-        """The overlap that is taken."""
+        """The overlap in use."""
         return 16 if self.overlap is None else self.overlap

@@ -47,21 +47,20 @@ one thread unless the server sends `Cross-Origin-Opener-Policy: same-origin` and
 
 
 def write_page(model: Path, folder: Path, options: WebOptions) -> Path:
-    """Write a page with a model file: a folder for any server of files, whole or not at all.
+    """Write a web page with a model file: a folder for any static file server, atomically.
 
     Args:
-        model: An ONNX file of one size and of standard operators; references that lie beside it go
-            with it.
-        folder: Where it goes.
+        model: An ONNX file of one size and standard operators; references next to it are included.
+        folder: The folder to write.
         options: The options.
 
     Returns:
         The folder.
 
     Raises:
-        NystraError: The page cannot run the file, a file of onnxruntime-web is missing, or there is
-            a folder already.
-        BackendUnavailableError: No backend can load the file here, to see what it takes.
+        NystraError: The page cannot run the file, a file of onnxruntime-web is missing, or the
+            folder exists already.
+        BackendUnavailableError: No installed backend can load the file to read its inputs.
     """
     check_model(model)
     recorded = model.with_suffix(".npz")

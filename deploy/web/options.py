@@ -13,7 +13,7 @@ from .runtime_files import VERSION
 
 @dataclass(frozen=True)
 class WebOptions(Options):
-    """What a page is made of, besides the model file."""
+    """Options of a web page."""
 
     onnxruntime_web: Path | None = option(
         File(

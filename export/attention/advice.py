@@ -52,7 +52,7 @@ def _cannot_pay(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
     if not small:
         return []
     path, why = next(iter(small.items()))
-    text = f"linear attention cannot pay at {len(small)} sites: {why} at {path}"
+    text = f"linear attention cannot be faster at {len(small)} sites: {why} at {path}"
     return [f"{text}; `mechanism` full is exact and faster there"]
 
 

@@ -44,7 +44,7 @@ _CLASSES: dict[type[AnySite], str] = {
     MapSite: "Maps",
 }
 _OVERLAPS = "Overlaps"
-"""Of windows whose key windows overlap; without it, they are served one by one as tokens."""
+"""For windows whose key windows overlap; without it they are computed one by one as token sites."""
 
 _SOFTMAX = (exact_windows, exact_tokens, exact_patches, exact_map)
 
@@ -89,9 +89,12 @@ def unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
         return ""
     name = _class_name(mechanism, site)
     if not hasattr(_sites_module(mechanism), name):
-        return f"{mechanism.name} serves no attention between {name.lower()}"
+        return f"{mechanism.name} does not support attention between {name.lower()}"
     if missing := untrained(mechanism, site):
-        return f"{mechanism.name} needs trained tensors that are not there: {', '.join(missing)}"
+        return (
+            f"{mechanism.name} needs trained tensors that the checkpoint does not have: "
+            f"{', '.join(missing)}"
+        )
     return mechanism.fits(geometry_for(mechanism, site))
 
 
@@ -100,8 +103,9 @@ def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
     if not isinstance(site, WindowSite) or _class_name(mechanism, site) != "Tokens":
         return ""
     return (
-        f"{mechanism.name} is standard operators where the key window extends beyond the window, "
-        "and exact attention one node that is faster; a plan that names the site gets it"
+        f"{mechanism.name} runs on standard operators if the key window extends beyond the "
+        "window, and exact attention is one faster node; a plan that names the site can still "
+        "choose it"
     )
 
 

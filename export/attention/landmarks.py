@@ -15,7 +15,7 @@ from .mechanism import Geometry, Windowed
 from .operator_option import operator_option
 
 _HEAD = 32
-"""Channels of a head, as most networks have them."""
+"""Usual number of channels of a head."""
 
 
 @dataclass(frozen=True)

@@ -19,19 +19,19 @@ Geometry = WindowGeometry | TokenGeometry | PatchGeometry | None
 
 @dataclass(frozen=True)
 class Mechanism(Options):
-    """A mechanism with its parameters: its options; each field but ``reason`` is one.
+    """A mechanism with its parameters: every field except ``reason``.
 
     Attributes:
-        name: In the plan, on the command line and in file names.
-        summary: One line for the reader of ``--help``.
-        keeps_bias: A relative position bias takes part.
-        has_near_ties: It decides what is attended to, and rounding may turn its decisions.
-        trained: Names of the trained tensors that a site has to hold.
-        takes_site: What computes it is given the site; always where it has trained tensors.
-        advice: What to change where it loses too much.
-        candidates: What ``--attn auto`` may put at a site: parameters, and whether also in networks
-            that leave no time for all.
-        reason: Why a site has what it has; text for the reader of a written plan.
+        name: Its name in plans, on the command line and in file names.
+        summary: One line for ``--help``.
+        keeps_bias: It keeps a relative position bias.
+        has_near_ties: It selects keys, and rounding may change the selection.
+        trained: Names of the trained tensors that a site needs.
+        takes_site: Its implementation takes the site; always with trained tensors.
+        advice: What to change if its accuracy drop is too large.
+        candidates: The candidates of ``--attn auto``: parameters, and whether they are also tried
+            in large networks.
+        reason: Why a site has this mechanism; text for readers of a written plan.
     """
 
     name: ClassVar[str]
@@ -50,15 +50,15 @@ class Mechanism(Options):
         return ""
 
     def at(self, geometry: Geometry) -> Mechanism:
-        """Return the mechanism with what a site of this geometry needs; it fits there."""
+        """Return the mechanism with its parameters for a site of this geometry, which it fits."""
         return self
 
     def cannot_pay(self, tokens: int) -> str:
-        """Return why exact attention to so many tokens costs less, or ""."""
+        """Return why exact attention over so many tokens is cheaper, or ""."""
         return ""
 
     def reseeded(self) -> Mechanism:
-        """Return the same with another seed of its search; itself where there is none."""
+        """Return the mechanism with another seed, or itself if it has none."""
         return self
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Windowed(Mechanism):
     mask: str = option(
         Choice(
             "regions",
-            "shifted windows keep the network's mask between their regions, or ignore it",
+            "keep or ignore the network's mask between the regions of shifted windows",
             ("regions", "none"),
             flag="--shift-mask",
         ),

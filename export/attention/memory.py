@@ -17,11 +17,11 @@ from .mechanism import Mechanism
 from .site import find_sites, neutral, swap
 
 BYTES_PER_SCORE = 20
-"""Peak bytes for a score of query and key in onnxruntime: measured 19 on CSNLN."""
+"""Peak bytes per score of query and key in onnxruntime: measured 19 on CSNLN."""
 
 BYTES_PER_FUSED_SCORE = 15
-"""The same where scores are fused along their diagonals: the inpainting network's peaks at 512 and
-768 pixels a side."""
+"""The same with fused scores along diagonals: from the inpainting network's peaks at 512 and 768
+pixels per side."""
 
 
 def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mechanism]) -> float:

@@ -23,13 +23,13 @@ _SIDE = operator_option(WINDOWS, "window_h", default=1)
 
 @dataclass(frozen=True)
 class Plan:
-    """Mechanism and parameters for every site.
+    """The mechanism and its parameters for every site.
 
     Attributes:
-        default: What a site gets that is not named.
-        sites: Exact path to mechanism.
+        default: The mechanism of sites that are not listed.
+        sites: Exact path -> mechanism.
         window: The window the plan was made for, or None.
-        source_sha256: Of the checkpoint it was made for, or "".
+        source_sha256: SHA-256 of the checkpoint that it was made for, or "".
     """
 
     default: Mechanism = field(default_factory=Full)
@@ -42,7 +42,7 @@ class Plan:
         return self.sites.get(path, self.default)
 
     def refuse_unknown_sites(self, known: Sequence[str]) -> None:
-        """Raise NystraError when the plan names a site that is not among the known ones."""
+        """Raise NystraError if the plan lists a site that is not among the known ones."""
         unknown = [path for path in self.sites if path not in known]
         if unknown:
             raise NystraError(
@@ -52,7 +52,7 @@ class Plan:
             )
 
     def keep_full(self, paths: Iterable[str]) -> Plan:
-        """Return the plan that computes exact attention at these sites, with the same masks."""
+        """Return the plan with exact attention at these sites, with the same masks."""
         kept = {path: Full.instead_of(self.at(path)) for path in paths}
         return replace(self, sites=self.sites | kept)
 
@@ -73,7 +73,8 @@ def read_plan(path: str | Path) -> Plan:
     """Read a plan file.
 
     Raises:
-        NystraError: No such file, not JSON within bounds, unknown keys, values out of range.
+        NystraError: The file is missing or not valid JSON, or has unknown keys or values out of
+            range.
     """
     return parse_plan(read_json(path, "the plan"), f"the plan {path}")
 
@@ -101,7 +102,9 @@ def parse_plan(document: Any, where: str = "the plan") -> Plan:
     Raises:
         NystraError: Unknown keys, wrong types, values out of range, another schema version.
     """
-    record = require_version(document, where, SCHEMA_VERSION, "take the nystra that wrote it")
+    record = require_version(
+        document, where, SCHEMA_VERSION, "use the nystra version that wrote it"
+    )
     require_keys(record, where, _KEYS)
     try:
         return _parse(record)
@@ -116,7 +119,7 @@ def _parse(document: dict[str, Any]) -> Plan:
         raise NystraError("'sites' is not an object of path to parameters")
     sha256 = document.get("source_sha256", "")
     if not isinstance(sha256, str):
-        raise NystraError(f"source_sha256 {sha256!r:.40} is not a text")
+        raise NystraError(f"source_sha256 {sha256!r:.40} is not a string")
     return Plan(
         default=default,
         sites={path: _parse_site(site, default, f"site {path}") for path, site in sites.items()},
@@ -130,7 +133,7 @@ def _parse_window(value: Any) -> tuple[int, ...] | None:
         return None
     if not (isinstance(value, list) and len(value) in (2, 3)):
         raise NystraError(
-            f"window {value!r:.40} is not [rows, columns], or [frames, rows, columns]"
+            f"window {value!r:.40} is neither [rows, columns] nor [frames, rows, columns]"
         )
     return tuple(_SIDE.accept("window", side) for side in value)
 
@@ -143,7 +146,7 @@ def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
     name = values.pop("mechanism", base.name)
     try:
         if not isinstance(name, str):
-            raise NystraError(f"mechanism {name!r:.40} is not a text")
+            raise NystraError(f"mechanism {name!r:.40} is not a string")
         kind = mechanism_class(name)
         for key in values:
             refuse_foreign(key, key, kind)

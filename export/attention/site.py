@@ -95,8 +95,8 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
     sites = find_sites(network)
     if not sites and not isinstance(plan.default, (AsTrained, Full)):
         raise UnsupportedModelError(
-            f"the network has no attention that nystra replaces, so {plan.default.name} has no "
-            "place in it: omit `mechanism`, and it is exported as it was trained"
+            f"the network has no attention that nystra replaces, so {plan.default.name} does not "
+            "apply: omit `mechanism` to export it as it was trained"
             + "".join(f"; {sentence}" for sentence in unserved)
         )
     plan.refuse_unknown_sites([site.path for site in sites])
@@ -112,8 +112,8 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
         planned = plan.at(site.path)
         if missing := untrained(planned, site.module):
             raise NystraError(
-                f"{planned.name} computes with tensors that were trained with the network "
-                f"({', '.join(missing)}), and {site.path} has none: take a checkpoint that was "
+                f"{planned.name} needs tensors that were trained with the network "
+                f"({', '.join(missing)}), and {site.path} has none: use a checkpoint that was "
                 f"trained with {planned.name}, or a mechanism that needs no training "
                 "(`mechanism` nystra, nystromformer, cluster or psal)"
             )

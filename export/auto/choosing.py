@@ -22,7 +22,7 @@ from .timing import Calls
 from .verification import Verified, Verifier
 
 Candidates = Mapping[str, Sequence[Mechanism]]
-"""Path of a site -> what may be computed there, as trained first."""
+"""Path of a site -> its candidates, as trained first."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def choose(offer: Offer, record: Record, progress: Callable[[str], None]) -> Aut
     changes = measure_changes(
         offer.loaded.network, offer.loaded.facts, seen, offer.candidates, record, eta
     )
-    eta.announce("run the network as trained")
+    eta.announce("run the network as trained on the calibration images")
     verifier = Verifier(offer.loaded.network, offer.loaded.facts, offer.images)
     eta.done(plan_work)
     options = offer.items(changes)

@@ -27,9 +27,9 @@ from ..attention.mechanism import Mechanism
 SCHEMA_VERSION = 1
 _KEYS = ("schema_version", "machine", "seconds")
 _FORMER_KEYS = ("rest",)
-"""What tables of former versions hold besides; it is not read."""
+"""Keys of tables of earlier versions, which are ignored."""
 
-_EXPECTED = "give one that `mechanism` auto `costs` wrote"
+_EXPECTED = "give one that was written with `mechanism` auto and `costs`"
 
 
 def this_machine() -> dict[str, Any]:
@@ -102,7 +102,7 @@ def parse_costs(document: Any, where: str) -> CostTable:
     machine, seconds = record["machine"], record["seconds"]
     rows = list(seconds.values()) if isinstance(seconds, dict) else [None]
     if not isinstance(machine, dict) or not all(map(_are_seconds, rows)):
-        raise NystraError(f"{where}: something else than seconds above 0; {_EXPECTED}")
+        raise NystraError(f"{where}: expected seconds above 0; {_EXPECTED}")
     return CostTable(machine, seconds)
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CEILING = 90.0
-"""dB at which what changes nothing is drawn."""
+"""dB at which candidates without any change are drawn."""
 _LINE = 0.035
-"""Height of a line of small text over that of the axes."""
+"""Height of a line of small text relative to that of the axes."""
 
 
 def pareto_figure(result: AutoResult) -> Figure:
@@ -28,7 +28,7 @@ def pareto_figure(result: AutoResult) -> Figure:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.add_subplot()
     trained = 1e3 * seconds(result.trained)
-    axes.axvline(trained, color="0.6", linestyle=":", label="as trained: nothing is lost")
+    axes.axvline(trained, color="0.6", linestyle=":", label="as trained: no loss")
     axes.axhline(result.budget, color="tab:red", linewidth=1, label=f"{result.budget:g} dB wanted")
     estimate = [fastest(result.options, 10 ** (-db / 10)) for db in np.arange(34.0, 76.0, 0.5)]
     curve = [
@@ -44,7 +44,7 @@ def pareto_figure(result: AutoResult) -> Figure:
         [verified.psnr for _, verified in others],
         ".",
         color="0.6",
-        label="verified on the way",
+        label="verified during the search",
     )
     uniform = {
         name: (1e3 * seconds(choice), min(verified.psnr, _CEILING))
@@ -57,8 +57,8 @@ def pareto_figure(result: AutoResult) -> Figure:
         place = (1e3 * seconds(result.choice), result.verified.psnr)
         axes.plot(*place, "*", color="tab:green", markersize=15, label="chosen")
     axes.set(
-        xlabel=f"attention alone at {result.timed}, ms",
-        ylabel="PSNR against as trained, dB: the worse of both",
+        xlabel=f"time of attention alone at {result.timed}, ms",
+        ylabel="PSNR against the network as trained, dB: worse of both sets",
     )
     axes.set_xlim(left=0)
     axes.grid(visible=True, alpha=0.3)

@@ -21,12 +21,12 @@ from .record import Record
 from .timing import Calls, measure_costs, record_calls
 
 LEAST_GAIN = 1.1
-"""Times as fast as trained that a candidate has to be at a site: less is lost in the noise of
-timing, and its changes take as long to measure as those of any other."""
+"""Speedup over the attention as trained that a candidate needs at a site: less is within the noise
+of timing, and measuring its change of the output takes as long as for any other."""
 
 LEAST_ON_A_GPU = 32 * 32
-"""Tokens of a window from which linear attention may pay on a GPU, by the count of instructions:
-below, exact attention on tensor cores has less to do. It was not measured on a GPU."""
+"""Tokens of a window from which linear attention may be faster on a GPU, by the count of
+instructions: below, exact attention on tensor cores needs fewer. Not measured on a GPU."""
 
 Progress = Callable[[str], None]
 
@@ -80,13 +80,13 @@ def _no_gain(loaded: LoadedModel, exact: Sequence[str]) -> str:
     if len(exact) == len(sites):
         return (
             f"the file is for a GPU, and the windows of all {len(sites)} sites have less than "
-            f"{LEAST_ON_A_GPU} tokens: exact attention should be the fastest there"
+            f"{LEAST_ON_A_GPU} tokens: exact attention is expected to be the fastest there"
         )
     counts = {site.tokens for site in sites if site.tokens is not None}
     tokens = f" of {min(counts)} tokens" if len(counts) == 1 else ""
     return (
-        f"no candidate is {LEAST_GAIN:g} times as fast as trained at any of the {len(sites)} sites"
-        f"{tokens} on this machine, so that none was tried on images"
+        f"no candidate is {LEAST_GAIN:g} times as fast as trained at any of the {len(sites)} "
+        f"sites{tokens} on this machine, so none was tried on images"
     )
 
 
@@ -133,9 +133,9 @@ def _refuse_incomplete(table: CostTable, every: Candidates, calls: Calls, path: 
     if lacking:
         site, call = lacking[0]
         raise NystraError(
-            f"the costs {path} lack the geometry of {len(lacking)} sites of this network, or "
-            f"candidates there, first of {site} ({call:.120}): they are of another network or "
-            "another nystra; give a name that is not there yet, and it is measured and written"
+            f"the costs {path} have no entry for {len(lacking)} sites of this network or their "
+            f"candidates, first {site} ({call:.120}): they are for another network or version of "
+            "nystra; give the name of a new file, which will be measured and written"
         )
 
 
@@ -149,7 +149,7 @@ def _foreign(table: CostTable, path: Path | None) -> tuple[str, ...]:
     if path is None or not changed:
         return ()
     text = f"the costs {path} were measured elsewhere ({'; '.join(changed)})"
-    return (f"{text}: the plan is the fastest there, not here",)
+    return (f"{text}: the plan is the fastest on that machine, not on this one",)
 
 
 def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:

@@ -32,7 +32,7 @@ def _reason(row: Sequence[Item], name: str) -> str:
     cost = f"{_ms(taken.seconds)} of {_ms(own.seconds)} ms"
     what = "as trained" if taken is own else f"changes the output by {_db(taken.change)} alone"
     if len(row) == 1:
-        return f"{what}, {cost}; nothing else serves the site in less time"
+        return f"{what}, {cost}; no other candidate for the site is faster"
     return f"{what}, {cost}; {_next(row, taken)}"
 
 

@@ -24,7 +24,7 @@ from .costs import CostTable, parse_costs
 
 SCHEMA_VERSION = 1
 _KEYS = ("schema_version", "source_sha256", "costs", "changes")
-_ADVICE = "give `overwrite` to measure anew in its place, or choose another `output`"
+_ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
 _SECONDS_BETWEEN_WRITES = 5.0
 
 Changes = dict[str, dict[str, dict[str, float]]]
@@ -76,7 +76,7 @@ class Record:
 
     def _read(self, document: Any) -> None:
         where = f"what was measured, {self.path}"
-        document = require_version(document, where, SCHEMA_VERSION, "it was not written here")
+        document = require_version(document, where, SCHEMA_VERSION, "it was not written by nystra")
         require_keys(document, where, _KEYS, _KEYS)
         if document["source_sha256"] != self._sha256:
             raise NystraError(
@@ -84,7 +84,7 @@ class Record:
                 f"is {self._sha256[:12]}...)"
             )
         if not _are_changes(document["changes"], depth=4):
-            raise NystraError(f"{where}: 'changes' holds something else than numbers")
+            raise NystraError(f"{where}: 'changes' has values that are not numbers")
         if document["costs"] is not None:
             self.costs = parse_costs(document["costs"], where)
         self._all = document["changes"]

@@ -60,13 +60,13 @@ class AutoResult:
     def summary(self) -> str:
         """Return the plan's figures in one line."""
         if self.idle:
-            return "nothing is faster"
+            return "no plan is faster"
         if self.changes_nothing:
-            return f"nothing faster keeps {self.budget:g} dB"
+            return f"no faster plan reaches {self.budget:g} dB"
         return (
-            f"{_db(self.verified.seen)} on the images of the choice, "
-            f"{_db(self.verified.held_out)} on {', '.join(self.images.held_out_images)}, held "
-            f"out (wanted {self.budget:g}); attention alone "
+            f"{_db(self.verified.seen)} on the images that it was chosen on, "
+            f"{_db(self.verified.held_out)} on {', '.join(self.images.held_out_images)}, "
+            f"held out (wanted {self.budget:g}); attention alone "
             f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained "
             f"({self.timed}, in PyTorch)"
         )
@@ -75,11 +75,11 @@ class AutoResult:
         """Return what the user should know: one sentence each."""
         words = []
         if self.changes_nothing:
-            words.append(f"`mechanism` auto keeps the attention the network came with: {self._why}")
+            words.append(f"`mechanism` auto keeps the attention as trained: {self._why}")
         if self.images.coarse:
             words.append(
-                "the network is large: `mechanism` auto tried a part of the candidates on one crop "
-                "of each image"
+                "the network is large: `mechanism` auto tried some of the candidates, on one "
+                "crop of each image"
             )
         return tuple(words)
 
@@ -90,8 +90,8 @@ class AutoResult:
             return self.idle
         name, (_, verified) = max(self.uniform.items(), key=lambda entry: entry[1][1].psnr)
         return (
-            f"{self.budget:g} dB is kept by no plan that was tried; {name} everywhere gives "
-            f"{_db(verified.worst)}. A lower `min_psnr` allows more"
+            f"no plan that was tried reaches {self.budget:g} dB; {name} at every site has "
+            f"{_db(verified.worst)}. Use a lower `min_psnr` to allow more plans"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from .knapsack import Items, Selection, change, faster_swaps, fastest, safer_swa
 from .verification import Verified
 
 ROUNDS = 6
-"""Choices whose budget is corrected by what the one before turned out to change."""
+"""Most rounds of choice; each corrects its budget by the measured change of the round before."""
 
 _TRIES = 8
-"""Improvements in vain, after which there is no more."""
+"""Failed improvements after which the search stops."""
 
 _RATIOS = (0.1, 10.0)
-"""How far the second pass may correct what a site was measured to change alone."""
+"""Limit of the second pass's correction to the change that was measured for a site alone."""
 
 
 def most_plans(starts: int) -> int:

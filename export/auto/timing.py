@@ -22,7 +22,7 @@ from ..load.images import feeds_of, photographs
 from .costs import CostTable
 
 ROUNDS, MOST_ROUNDS, SECONDS = 3, 40, 3.0
-"""The least time of so many calls is taken."""
+"""Calls per measurement; the shortest counts."""
 
 _SIDE = 128
 

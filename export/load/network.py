@@ -43,9 +43,9 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
         raise NystraError(
-            f"the plan was made for another checkpoint, at window {_text(plan.window)}, which "
-            f"{loaded.checkpoint.path.name} was not trained at: give `window_size` "
-            f"{plan.window[0]} to run it there, or take 'window' out of the plan"
+            f"the plan was made for another checkpoint, at window {_text(plan.window)}, not the "
+            f"trained window of {loaded.checkpoint.path.name}: give `window_size` "
+            f"{plan.window[0]} to use it, or remove 'window' from the plan"
         )
     return loaded
 
@@ -81,7 +81,7 @@ def load_fixed(
 def _check_window(plan: Plan, loaded: LoadedModel) -> None:
     if plan.window not in (None, loaded.facts.window):
         raise NystraError(
-            f"the plan is for window {_text(plan.window)}, the network has "
+            f"the plan is for the window {_text(plan.window)}, the network has "
             f"{_text(loaded.facts.window)}"
         )
 

@@ -24,11 +24,11 @@ from ..onnx_models.network import NodeError
 from .images import validation_feeds
 
 _ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference between a file in onnxruntime and its network, of the largest value, by the
-coarsest type that the file computes in."""
+"""Largest difference between a file in onnxruntime and its PyTorch form, relative to the largest
+value, by the coarsest type of the file."""
 
 _SMALL = (1, 3, 64, 64)
-"""Shape of an image, where the file does not say it."""
+"""Default shape of an image, if the file has no fixed one."""
 
 
 def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
@@ -45,14 +45,15 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
     """
     if hyper:
         raise NystraError(
-            f"`{next(iter(hyper))}` does not apply to an ONNX file: its graph says all; omit it"
+            f"`{next(iter(hyper))}` does not apply to an ONNX file, whose graph is complete; "
+            "omit it"
         )
     network = read_file(path)
     taken, given = len(network.graph.inputs), len(network.graph.outputs)
     if (taken, given) != (1, 1):
         raise UnsupportedModelError(
-            f"{path} has {taken} inputs and {given} outputs: files of one image to one result "
-            "are read; write it again with these alone"
+            f"{path} has {taken} inputs and {given} outputs: expected one image as the input "
+            "and one output; export it again with these only"
         )
     try:
         _try_small(network)
@@ -104,6 +105,6 @@ def _compare(network: FileNetwork, facts: Facts) -> None:
         if not difference <= allowed:
             shape = "x".join(map(str, next(iter(feeds.values())).shape))
             raise UnsupportedModelError(
-                f"{path}, read as PyTorch, differs by {difference:.0e} of its largest value from "
-                f"onnxruntime at {shape}: it cannot be exported"
+                f"{path}, converted to PyTorch, differs from onnxruntime by {difference:.0e} of "
+                f"its largest value at {shape}: it cannot be exported"
             )

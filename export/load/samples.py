@@ -24,7 +24,7 @@ from ..attention.site import find_sites
 from .images import Feeds, Images, calibration_images, feeds_of, sample_side
 
 MOST_OPERATIONS = 36e12
-"""Of all measurements: some five minutes of two cores."""
+"""Budget of all measurements: about five minutes of two cores."""
 
 MOST_CROPS = 24
 CROPS = 4
@@ -66,8 +66,8 @@ def choose_samples(
             held += names[-1:] if len(paths) == 1 else names
     if len(samples) == len(held):
         raise NystraError(
-            f"`calibrate` {folder} holds one image, too small to cut two crops of {side}x{side} "
-            "out of it: give more images, some of them are held out to verify the plan"
+            f"`calibrate` {folder} holds one image, too small for two crops of {side}x{side}: "
+            "give more images, some of which are held out to verify the plan"
         )
     return Images(samples, tuple(held), tuple(path.name for path in out), coarse)
 
@@ -76,14 +76,12 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
     headline = measure_for(loaded.facts.outputs[0]).headline
     if headline != "psnr":
         raise NystraError(
-            "`mechanism` auto is for images and frames: outputs of this network "
+            "`mechanism` auto is for images and frames: the outputs of this network "
             f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
         )
     sites = [site.path for site in find_sites(loaded.network)]
     if not sites:
-        raise NystraError(
-            "the network has no attention that `mechanism` auto could replace: omit it"
-        )
+        raise NystraError("the network has no attention that `mechanism` auto can replace: omit it")
     Plan(sites=dict.fromkeys(keep_full, Full())).refuse_unknown_sites(sites)
 
 
@@ -110,8 +108,8 @@ def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
     smallest = max(facts.window[-2:]) if facts.window is not None else 1
     if facts.sides is None and min(height, width) < smallest:
         raise NystraError(
-            f"{path.name} is {height}x{width}, smaller than a window of the network: a plan is "
-            f"chosen on images of {smallest}x{smallest} or more"
+            f"{path.name} is {height}x{width}, smaller than a window of the network: choosing a "
+            f"plan needs images of at least {smallest}x{smallest}"
         )
     if facts.sides is not None:
         return [feeds_of(facts, pixels, facts.sides)]

@@ -59,7 +59,7 @@ def load_source(
     """
     stated = ModelMetadata.read(metadata)
     if stated.attention is None:
-        raise NystraError(f"{path} carries no plan: it was not written by nystra-export")
+        raise NystraError(f"{path} has no plan: it was not written by nystra-export")
     plan = decode_plan(stated.attention, f"the plan in {path}")
     loaded = load_for(checkpoint, plan, hyper)
     if plan.source_sha256 != loaded.checkpoint.sha256:

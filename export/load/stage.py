@@ -100,8 +100,9 @@ def prepare(
     options = for_target(options, target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
-            f"`precision` {transform.name} measures how large the maps become on your images: "
-            "give `calibrate` FOLDER, some ten images like those that the file will run on"
+            f"`precision` {transform.name} measures the range of the feature maps on your "
+            "images: give `calibrate` FOLDER, about ten images like those that the file "
+            "will run on"
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
@@ -117,8 +118,8 @@ def prepare(
     headline = measure_for(facts.outputs[0]).headline
     if options.min_psnr is not None and headline != "psnr":
         raise NystraError(
-            f"`min_psnr` is for images and frames: outputs of this network ({facts.task}) are "
-            f"compared by {headline}; omit it"
+            f"`min_psnr` is for images and frames: the outputs of this network ({facts.task}) "
+            f"are compared by {headline}; omit it"
         )
     if isinstance(options.plan, AutoOptions):
         images = choose_samples(loaded, options.calibrate, options.plan.keep_full)

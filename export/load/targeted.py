@@ -18,7 +18,9 @@ def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
     if target is None or target.finish is None:
         return options
     if options.static is None:
-        raise NystraError(f"`target` {target.name} takes one size: give `static`, as 1x3x64x64")
+        raise NystraError(
+            f"`target` {target.name} needs a fixed size: give `static`, such as 1x3x64x64"
+        )
     if options.functions == "none":
         raise NystraError(
             f"`target` {target.name} is for engines without the operator library: omit "

@@ -63,12 +63,12 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
     preprocessing, image = facts.preprocessing, facts.inputs[0]
     if preprocessing is None or preprocessing == Preprocessing(labels=preprocessing.labels):
         raise NystraError(
-            f"`with_preprocessing`: {loaded.checkpoint.path.name} does not say how its images "
-            "are prepared (resize, crop, mean, std): omit it"
+            f"`with_preprocessing`: {loaded.checkpoint.path.name} has no preprocessing (resize, "
+            "crop, mean, std): omit it"
         )
     if facts.sides is not None and preprocessing.size is None:
         raise NystraError(
-            f"`with_preprocessing`: images do not become of the one size that "
+            "`with_preprocessing`: its preprocessing does not lead to the only size that "
             f"{loaded.checkpoint.path.name} takes, {tuple(facts.sides.values())}: omit it"
         )
     sides = None if facts.sides is None else (facts.sides["height"], facts.sides["width"])

@@ -15,7 +15,7 @@ from ...runtime.session import Session
 from ...runtime.tasks.restoration.probing import probe
 
 ARCHITECTURE = "onnx"
-"""What a network is called of which only a graph is known."""
+"""The architecture of a network that is known by its graph only."""
 
 _CLASSIFIER_SIDE = 224
 _CLASSIFIER_MULTIPLE = 32

@@ -9,8 +9,8 @@ _WHY = {
     "opset": "its opset is kept, or raised where the nodes of nystra need it",
     "static": "its inputs stay as they are",
     "precision": "its types stay as they are",
-    "target": "it stays for the programs that take it",
-    "with_preprocessing": "it says nothing of how images are prepared",
+    "target": "the file stays readable by the same programs",
+    "with_preprocessing": "the file has no preprocessing",
 }
 
 

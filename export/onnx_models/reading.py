@@ -60,13 +60,14 @@ def opset_of(model: onnx.ModelProto) -> int:
 def _check_opset(path: Path, model: onnx.ModelProto) -> None:
     if any(entry.domain == DOMAIN for entry in model.opset_import):
         raise UnsupportedModelError(
-            f"{path} holds operators of nystra already: export again from what it was made of"
+            f"{path} already has operators of nystra: export again from its checkpoint or its "
+            "original ONNX file"
         )
     opset = opset_of(model)
     if not OLDEST <= opset <= NEWEST:
         raise UnsupportedModelError(
-            f"{path} is of opset {opset}, read are {OLDEST} to {NEWEST}: export it again at one of "
-            "these"
+            f"{path} has opset {opset}, expected {OLDEST} to {NEWEST}: export it again with one "
+            "of these"
         )
 
 
@@ -101,7 +102,9 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
     count = math.prod(tensor.dims)
     if min(tensor.dims, default=0) < 0 or count > MOST_ELEMENTS:
         shape = "x".join(map(str, tensor.dims))
-        raise NystraError(f"{where} is declared as {shape}, at most {MOST_ELEMENTS} elements")
+        raise NystraError(
+            f"{where} is declared as {shape}, expected at most {MOST_ELEMENTS} elements"
+        )
     size = count * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
     if tensor.data_location == TensorProto.EXTERNAL:
         tensor.raw_data = _external(where, tensor, data, size)
@@ -114,7 +117,7 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
         held, expected = len(getattr(tensor, field)), count
     if held != expected:
         unit = "bytes" if tensor.HasField("raw_data") else "numbers"
-        raise NystraError(f"{where} holds {held} {unit}, its shape asks for {expected}")
+        raise NystraError(f"{where} holds {held} {unit}, its shape needs {expected}")
 
 
 def _external(where: str, tensor: TensorProto, data: dict[str, Path], size: int) -> bytes:
@@ -130,7 +133,7 @@ def _external(where: str, tensor: TensorProto, data: dict[str, Path], size: int)
     if len(content) != size:
         raise NystraError(
             f"the data of {where} are {min(length, len(content))} bytes at {offset}, its shape "
-            f"asks for {size}"
+            f"needs {size}"
         )
     return content
 
@@ -144,8 +147,8 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
             )
         if min(sides, default=0) < 0 or math.prod(side or 1 for side in sides) > MOST_ELEMENTS:
             raise NystraError(
-                f"{path}: {value.name!r:.80} is declared as {'x'.join(map(str, sides))}, at most "
-                f"{MOST_ELEMENTS} elements are read"
+                f"{path}: {value.name!r:.80} is declared as {'x'.join(map(str, sides))}, "
+                f"expected at most {MOST_ELEMENTS} elements"
             )
 
 
@@ -158,8 +161,8 @@ def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int
         for name in node.input:
             if name and name not in known:
                 raise NystraError(
-                    f"{path}: {_described(node)} takes {name!r:.80}, which nothing before it "
-                    "gives: the graph has a cycle, or is in no order"
+                    f"{path}: {_described(node)} takes {name!r:.80}, which no node before it "
+                    "computes: the graph has a cycle or is not sorted"
                 )
         for inner in _graphs(node):
             _check_graph(path, inner, known, depth + 1)
@@ -167,7 +170,7 @@ def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int
         known.update(filter(None, node.output))
     missing = [value.name for value in graph.output if value.name not in known]
     if missing:
-        raise NystraError(f"{path}: nothing gives the output {missing[0]!r:.80}")
+        raise NystraError(f"{path}: no node computes the output {missing[0]!r:.80}")
 
 
 def _refuse_twice(path: Path, node: onnx.NodeProto, known: set[str]) -> None:

@@ -35,7 +35,7 @@ def export_files(target: Path) -> tuple[Path, ...]:
 def refuse_own_source(target: Path, source: Path) -> None:
     """Raise `NystraError` where the model file would replace the one that it is made of."""
     if target.exists() and target.samefile(source):
-        raise NystraError(f"{target} is what the export is made of: choose another `output`")
+        raise NystraError(f"{target} is an input of the export: choose another `output`")
 
 
 def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
@@ -55,14 +55,14 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
         manifest = Manifest.read(listing) if listing.exists() else None
     except NystraError as error:
         raise NystraError(
-            f"{listing} is in the way, which is no export's: {error}; {_ADVICE}"
+            f"{listing} exists and is not a manifest of an export: {error}; {_ADVICE}"
         ) from error
     listed = set() if manifest is None else {*manifest.files, listing.name}
     foreign = [path.name for path in existing if path.name not in listed]
     if manifest is None or foreign:
         raise NystraError(
-            f"{', '.join(foreign)} in {target.parent} would be replaced, which no manifest "
-            f"({listing.name}) says to be of an export; {_ADVICE}"
+            f"{', '.join(foreign)} in {target.parent} would be replaced, and no manifest "
+            f"({listing.name}) lists them as files of an export; {_ADVICE}"
         )
     changes = _changes(manifest, plan, form)
     if changes:
@@ -73,7 +73,7 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
     """Return what is not as in the export that is there, one phrase each."""
     changes = []
     if manifest.source.get("sha256") != plan.source_sha256:
-        changes.append(f"of another checkpoint ({manifest.source.get('name')})")
+        changes.append(f"from another checkpoint ({manifest.source.get('name')})")
     wanted, former = plan.as_dict(), manifest.plan
     if former.get("window") != wanted.get("window"):
         changes.append(f"at window {former.get('window')}, now {wanted.get('window')}")

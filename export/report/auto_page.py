@@ -36,7 +36,7 @@ def write_report(result: AutoResult, folder: Path) -> None:
         NystraError: It cannot be written.
     """
     name = result.loaded.checkpoint.path.stem
-    page = Page(f"{name}: the fastest plan that keeps {result.budget:g} dB")
+    page = Page(f"{name}: the fastest plan that reaches {result.budget:g} dB")
     add_choice(page, result)
     make_folder(folder)
     page.write(page_path(folder, result.loaded.checkpoint.path))
@@ -52,10 +52,10 @@ def add_choice(page: Page, result: AutoResult) -> None:
     page.heading("Time against PSNR")
     page.figure(
         figure_uri(pareto_figure(result)),
-        "Time of attention alone, each site's on its own: what the whole file gains stands where "
-        "the file was timed. PSNR of whole plans, on the images seen or on those held out, "
-        "whichever is worse. The line adds up what the sites change alone, as the first choice "
-        "does.",
+        "Time of attention alone, measured per site; the speed of the whole file is in the "
+        "report of the export. PSNR of whole plans, on the images used for the choice or on "
+        "those held out, whichever is worse. The line is the sum of the changes of single "
+        "sites, as in the first choice.",
     )
     plans = {"chosen": (result.choice, result.verified), **result.uniform}
     ranked = sorted(plans.items(), key=lambda entry: seconds(entry[1][0]))
@@ -64,8 +64,8 @@ def add_choice(page: Page, result: AutoResult) -> None:
     page.heading("Sites")
     page.figure(
         figure_uri(sites_figure(result)),
-        "PSNR of the output where that site alone is replaced; what is chosen has a frame. Empty: "
-        "no faster than as trained, or it does not serve the site.",
+        "PSNR of the output if only that site is replaced; the chosen mechanism is framed. "
+        "Empty: not faster than as trained, or not applicable to the site.",
     )
     page.table(
         ("site", "chosen", "why"),
@@ -104,8 +104,8 @@ def _add_images(page: Page, result: AutoResult) -> None:
     differences = {name: np.abs(shown[name][0] - shown[name][1]) for name in chosen}
     factor = readable_factor(list(differences.values()))
     page.paragraph(
-        "Those that change most, one held out first: as trained, with the plan, and the "
-        f"difference, {factor:g} times as large."
+        "The images that change most, beginning with one held out: as trained, with the plan, "
+        f"and the difference, {factor:g} times amplified."
     )
     for name in chosen:
         full, plan = shown[name]

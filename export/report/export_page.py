@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from .export_result import ExportResult
 
 _SIDE = 320
-"""Of an image at 1:1: three stand side by side."""
+"""Side of an image at 1:1: three are shown side by side."""
 
 _ZOOMED, _ZOOMED_WIDTH = 40, 232
-"""Of a part that is enlarged, in pixels of the output and of the page."""
+"""Side of the enlarged part, in pixels of the output and of the page."""
 
 
 def check_report_folder(folder: Path) -> None:
@@ -64,7 +64,7 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
         path = folder / f"{result.model.stem}.export.html"
         page.write(path)
     except NystraError as error:
-        raise type(error)(f"{result.model} is written; the report is not: {error}") from error
+        raise type(error)(f"{result.model} was written, the report was not: {error}") from error
     return path
 
 
@@ -80,7 +80,7 @@ def _add_figures(page: Page, result: ExportResult) -> None:
 def _add_sites(page: Page, result: ExportResult) -> None:
     page.heading("Sites")
     sites = result.source.resolved
-    page.paragraph(f"What is computed at each of the {len(sites)} places of attention, and why.")
+    page.paragraph(f"The mechanism at each of the {len(sites)} attention sites, and the reason.")
     page.table(*site_table(sites))
 
 
@@ -128,15 +128,14 @@ def _parameters(mechanism: Mechanism) -> str:
 def _add_images(page: Page, session: Session, result: ExportResult) -> None:
     facts = session.facts
     if facts.image is None or facts.output_image is None or facts.output_image.role != "picture":
-        page.paragraph("The file makes no images of images: none are shown.")
+        page.paragraph("The file does not map images to images, so none are shown.")
         return
     restorer = restorer_for(session)
     rows = model_rows(session, restorer, result.source, most=_SIDE)
     factor = readable_factor([row.difference for row in rows])
     page.paragraph(
-        "Photographs, a pixel of the output a pixel of the page; below each the "
-        f"{_ZOOMED}x{_ZOOMED} pixels that change most, enlarged. The difference is the largest of "
-        f"R, G and B, {factor:g} times as large."
+        f"Photographs at 1:1; below each the {_ZOOMED}x{_ZOOMED} pixels that change most, "
+        f"enlarged. The difference is the largest of R, G and B, {factor:g} times amplified."
     )
     for row in rows:
         _add_row(page, row, restorer.scale, factor)

@@ -15,21 +15,21 @@ from ..validate.speed import Speed
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What an export wrote and found.
+    """The result of an export.
 
     Attributes:
         model: The model file.
         files: Every file that was written.
         nodes: Nodes of the graph.
-        precision: As ``nystra.precision`` says it.
-        source: What the model was made of: the network, and what was done at each site.
+        precision: The value of ``nystra.precision``.
+        source: The network, and the mechanism of each site.
         validation: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
-        proposal: The plan as it was chosen, and what a search found.
-        suggestion: What other mechanisms would do, where that is wanted and worth a word.
+        proposal: The chosen plan, and the result of a search.
+        suggestion: One sentence about faster mechanisms, or "".
         warnings: One sentence each.
-        seconds: What each kind of step took.
+        seconds: Kind of step -> its time in seconds.
     """
 
     model: Path

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .export_result import ExportResult
 
 _SHARE = 0.1
-"""Of the time of an export, from which on a step is named."""
+"""Share of the time of an export from which on a step is named."""
 
 
 def figures_of(result: ExportResult) -> list[tuple[str, str]]:
@@ -65,7 +65,7 @@ def _precision(result: ExportResult) -> str:
     text = result.precision
     if text in find_backend("ort-cpu").precisions:
         return text
-    return f"{text}, which no CPU computes in: validated by a rounded float32 copy"
+    return f"{text}, which CPUs do not compute in: validated by a rounded float32 copy"
 
 
 def _agreement(validation: FileValidation) -> str:
@@ -104,7 +104,7 @@ def speed_text(speed: Speed) -> str:
 def _against_full(result: ExportResult) -> str:
     measure, values = result.fidelity.measure, result.fidelity.plan
     if all(value == measure.best for value in values.values()) and result.precision != "fp32":
-        return f"same attention as full; {result.precision} rounding is in the line above"
+        return f"same attention as full; the line above includes the rounding of {result.precision}"
     return _figures(measure, values)
 
 

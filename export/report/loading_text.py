@@ -12,10 +12,10 @@ from ...runtime.tasks.registry import task_named
 
 _LIBRARY = "libnystra_onnxruntime.so"
 _BESIDE = f"./{_LIBRARY}"
-"""Where programs without nystra look for a copy of it: the loader of Linux looks in no folder that
-is not named."""
+"""Where programs without nystra find a copy of it: the loader of Linux searches only folders that
+are named."""
 
-_COPY = "a copy of the file that nystra.plugins.library.library_path() names"
+_COPY = "a copy of the file nystra.plugins.library.library_path()"
 _EXAMPLE = {"batch": 1, "channels": 3, "height": 64, "width": 64, "frames": 5}
 _TYPES = {
     "float32": ("float", "float"),
@@ -30,7 +30,7 @@ def loading_texts(session: Session) -> list[tuple[str, str]]:
     return [
         ("Python, with tiles, colour and 16 bits:", _nystra(session)),
         ("Python, onnxruntime alone:", _python(session, operators)),
-        ("C++ (examples/cpp reads and writes images too):", _cpp(session, operators)),
+        ("C++ (examples/cpp also reads and writes images):", _cpp(session, operators)),
         ("C#:", _csharp(session, operators)),
         (
             "Triton, config.pbtxt beside 1/model.onnx (nystra deploy triton writes both):",
@@ -54,7 +54,7 @@ def _python(session: Session, operators: bool) -> str:
     lines = ["import numpy as np", "import onnxruntime", ""]
     lines.append("options = onnxruntime.SessionOptions()")
     if operators:
-        lines.append(f"# {_COPY}; without this line the file runs too, but slower")
+        lines.append(f"# {_COPY}; without this line the file runs, but slower")
         lines.append(f'options.register_custom_ops_library("{_BESIDE}")')
     lines += [
         f'session = onnxruntime.InferenceSession("{session.path.name}", options)',

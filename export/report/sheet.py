@@ -116,9 +116,9 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
     """
     factor = readable_factor([row.difference for row in rows])
     name = rows[0].baseline_image[0]
-    enlarged = f"; input pixels are drawn {scale}x{scale}"
+    enlarged = f"; the input is enlarged {scale}x{scale}"
     heading = [
-        f"{model}: a pixel of its output is a pixel here{enlarged * (scale > 1)}",
+        f"{model}: its output at 1:1{enlarged * (scale > 1)}",
         f"difference: the largest of R, G, B; white is {1 / factor:g} or more of the range 0 to 1",
     ]
     if name in ("full attention", "truth"):

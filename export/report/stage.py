@@ -22,7 +22,7 @@ from ..validate.model_file import tool_versions
 from ..validate.stage import Validated
 
 WRITING_STEPS = 1
-"""How many steps `write` announces."""
+"""Number of steps that `write` announces."""
 
 
 def write(
@@ -119,7 +119,7 @@ def _write_failure(
         where += f", the file in {kept}"
     _write_set(report, contents, manifest, report)
     if target.exists():
-        where += f"; {target} is left as it was, of an earlier export"
+        where += f"; {target}, of an earlier export, is unchanged"
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
         + "; ".join(validated.failures)

@@ -22,11 +22,11 @@ from ..load.images import Feeds
 from ..pytorch.network_session import NetworkSession
 
 LEAST_WINDOW = 16
-"""Side of the windows from which on it is worth a word."""
+"""Side of windows from which on a suggestion is made."""
 
 UNIFORM = tuple(Cluster(**parameters) for parameters, always in Cluster.candidates if always)
-"""Plans that ``auto`` tries everywhere, the fastest first: what it finds is no slower than one of
-them that keeps the budget."""
+"""Uniform plans that ``auto`` also tries, the fastest first: its result is not slower than one of
+them that reaches the limit."""
 
 _ROUNDS = 3
 _WORTH = 1.05  # times as fast

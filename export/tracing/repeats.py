@@ -32,7 +32,7 @@ _LARGEST = 1 << 20  # of a free size
     schema="(Tensor[] inputs, int[] like, str name) -> Tensor[]",
 )
 def _call(inputs: Sequence[Tensor], like: Sequence[int], name: str) -> list[Tensor]:
-    raise NotImplementedError(f"{name} is a place in a graph under trace: it computes nothing")
+    raise NotImplementedError(f"{name} is a placeholder in a traced graph and cannot be computed")
 
 
 @_call.register_fake

@@ -95,7 +95,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     except ExportError:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
-        advice = ". A file of one size may do: `static` 1x3x64x64" if free else ""
+        advice = ". A fixed size may work: `static` 1x3x64x64" if free else ""
         reason = trace_fault(error)
         raise TraceError(f"PyTorch could not trace the network: {reason}{advice}") from error
     model: onnx.ModelProto = exported.model_proto

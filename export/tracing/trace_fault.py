@@ -13,7 +13,7 @@ def trace_fault(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     reason = lines[0].partition("For more information")[0]
     if "data-dependent" in reason:
-        reason = "its code takes a path that depends on the values of a tensor"
+        reason = "its code branches on the values of a tensor"
     if lines[1:] and lines[1].startswith("  - "):  # which size became a constant
         reason += lines[1][3:]
     reason = reason.strip().rstrip(".")[:_LONGEST]

@@ -28,7 +28,7 @@ from ..pytorch.network_session import NetworkSession
 
 Progress = Callable[[str], None]
 IMAGE = Port("output", "picture")
-"""What a network gives whose facts say no more."""
+"""The default output of a network."""
 
 
 @dataclass

@@ -41,7 +41,7 @@ HOSTS: dict[str, Callable[[Session], list[str]]] = {
     "chainner": chainner_problems,
     "vapoursynth": vapoursynth_problems,
 }
-"""Program -> what keeps it from running a file."""
+"""Program -> reasons why it cannot run a file."""
 
 
 def require_hosts(names: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ def check_hosts(session: Session, names: Sequence[str]) -> list[CheckResult]:
     results = []
     for name in dict.fromkeys(names):
         problems = HOSTS[name](session)
-        text = "; ".join(problems) or "it opens the file, by its own rules"
+        text = "; ".join(problems) or "it can load the file, by the rules that nystra knows"
         state = FAILED if problems else PASSED
         results.append(CheckResult(f"host {name}", state, None, None, None, f"{name}: {text}"))
     return results

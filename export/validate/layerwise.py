@@ -51,7 +51,8 @@ _HALF_SHARE, _HALF_MEAN = 2.0**-5, 2.0**-10
 _SEARCH = "NystraPatchMatch"
 _REFERENCE, _CANDIDATE = "reference", "candidate"
 _ROOM = 5
-"""Memory of a comparison over the bytes of all layers: twice both ways, one to spare."""
+"""Memory of a comparison as a multiple of the bytes of all layers: both sides twice, and a
+margin."""
 
 
 def compare_layers(
@@ -235,7 +236,7 @@ def _finding(layer: LayerDifference, reference: Array, candidate: Array) -> str:
     mean = layer.mean_allowed is None or layer.mean_abs <= layer.mean_allowed
     if (largest or mean) if layer.mean_instead else (largest and mean):
         return ""
-    text = f"the largest difference is {layer.max_abs:.3g}, allowed is {layer.allowed:.3g}"
+    text = f"the largest difference is {layer.max_abs:.3g}, allowed {layer.allowed:.3g}"
     if layer.mean_allowed is not None:
         text += f", and the mean is {layer.mean_abs:.3g}, allowed is {layer.mean_allowed:.3g}"
     return text
@@ -327,12 +328,12 @@ def _open(
 
 
 def _refuse_the_same(spec: SessionSpec, reason: str) -> NoReturn:
-    same = "both ways would be the same, ort-cpu without the operator library"
+    same = "both sides are the same, ort-cpu without the operator library"
     ours = read_onnx_header(spec.model).has_operators
     if ours and spec.library != "none":
         raise BackendUnavailableError(f"{same}: {reason}")
     raise NystraError(
-        f"{same}: compare with another `backend`" + (", or leave `library` away" if ours else "")
+        f"{same}: compare with another `backend`" + (", or omit `library`" if ours else "")
     )
 
 

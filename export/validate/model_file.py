@@ -21,7 +21,7 @@ from ...runtime.session import Session
 from .fidelity import Progress
 
 FILE, COPY = "ort-cpu", "twin"
-"""Labels of what is run, the file and its rounded float32 copy, as a manifest lists them."""
+"""Labels in a manifest of what was run: the file or its rounded float32 copy."""
 
 
 @dataclass
@@ -107,8 +107,8 @@ def validate_file(
             report = validate_against_references(session, references)
         except NystraError as error:
             raise ExportError(
-                f"the file fails at another size than it was traced at: {error} Give `static` "
-                "with the one size that it is to take"
+                f"the file fails at sizes other than the traced one: {error} Give `static` with "
+                "a fixed size"
             ) from error
         validation.seconds_per_pixel = (time.perf_counter() - begun) / _pixels(report)
         validation.reports[label] = report.as_dict()

@@ -39,8 +39,8 @@ def reference_run(
     label = stated.precision or "fp32"
     if label not in TRANSFORMS:
         raise NystraError(
-            f"{model} says {key_of('precision')} {label!r}; known are {', '.join(TRANSFORMS)}: "
-            "export it again"
+            f"{model} says {key_of('precision')} {label!r}; expected one of "
+            f"{', '.join(TRANSFORMS)}: export it again"
         )
     references = record_references(
         source,

@@ -24,14 +24,15 @@ from ..transforms import TRANSFORMS, UNCHANGED, Transform
 from .fidelity import Progress
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
-"""What a backend may compute a file in -> the transform that rounds as many layers."""
+"""Precision of a backend -> the transform that rounds the same layers."""
 
 _COMPUTED_LOW = ("fp32", "int8")
 """Precisions of files whose float32 a backend may compute in a low one."""
 
 _NUDGES = 3
 _LAST_DIGITS = 1e-6
-"""Standard deviation of a nudge, a share of the value: some eight units in the last place."""
+"""Standard deviation of a perturbation, relative to the value: about eight units in the last
+place."""
 
 
 def record_references(
@@ -280,8 +281,8 @@ def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
     coarsest = measure.tolerances[low].coarsest
     if coarsest is not None and measure.misses(figure, coarsest):
         raise UnsupportedModelError(
-            f"rounding to {low} alone leaves {measure.text(figure)} of what this network gives, "
-            f"and {measure.text(coarsest)} is the least: use `precision` fp32"
+            f"rounding to {low} alone gives {measure.text(figure)} for this network, below the "
+            f"limit of {measure.text(coarsest)}: use `precision` fp32"
         )
 
 
@@ -289,7 +290,7 @@ def _refuse_turned(mean: float, change: float, low: str) -> None:
     if mean > MOST_OF_A_SEED * change:
         raise UnsupportedModelError(
             f"rounding to {low} makes the search find other matches: images change by "
-            f"{mean / 2:.1e} in the mean, by another seed they change by {change:.1e}, so that no "
-            f"check could tell a right file from a wrong one. Use `precision` fp32, or another "
+            f"{mean / 2:.1e} on average, and by {change:.1e} with another seed, so a check could "
+            "not tell a correct file from a wrong one. Use `precision` fp32, or another "
             "`mechanism`"
         )

@@ -14,26 +14,26 @@ from ...runtime.timing.bench import BODIES_BACKEND, bench, session_configuration
 from ...runtime.timing.rows import Row
 
 _SIDE = 256
-"""Of the image, where the file takes any: what a tile of a user is like."""
+"""Side of the timed image if the file takes any size: that of a typical tile."""
 
 _LARGEST_ATTENTION = 1 << 30
-"""Bytes that exact attention may take at the size that is timed."""
+"""Most bytes of exact attention at the timed size."""
 
 _SECONDS, _RUNS = 3.0, 20
-"""A file is done when its runs took so long, or are so many."""
+"""Timing of a file ends after this many seconds or runs."""
 
 _BOUND = 36.0
-"""Seconds that timing both files may take, about."""
+"""Approximate limit for timing both files, in seconds."""
 
 _LEAST, _WARM_UP = 2, 2
-"""Runs of a file, and those before, in that time."""
+"""Runs of a file, and warm-up runs, in that time."""
 
 _BOTH = 3.0
-"""Runs of the planned file in the time of one of each; full attention takes about two of them."""
+"""Runs of the planned file in the time of one run of each; full attention takes about two."""
 
 
 FULL = "full attention"
-"""What a plan's file is timed against, but for files of other programs."""
+"""What a plan's file is timed against, except for ONNX files of other programs."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def slower_warning(speed: Speed) -> str:
     advice = "`mechanism` full is exact and faster here"
     if speed.other != FULL:
         advice = f"{speed.other} is exact and faster here"
-    return f"the plan is slower than {speed.other}, {speed.ratio:.2f}x as fast at {size}: {advice}"
+    return (
+        f"the plan is slower than {speed.other}, {speed.ratio:.2f}x its speed at {size}: {advice}"
+    )
 
 
 def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:

@@ -101,7 +101,7 @@ def validate(
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
             speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
             if speed is not None and isinstance(network, FileNetwork):
-                speed = replace(speed, other="the file that it was made of")
+                speed = replace(speed, other="the original file")
             elif speed is not None and prepared.found is not None:
                 speed = replace(speed, other="the network with its own attention")
     below = _below(fidelity, options.min_psnr, network, planned)

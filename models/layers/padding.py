@@ -37,13 +37,13 @@ def _mirrored(size: int, total: int, before: int) -> Tensor:
 def pad_to_multiple(
     image: Tensor, multiple: tuple[int, int], before: tuple[int, int] = (0, 0)
 ) -> Tensor:
-    """Mirror an image (B, C, H, W) up to a multiple of rows and columns.
+    """Pad an image (B, C, H, W) by mirroring to a multiple of rows and columns.
 
     Args:
         image: The image.
-        multiple: Of its sides after padding.
-        before: Rows and columns of the padding that come at the top and left; all others come
-            at the bottom and right.
+        multiple: The size multiple of rows and columns.
+        before: Rows and columns of padding at the top and left; the rest is at the bottom and
+            right.
     """
     rows = reflect_index(image.shape[2], multiple[0], before[0]).to(image.device)
     columns = reflect_index(image.shape[3], multiple[1], before[1]).to(image.device)
@@ -59,7 +59,7 @@ def mirror(image: Tensor, around: tuple[int, int]) -> Tensor:
 
 
 def crop(image: Tensor, height: int, width: int, before: tuple[int, int] = (0, 0)) -> Tensor:
-    """Return ``height`` x ``width`` of an image (..., H, W), from the corner ``before`` on."""
+    """Return ``height`` x ``width`` pixels of an image (..., H, W) from ``before`` on."""
     rows = torch.arange(height, device=image.device)
     columns = torch.arange(width, device=image.device)
     first = image.dim() - 2

@@ -16,18 +16,17 @@ __all__ = ["OwnNetwork", "Port"]
 
 @dataclass(frozen=True)
 class OwnNetwork:
-    """A module with its weights; what is not stated of it is measured.
+    """Your own module with its weights; properties that are not given are measured.
 
     Attributes:
         module: Takes tensors in the order of ``inputs`` and returns those of ``outputs``: one
-            tensor, a tuple or list, or a dictionary by their names. It is not changed.
-        inputs: What it takes; (): one image (B, C, H, W) in 0..1, of 3 channels, else of 1 or 4.
-            ``Port.multiple`` states what sides are to be a multiple of, ``Port.lengths`` axes
-            that have one length only.
-        outputs: What it returns; (): one image (B, C, H, W) of a whole scale, or logits (B, K).
-        name: What files and metadata call it; "": its class.
-        license: Of the weights.
-        preprocessing: Of a classifier: what becomes of an image before the network takes it.
+            tensor, a tuple or list, or a dictionary by name. It is not modified.
+        inputs: Its inputs; (): one image (B, C, H, W) in 0..1 of 3 channels, otherwise of 1 or 4.
+            ``Port.multiple`` is the size multiple, ``Port.lengths`` has the axes of fixed length.
+        outputs: Its outputs; (): one image (B, C, H, W) of an integer scale, or logits (B, K).
+        name: Its name in files and metadata; "": the name of its class.
+        license: License of the weights.
+        preprocessing: How an image becomes the input of a classifier.
     """
 
     module: nn.Module
@@ -48,7 +47,7 @@ class OwnNetwork:
 
     @classmethod
     def of(cls, network: nn.Module | OwnNetwork) -> OwnNetwork:
-        """Return a network of which nothing more may be stated."""
+        """Return the network of a module, with defaults."""
         return network if isinstance(network, OwnNetwork) else cls(network)
 
     @property

@@ -14,9 +14,9 @@ _MARGINS = ("margin_h", "margin_w")
 
 @dataclass(frozen=True)
 class WindowGeometry:
-    """How attention in windows looks at its map.
+    """The geometry of attention in the windows of a map.
 
-    A window has as many sides as the map has axes: rows and columns, or frames before them.
+    A window has a side for each axis of the map: (rows, columns) or (frames, rows, columns).
 
     Attributes:
         heads: Number of heads, h.
@@ -24,10 +24,11 @@ class WindowGeometry:
         value_dim: Size of a value, e.
         window: Sides of a window, in tokens.
         shift: Cyclic shift before the partition, along each side.
-        masked: Tokens that are neighbours only through the cyclic shift do not see each other.
+        masked: Tokens that are neighbours only because of the cyclic shift do not attend to each
+            other.
         scale: Factor of the scores.
         margin: Tokens by which the key window extends beyond the window, on each side of each axis;
-            () for none. Keys beyond the map are zeros, with their position bias and the value 0.
+            () for none. Keys beyond the map are zero, with their position bias and a value of 0.
     """
 
     heads: int
@@ -49,7 +50,7 @@ class WindowGeometry:
 
     @classmethod
     def of(cls, attributes: Mapping[str, float]) -> WindowGeometry:
-        """Return the geometry that the attributes of a window operator say."""
+        """Return the geometry of the attributes of a window operator."""
         return cls(
             heads=int(attributes["heads"]),
             head_dim=int(attributes["head_dim"]),
@@ -85,18 +86,18 @@ class WindowGeometry:
 
     @property
     def keys(self) -> int:
-        """Keys that a query sees, Nk."""
+        """Keys per query, Nk."""
         return math.prod(self.key_window)
 
     @property
     def shifted(self) -> bool:
-        """The map is rolled before it is cut."""
+        """The map is rolled before the partition."""
         return any(self.shift)
 
     def attributes(self) -> dict[str, Any]:
         """Return the geometry under the attribute names of the window operators.
 
-        Where the key window extends beyond the window, those of ``NystraWindowOverlap``.
+        If the key window extends beyond the window, those of ``NystraWindowOverlap``.
 
         Raises:
             NystraError: The window does not have two sides, which the operators need.

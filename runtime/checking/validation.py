@@ -109,18 +109,18 @@ def validate_against_references(
     references: References,
     tolerance: float | Sequence[float] | None = None,
 ) -> ValidationReport:
-    """Compare what a model makes with recorded references.
+    """Compare the outputs of a model with recorded references.
 
     Args:
         runner: A `Session`, anything else with its ``run``, or a function of the only input that
             returns the only output.
         references: The recorded cases.
-        tolerance: Largest absolute difference, one number or one a case; None takes what was
-            recorded for the runner's ``precision``, or `ROUNDING`.
+        tolerance: Largest absolute difference, one number or one per case; None: the recorded one
+            for the runner's ``precision``, or `ROUNDING`.
 
     Raises:
-        NystraError: The model has other inputs, outputs or shapes than the references, or nothing
-            was recorded for its precision.
+        NystraError: Inputs, outputs or shapes of the model differ from the references, or no
+            tolerance was recorded for its precision.
     """
     precision = getattr(runner, "precision", None)
     return compare(runner, references, allowed_differences(references, tolerance, precision))

@@ -24,7 +24,7 @@ class ImageData:
     Attributes:
         pixels: (H, W, C) float32 in 0..1, C 1 (grey) or 3 (RGB), not premultiplied.
         alpha: (H, W) float32 in 0..1, or None for an opaque image.
-        bits: 8 or 16, a channel.
+        bits: Bits per channel, 8 or 16.
         icc: ICC profile of the pixels, or None.
         dpi: Resolution across and down in pixels per inch, or None.
         exif: EXIF data without orientation, as a block beginning ``Exif``, or None.

@@ -76,14 +76,14 @@ def format_named(name: str) -> str:
 
 
 def read_image(path: str | os.PathLike[str]) -> ImageData:
-    """Read an image; what it is, is told from its content and not its name.
+    """Read an image; the format is detected from the content, not from the name.
 
-    Palettes, CMYK and other colour spaces become RGB; bilevel becomes grey. Of a multi-page or
-    animated file the only image is taken; several are an error, but for GIF and AVIF.
+    Palettes, CMYK and other colour spaces become RGB; bilevel becomes grey. Files with several
+    pages or frames are an error, except GIF and AVIF.
 
     Raises:
-        NystraError: The file is missing, no plain file, empty, not an image, damaged, cut short,
-            without pixels, of a kind that is not read, or larger than `MAX_PIXELS`.
+        NystraError: The file is missing, not a regular file, empty, not an image, damaged,
+            truncated, without pixels, in an unsupported format, or larger than `MAX_PIXELS`.
     """
     with open_regular(path, "the image") as stream:
         return decode_image(stream, str(path))
@@ -148,7 +148,7 @@ def write_image(
     Args:
         path: The file.
         image: What to write.
-        overwrite: Replace a file that is there.
+        overwrite: Replace an existing file.
         quality: As in `encode_image`.
 
     Raises:

@@ -38,19 +38,19 @@ def interleaved(
 ) -> Timing:
     """Time several functions in interleaved rounds.
 
-    Each round calls every function once, in turns forwards and backwards, so that a drift of
-    the machine meets all of them alike; ratios are taken within a round.
+    Each round calls every function once, alternating between forward and reverse order, so that a
+    drift of the machine affects all of them equally; ratios are computed within a round.
 
     Args:
-        functions: Name -> what to call.
-        seconds: After these no further round is begun, warm-up included, if at least one round
-            is done; a round is never cut.
-        warmup: Untimed rounds before.
-        minimum: Rounds that are done even when the time is over, unless it is over threefold.
-        maximum: Most rounds.
+        functions: Name -> function.
+        seconds: No round starts after this time (warm-up included) once one round is done; a round
+            is never interrupted.
+        warmup: Untimed rounds at the beginning.
+        minimum: Rounds that run even if the time is exceeded, up to three times the time.
+        maximum: Maximum number of rounds.
 
     Raises:
-        NystraError: There is nothing to time.
+        NystraError: There are no functions.
     """
     if not functions:
         raise NystraError("got no functions to time, expected one or more")
@@ -97,7 +97,7 @@ def least_seconds(
     Whatever else the machine does only ever adds to a time.
 
     Args:
-        functions: Name -> what to call.
+        functions: Name -> function.
         rounds: Calls of each at least.
         most_rounds: Calls of each at most.
         seconds: After these no further round is begun, once the least number of them is done.

@@ -54,16 +54,17 @@ def psnr(
 
     Args:
         got: An image (see the module).
-        expected: The image it is compared with, of the same shape.
-        crop_border: Pixels left out on every side; by custom the scale.
+        expected: The reference image, of the same shape.
+        crop_border: Pixels to crop on every side; usually the scale.
         channel: ``rgb`` for all channels together, ``y`` for the Y channel of BT.601.
         peak: The value of white.
 
     Returns:
-        Infinity for equal images (`json_number` caps it), NaN where an image holds NaN.
+        Infinity for equal images (`json_number` caps it), NaN if an image has NaN.
 
     Raises:
-        NystraError: The shapes differ, nothing is left inside the border, or an unknown channel.
+        NystraError: The shapes differ, no pixels are left inside the border, or the channel is
+            unknown.
     """
     first, second = _prepare(got, expected, crop_border, channel, peak)
     error = float(np.mean((first - second) ** 2))
@@ -89,13 +90,13 @@ def ssim(
 
     Args:
         got: An image (see the module).
-        expected: The image it is compared with, of the same shape.
-        crop_border: Pixels left out on every side; by custom the scale.
+        expected: The reference image, of the same shape.
+        crop_border: Pixels to crop on every side; usually the scale.
         channel: ``rgb`` for the mean over the channels, ``y`` for the Y channel of BT.601.
         peak: The value of white.
 
     Raises:
-        NystraError: The shapes differ, fewer than 11 pixels are left, or an unknown channel.
+        NystraError: The shapes differ, fewer than 11 pixels are left, or the channel is unknown.
     """
     first, second = _prepare(got, expected, crop_border, channel, peak)
     if min(first.shape[:2]) < SSIM_SIDE:

@@ -20,19 +20,19 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class Manifest:
-    """What stands in ``<stem>.json`` beside ``<stem>.onnx``.
+    """The content of ``<stem>.json`` next to ``<stem>.onnx``.
 
     Attributes:
         model: Name of the model file.
-        files: Name (beside the manifest) -> SHA-256 of every file of the export.
+        files: Name (in the folder of the manifest) -> SHA-256 of every file of the export.
         source: The checkpoint: ``name`` and ``sha256``.
         tools: Tool -> version.
-        command: The command line, one argument an entry.
+        command: The command line, one argument per entry.
         facts: The model's facts, as in its metadata.
         plan: The attention plan.
-        form: What else makes it another file: functions, opset, precision, static shape, target.
+        form: Other settings of the export: functions, opset, precision, static shape, target.
         validation: The figures that were measured.
-        schema_version: Of this layout.
+        schema_version: Version of this layout.
     """
 
     model: str
@@ -48,14 +48,14 @@ class Manifest:
 
     @staticmethod
     def path_for(model: str | os.PathLike[str]) -> Path:
-        """Return where the manifest of a model file is: the same stem, ``.json``."""
+        """Return the path of a model file's manifest: the same stem, ``.json``."""
         return Path(model).with_suffix(".json")
 
     @classmethod
     def for_model(cls, model: str | os.PathLike[str]) -> Manifest | None:
-        """Return the manifest beside a model file, or None where there is none.
+        """Return the manifest next to a model file, or None if there is none.
 
-        Another JSON file of that name, one that is no list of hashes, is none.
+        Another JSON file of that name, without a list of hashes, is not a manifest.
 
         Raises:
             NystraError: It cannot be read.
@@ -92,17 +92,17 @@ class Manifest:
         atomic_write_bytes(path, self.content())
 
     def content(self) -> bytes:
-        """Return the file: the same content gives the same bytes."""
+        """Return the bytes of the file, which are the same for the same content."""
         return stable_json(asdict(self))
 
     def add_file(self, name: str, content: bytes) -> None:
-        """Record the SHA-256 of a file that is written beside the manifest."""
+        """Record the SHA-256 of a file in the folder of the manifest."""
         self.files[name] = hashlib.sha256(content).hexdigest()
 
     def problems(self, folder: str | os.PathLike[str]) -> list[str]:
         """Return a sentence for every recorded file that was changed.
 
-        One that is not there is no problem: a device may need the model alone.
+        A missing file is not a problem: a device may need the model only.
         """
         paths = {Path(folder) / name: expected for name, expected in sorted(self.files.items())}
         return [

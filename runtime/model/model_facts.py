@@ -14,23 +14,23 @@ from .model_ports import TensorInfo, input_ports, output_ports
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The facts an exported file carries; where it says nothing, the defaults below.
+    """The facts in an exported file's metadata; missing ones have the defaults below.
 
     Attributes:
         architecture: Name of the network, or None for a file without nystra's metadata.
         task: A name of the table of tasks, such as ``restoration``.
         scale: Output pixels per input pixel and axis, or None if unknown.
-        inputs: What it takes, in the order of the graph.
-        outputs: What it gives; the first one is the result.
+        inputs: Its inputs, in the order of the graph.
+        outputs: Its outputs; the first one is the result.
         size_minimum: The smallest height and width, in pixels.
-        tiling: ``supported``, ``discouraged`` (tiles give another image than the whole) or
-            ``internal`` (the model must see the whole).
-        precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT alone).
+        tiling: ``supported``, ``discouraged`` (tiles change the result) or ``internal`` (the model
+            needs the whole image).
+        precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT only).
         window: Attention window in tokens, of any number of axes, or None.
         license: License of the weights, or None.
-        quadratic_bytes: Bytes that attention takes over the square of the image's pixels, where
-            it sees the whole image; else 0.
-        preprocessing: What becomes of an image before the file takes it, or None.
+        quadratic_bytes: Bytes of attention per squared number of pixels, if it spans the whole
+            image; otherwise 0.
+        preprocessing: How an image becomes the input, or None.
         foreign: The file was not written by nystra.
     """
 
@@ -54,18 +54,18 @@ class ModelFacts:
 
     @property
     def image(self) -> Port | None:
-        """The input that takes the image, or None."""
+        """The image input, or None."""
         return self.input("image")
 
     @property
     def output_image(self) -> Port | None:
-        """The output that is the image, or else the first one."""
+        """The output with the role of an image, otherwise the first one."""
         named = (port for port in self.outputs if port.role == "picture")
         return next(named, self.outputs[0] if self.outputs else None)
 
     @property
     def sides(self) -> dict[str, int] | None:
-        """Height and width that the file takes alone, or None where they are free."""
+        """The fixed height and width, or None if they are free."""
         known = (port.sides for port in self.inputs if not port.own_size)
         return next((sides for sides in known if sides is not None), None)
 

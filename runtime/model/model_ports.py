@@ -26,7 +26,7 @@ class TensorInfo:
 
     @classmethod
     def of(cls, port: Port) -> TensorInfo:
-        """Return the tensor of a port, its free axes by their names."""
+        """Return the tensor of a port, with the names of its free axes."""
         lengths = (port.lengths.get(axis, port.size_name(axis)) for axis in port.axes)
         return cls(port.name, tuple(lengths), port.dtype)
 

@@ -148,7 +148,7 @@ def read_references(path: str | os.PathLike[str]) -> References:
     """Read recorded references.
 
     Raises:
-        NystraError: The file is missing, damaged, too large (2 GiB) or not one of ours.
+        NystraError: The file is missing, damaged, too large (2 GiB) or not written by nystra.
     """
     if not is_there(path, "the references"):
         raise NystraError(

@@ -45,11 +45,11 @@ def run_tiled(
         overlap: As in `plan_tiles`.
         scale: Output pixels per input pixel and axis.
         multiple: As in `plan_tiles`.
-        progress: Called with (tiles done, tiles in all) after each batch.
+        progress: Called with (tiles done, total number of tiles) after each batch.
         fixed: As in `plan_tiles`.
         blend: As in `Stitcher`.
-        batch: How many tiles are run at once. A batch that fails is run again tile by tile.
-        batches: How batches are run; None is one after the other, `in_turn`.
+        batch: Tiles per run. A batch that fails is run again tile by tile.
+        batches: How batches are run; None: one after the other, `in_turn`.
 
     Returns:
         (1, C', H * scale, W * scale) in float32.

@@ -16,12 +16,12 @@ from .tile_plan import TilePlan
 
 
 class Stitcher:
-    """An image that grows out of tiles, which may come in any order.
+    """An image that is assembled from tiles, which may be added in any order.
 
-    Sums of floating numbers depend on their order: the same order gives the same bits.
+    Floating point sums depend on their order: the same order gives the same bits.
 
     Attributes:
-        plan: Which tiles there are.
+        plan: The tiles.
         scale: Output pixels per input pixel and axis.
     """
 
@@ -29,7 +29,7 @@ class Stitcher:
         """Begin an empty image.
 
         Args:
-            plan: Which tiles there are.
+            plan: The tiles.
             scale: Output pixels per input pixel and axis.
             blend: ``linear`` ramps over the overlap, or ``equal`` weights (the official SwinIR
                 test procedure).
@@ -48,14 +48,14 @@ class Stitcher:
         self._image: npt.NDArray[np.float32] | None = None
 
     def add(self, index: int, tile: Array) -> None:
-        """Blend in what the network made of one tile.
+        """Add the network's output for one tile.
 
         Args:
-            index: Which tile of the plan.
+            index: Index of the tile in the plan.
             tile: (1, C', h * scale, w * scale), or the same without the leading 1.
 
         Raises:
-            NystraError: The tile was added before, or has another shape.
+            NystraError: The tile was added already, or has another shape.
         """
         if index not in self._missing:
             raise NystraError(f"tile {index} of {len(self.plan)} is unknown or was added already")

@@ -23,12 +23,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class TilePlan:
-    """The tiles of one image, counted row by row.
+    """The tiles of one image, numbered row by row.
 
     Attributes:
         size: Height and width of the image.
-        rows: (start, end) of the tiles down the image; the last end may lie beyond it.
-        columns: The same across.
+        rows: (start, end) of the tiles from top to bottom; the last end may be beyond the image.
+        columns: The same from left to right.
     """
 
     size: tuple[int, int]
@@ -46,7 +46,7 @@ class TilePlan:
         return bottom - top, right - left
 
     def place(self, index: int) -> tuple[Span, Span]:
-        """Return (start, end) of a tile down and across.
+        """Return (start, end) of a tile's rows and columns.
 
         Args:
             index: From 0 to ``len(plan) - 1``.
@@ -55,7 +55,7 @@ class TilePlan:
         return self.rows[row], self.columns[column]
 
     def cut(self, image: Array, index: int) -> Array:
-        """Return a tile of the image, mirrored where it goes beyond it.
+        """Return a tile of the image, mirrored beyond its borders.
 
         Args:
             image: (1, C, H, W) of the plan's size.
@@ -82,16 +82,16 @@ def plan_tiles(
 ) -> TilePlan:
     """Return the tiles of an image.
 
-    An image that fits into one tile is one tile of its own size. Otherwise it is taken to go on
-    mirrored at the bottom and right up to the multiple, as the exported graph would do by itself.
+    An image that fits into one tile is one tile of its own size. Otherwise it is mirrored at the
+    bottom and right up to the multiple, as in the exported graph.
 
     Args:
         size: Height and width of the image, at least 1.
-        tile: Side of a tile in pixels, or (height, width); rounded down to the multiple. None
-            takes the image whole.
-        overlap: By how many pixels neighbouring tiles overlap at least.
+        tile: Side of a tile in pixels, or (height, width); rounded down to the multiple. None: one
+            tile for the whole image.
+        overlap: Smallest overlap of neighbouring tiles, in pixels.
         multiple: The model's size multiple in pixels; tiles start at multiples of it.
-        fixed: Tiles are exactly as large as ``tile``: smaller images are mirrored up to it.
+        fixed: Tiles are exactly as large as ``tile``: smaller images are mirrored up to that size.
 
     Raises:
         NystraError: The arguments contradict each other.
@@ -123,7 +123,7 @@ def even_tile(
     Args:
         size: Height and width of the image.
         side: Of the square tile.
-        overlap: By how many pixels neighbouring tiles overlap at least.
+        overlap: Smallest overlap of neighbouring tiles, in pixels.
         multiple: The model's size multiple in pixels.
         minimum: Smallest side of a tile.
 

@@ -69,7 +69,7 @@ def test_a_plan_of_another_window_is_refused(
     (tmp_path / "plan.json").write_text('{"schema_version": 1, "window": [8, 8]}')
     plan = ["--plan", str(tmp_path / "plan.json")]
     assert main(["inspect", checkpoint, "--module", f"{code}:Net", *plan]) == 2
-    assert "the plan is for window 8x8, the network has 4x4" in capsys.readouterr().err
+    assert "the plan is for the window 8x8, the network has 4x4" in capsys.readouterr().err
 
 
 def test_a_network_without_the_argument_is_validated_at_the_window_of_its_plan(
@@ -124,7 +124,7 @@ def test_bad_code_ends_in_one_sentence(
     ("body", "message"),
     [
         ("raise RuntimeError('never')", "the network fails for (1, 3, 64, 64): never"),
-        ("return image if image.mean() > 0.4 else -image", "depends on the values of a tensor"),
+        ("return image if image.mean() > 0.4 else -image", "branches on the values of a tensor"),
     ],
 )
 def test_a_network_that_fails_or_cannot_be_traced(

@@ -80,7 +80,7 @@ def test_what_is_not_served_stays_as_trained() -> None:
     resolved = resolve(Plan(Nystra()), network)
     assert resolved == {"exact": Full(), "own": AsTrained()}
     assert {site.reason for site in resolved.values()} == {
-        "nystra serves no attention between maps"
+        "nystra does not support attention between maps"
     }
 
 
@@ -127,8 +127,10 @@ def test_trained_tensors_belong_to_the_site(tmp_path: Path) -> None:
         network = Averaging()
         (site,) = resolve(Plan(mechanism("needy")), network).values()
         assert site == AsTrained()
-        assert site.reason == "needy needs trained tensors that are not there: factor"
-        with pytest.raises(NystraError, match="not there: factor"):
+        assert (
+            site.reason == "needy needs trained tensors that the checkpoint does not have: factor"
+        )
+        with pytest.raises(NystraError, match="does not have: factor"):
             implement(mechanism("needy"), network.site, "plain")
 
         network.site.register_parameter("factor", nn.Parameter(torch.tensor(3.0)))

@@ -169,9 +169,9 @@ def test_only_full_attention_keeps_the_budget(
 ) -> None:
     planned = proposed(checkpoint, measured, folder, AutoOptions(costs), 250.0)
     assert planned.is_neutral
-    assert planned.proposal.summary == "nothing faster keeps 250 dB"
+    assert planned.proposal.summary == "no faster plan reaches 250 dB"
     (warning,) = planned.warnings
-    assert "250 dB is kept by no plan that was tried; nystr" in warning
+    assert "no plan that was tried reaches 250 dB; nystr" in warning
     assert {site.reason.partition(",")[0] for site in planned.resolved.values()} == {"as trained"}
 
 
@@ -193,7 +193,7 @@ def test_nothing_is_faster(checkpoint: Path, costs: Path, folder: Path, tmp_path
     assert planned.is_neutral
     (warning,) = planned.warnings
     assert "no candidate is 1.1 times as fast as trained at any of the 4 sites of 64" in warning
-    assert planned.proposal.summary == "nothing is faster"
+    assert planned.proposal.summary == "no plan is faster"
 
 
 def test_costs_are_measured_and_written(
@@ -219,7 +219,7 @@ def test_a_record_of_another_checkpoint(
     with pytest.raises(NystraError) as raised:
         proposed(checkpoint, tmp_path, folder, AutoOptions(costs))
     assert "tiny.auto.json is of another checkpoint ('000000000000" in str(raised.value)
-    assert "give `overwrite` to measure anew in its place" in str(raised.value)
+    assert "give `overwrite` to measure again and replace it" in str(raised.value)
     assert record.read_bytes() == before
     options = ExportOptions(AutoOptions(costs), calibrate=folder, overwrite=True)
     make_plan(prepare(checkpoint, options, lambda _: None), tmp_path, lambda _: None)
@@ -241,7 +241,7 @@ def test_the_report(
         assert html.escape(site.reason) in text
     nothing = AutoOptions(costs, report=partial(write_report, folder=tmp_path / "nothing"))
     proposed(checkpoint, measured, folder, nothing, 250.0)
-    assert "kept by no plan that was tried" in (tmp_path / "nothing" / "tiny.auto.html").read_text()
+    assert "no plan that was tried reaches" in (tmp_path / "nothing" / "tiny.auto.html").read_text()
 
 
 def test_a_large_network_has_part_of_the_candidates(
@@ -273,10 +273,10 @@ def test_a_large_network_has_part_of_the_candidates(
         ("[]", "is [], expected an object of schema_version 1"),
         ('{"schema_version": 1}', "missing keys ['machine', 'seconds']"),
         ('{"schema_version": 2, "machine": {}, "seconds": {}}', "schema_version 2"),
-        ('{"schema_version": 1, "machine": {}, "seconds": {}}', "lack the geometry of 4"),
+        ('{"schema_version": 1, "machine": {}, "seconds": {}}', "have no entry for 4"),
         ('{"schema_version": 1, "machine": {}, "seconds": {"a": {"full": -1}}}', "above 0"),
         ('{"schema_version": 1, "machine": {}, "seconds": []}', "above 0"),
-        ('{"schema_version": 1, "machine": {}, "rest": {}, "seconds": {}}', "lack the geometry"),
+        ('{"schema_version": 1, "machine": {}, "rest": {}, "seconds": {}}', "have no entry"),
     ],
 )
 def test_costs_that_are_none(

@@ -155,7 +155,7 @@ def test_a_plan_of_another_checkpoint_is_a_warning(tmp_path: Path) -> None:
 def test_a_plan_of_another_window_contradicts(tmp_path: Path) -> None:
     path = checkpoint(tmp_path)
     options = ExportOptions(Plan(NYSTRA.default, window=(16, 16)), {"window_size": 8})
-    with pytest.raises(NystraError, match="the plan is for window"):
+    with pytest.raises(NystraError, match="the plan is for the window"):
         export_model(path, tmp_path, options)
 
 
@@ -182,7 +182,7 @@ def test_where_linear_attention_cannot_pay(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, window_size=4)
     options = ExportOptions(Plan(mechanism("nystra")), static=(1, 3, 16, 16), speed=False)
     result = export_model(path, tmp_path, options)
-    assert any("linear attention cannot pay at 2 sites" in text for text in result.warnings)
+    assert any("linear attention cannot be faster at 2 sites" in text for text in result.warnings)
 
 
 @pytest.mark.release

@@ -66,7 +66,7 @@ def test_a_network_that_cannot_be_traced_keeps_its_attention_and_says_why() -> N
     assert found.network is loaded.network
     text = found.warnings[-1]
     assert text.startswith("its attention stays as trained: there is no graph of it for any size")
-    assert "depends on the values of a tensor" in text
+    assert "branches on the values of a tensor" in text
 
 
 def test_a_copy_keeps_hooks() -> None:
@@ -113,7 +113,7 @@ def test_the_window_that_is_found_is_a_fact_of_the_network() -> None:
     network = OwnNetwork.of(Restorer(toys.lively(toys.RearrangedByHand())))
     loaded = load_fixed(network, replace(CLUSTER.plan, window=(8, 8)), {}, None)
     assert loaded.facts.window == (8, 8)
-    with pytest.raises(NystraError, match="the plan is for window 4x4, the network has 8x8"):
+    with pytest.raises(NystraError, match="the plan is for the window 4x4, the network has 8x8"):
         load_fixed(network, replace(CLUSTER.plan, window=(4, 4)), {}, None)
 
 
@@ -135,8 +135,8 @@ def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("refused", "times", "reason"),
     [
-        (False, [[[1.0], [1.5]]], "an equal node it was measured 1.50 times as slow"),
-        (True, [[[1.0], [1.2]]], "the whole was measured 1.20 times as slow"),
+        (False, [[[1.0], [1.5]]], "an equivalent node took 1.50 times as long"),
+        (True, [[[1.0], [1.2]]], "the whole file took 1.20 times as long"),
     ],
 )
 def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
@@ -217,7 +217,7 @@ def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
     assert result.validation.passed
     assert result.source.resolved == {}
     assert result.warnings[-1] == (
-        "the attention that was found stays as trained: with sites in its place, "
+        "the attention that was found stays as trained; replacing it failed: "
         "PyTorch could not trace the network: it is this one"
     )
 
@@ -237,7 +237,7 @@ def test_a_network_without_found_sites_that_cannot_be_traced_is_refused(
 @pytest.mark.full
 def test_where_nothing_is_served_the_refusal_has_the_reasons(tmp_path: Path) -> None:
     network = Restorer(toys.lively(toys.Channels()))
-    text = r"no place in it: .*; attention stays as trained: its tokens are channels \(network.b"
+    text = r"does not apply: .*; attention stays as trained: its tokens are channels \(network.b"
     with pytest.raises(UnsupportedModelError, match=text):
         export_module(network, tmp_path / "m.onnx", CLUSTER)
 

@@ -186,7 +186,7 @@ def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> 
     everything = PrecisionPolicy(modules={"*": "places in an image"})
     with pytest.raises(UnsupportedModelError, match="can be int8: places in an image"):
         quantise_model(copy_of(model), everything, FEEDS, IMAGE, -100.0)
-    with pytest.raises(UnsupportedModelError, match="no layer can be int8 where every image"):
+    with pytest.raises(UnsupportedModelError, match="no layer can be int8 if every image"):
         quantise_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, math.inf)
     bare = named(model_of([helper.make_node("Relu", ["x"], ["y"])], []))
     with pytest.raises(UnsupportedModelError, match="it has no layers with weights"):

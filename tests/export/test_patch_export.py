@@ -193,7 +193,7 @@ def test_what_does_not_serve_patches_leaves_them_exact(name: str, attn: str) -> 
     assert resolved.keys() == {site.path for site in find_sites(network)}
     for site in resolved.values():
         assert site.name == "full"
-        assert site.reason.startswith(f"{attn} serves no attention between ")
+        assert site.reason.startswith(f"{attn} does not support attention between ")
 
 
 def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:

@@ -108,10 +108,10 @@ def test_unreadable_plans(tmp_path: Path) -> None:
             '{"schema_version": 1, "window": [1000000, 8]}',
             "`window` is 1000000, expected a whole number",
         ),
-        ('{"schema_version": 1, "window": [8]}', r"is not \[rows, columns\]"),
+        ('{"schema_version": 1, "window": [8]}', r"is neither \[rows, columns\]"),
         ('{"schema_version": 1, "window": [2, 2, 2, 8]}', r"or \[frames, rows, columns\]"),
-        ('{"schema_version": 1, "default": {"mechanism": ["full"]}}', "is not a text"),
-        ('{"schema_version": 1, "source_sha256": 3}', "source_sha256 3 is not a text"),
+        ('{"schema_version": 1, "default": {"mechanism": ["full"]}}', "is not a string"),
+        ('{"schema_version": 1, "source_sha256": 3}', "source_sha256 3 is not a string"),
         (
             '{"schema_version": 1, "default": {"landmarks": [2, 2]}}',
             "does not apply to full: it is",

@@ -87,7 +87,7 @@ def test_the_name_says_portable_and_the_manifest_what_follows(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (ExportOptions(target="portable"), "takes one size: give `static`"),
+        (ExportOptions(target="portable"), "needs a fixed size: give `static`"),
         (ExportOptions(target="portable", static=SHAPE, opset=19), "has opset 18: omit `opset`"),
         (ExportOptions(target="portable", static=SHAPE, functions="none"), "omit `no_functions`"),
         (

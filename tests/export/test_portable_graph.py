@@ -161,13 +161,15 @@ def test_what_is_left_is_said() -> None:
 
 def test_a_free_size_is_refused() -> None:
     model = model_of([node("Relu", "x", "y")], ("height", 4), ("height", 4))
-    with pytest.raises(ExportError, match="input x has a free size, expected one: give `static`"):
+    with pytest.raises(
+        ExportError, match="input x has a free size, expected a fixed one: give `static`"
+    ):
         make_portable(model)
 
 
 def test_a_size_that_values_decide_is_refused() -> None:
     nodes = [node("NonZero", "x", "a"), node("Cast", "a", "y", to=TensorProto.FLOAT)]
-    with pytest.raises(ExportError, match=r"node a \(NonZero\) cannot be written at one size"):
+    with pytest.raises(ExportError, match=r"node a \(NonZero\) cannot be written for a fixed size"):
         make_portable(model_of(nodes, (2, 3), (2, "n")))
 
 

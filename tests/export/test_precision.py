@@ -139,16 +139,18 @@ def test_values_near_the_limit_stay_float_and_are_reported() -> None:
     model.graph.node[9].input[0] = "normal"  # the rest of the network sees usual values
     feeds = [{"x": np.full((1, 4, 6, 6), 0.9, np.float32)}]
     done = lower_model(model, "fp16", PrecisionPolicy(), feeds)
-    assert done.kept == {"first": "values to 3.2e+04, above 8.2e+03 (1/8 of what fp16 holds)"}
+    assert done.kept == {
+        "first": "values up to 3.2e+04, above 8.2e+03 (1/8 of the maximum of fp16)"
+    }
     assert done.largest < 65504 / 8
     assert types(model)["first"] == TensorProto.FLOAT
-    assert done.sentences()[0].startswith("1 nodes stay in float32: values to 3.2e+04")
+    assert done.sentences()[0].startswith("1 nodes stay in float32: values up to 3.2e+04")
 
 
 def test_bf16_is_for_every_program_or_for_tensorrt() -> None:
     everywhere = choose(small(), "bf16")
     assert {everywhere.kept[name] for name in ("first", "last")} == {
-        "ONNX allows no bf16 Conv at opset 20"
+        "ONNX has no bf16 Conv at opset 20"
     }
     kinds = types(lowered(small(), "bf16"))  # valid ONNX
     assert kinds["wide"] == kinds["back"] == TensorProto.BFLOAT16
@@ -171,7 +173,7 @@ def test_a_graph_in_a_node_is_refused() -> None:
     model.graph.node.append(
         helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body)
     )
-    with pytest.raises(ExportError, match="holds a graph of its own"):
+    with pytest.raises(ExportError, match="has a subgraph"):
         choose(model, "fp16")
 
 
@@ -285,7 +287,7 @@ def test_labels(precision: str, target: str | None, label: str) -> None:
 @pytest.mark.parametrize(
     ("precision", "target", "words"),
     [
-        ("int4", None, "precision 'int4' is none of fp32, fp16, bf16, int8"),
+        ("int4", None, "unknown precision 'int4': expected one of fp32, fp16, bf16, int8"),
         ("bf16", "ncnn", "target 'ncnn' is unknown: expected tensorrt"),
         ("fp16", "tensorrt", "it is for `precision` bf16"),
     ],

@@ -194,7 +194,7 @@ def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(
     manifest = json.loads((tmp_path / "m.json").read_text())
     kept = manifest["validation"]["precision"]["kept"]
     assert kept
-    assert all("1/8 of what fp16 holds" in reason for reason in kept.values())
+    assert all("1/8 of the maximum of fp16" in reason for reason in kept.values())
     good = (tmp_path / "m.onnx").read_bytes()
 
     def nothing(_: Any, names: Any, __: Any) -> dict[str, float]:

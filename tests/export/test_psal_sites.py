@@ -177,7 +177,7 @@ def test_a_psal_plan_survives_its_json() -> None:
     ("key", "value", "message"),
     [
         ("neighbors", 33, "`neighbors` is 33, expected a whole number from 1 to 32"),
-        ("patch_size", 4, "0 \\(the network's\\) or an odd number"),
+        ("patch_size", 4, "0 \\(as in the network\\) or an odd number"),
         ("metric", "l1", "site, l2, dot or cosine"),
         ("seed", 4096, "a whole number from 0 to 4095"),
         ("temperature", 0.0, "a number from 1e-06 to 1e\\+06"),

@@ -90,7 +90,7 @@ def test_another_checkpoint_is_not_replaced(
     other = tmp_path / "other.safetensors"
     save_file(state_of(window_size=8, depths=[1], mlp_ratio=3.0), other)
     assert export_main([str(other), "-o", str(exported)]) == 2
-    assert "of another checkpoint (tiny.safetensors)" in capsys.readouterr().err
+    assert "from another checkpoint (tiny.safetensors)" in capsys.readouterr().err
 
 
 def test_the_same_again_and_another_with_overwrite(checkpoint: Path, exported: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_older_file_beside_a_failure_is_named(
     before = exported.read_bytes()
     arguments = ["--attn", "nystra", "--min-psnr", "200", "--no-speed", "--overwrite", *ONE_SIZE]
     assert export_main([str(checkpoint), "-o", str(exported), *arguments]) == 1
-    assert "m.onnx is left as it was, of an earlier export" in capsys.readouterr().err
+    assert "m.onnx, of an earlier export, is unchanged" in capsys.readouterr().err
     assert exported.read_bytes() == before
     failed = json.loads(exported.with_suffix(".failed.json").read_text())
     assert "below 200.0 dB" in failed["validation"]["failures"][0]

@@ -48,9 +48,9 @@ def test_what_the_network_promises_then(checkpoint: Path) -> None:
 def test_what_cannot_be_written_into_a_graph(checkpoint: Path) -> None:
     loaded = load(checkpoint)
     for preprocessing, message in (
-        (None, "does not say how its images are prepared"),
-        (Preprocessing(labels=COLOURS), "does not say how its images are prepared"),
-        (Preprocessing(Resize((12,))), r"do not become of the one size .* \(8, 8\)"),
+        (None, "has no preprocessing"),
+        (Preprocessing(labels=COLOURS), "has no preprocessing"),
+        (Preprocessing(Resize((12,))), r"does not lead to the only size .* \(8, 8\)"),
         (Preprocessing(Resize((12, 12))), r"prepares images of \(12, 12\), height and width"),
     ):
         facts = replace(loaded.facts, preprocessing=preprocessing)

@@ -170,7 +170,7 @@ def test_low_precision_is_measured(tmp_path: Path) -> None:
     path = save_small("ESRGAN", tmp_path / "a.pth")
     result = export_model(path, tmp_path, ExportOptions(speed=False, precision="fp16"))
     assert result.validation.passed
-    with pytest.raises(UnsupportedModelError, match="nothing of this network can be bf16"):
+    with pytest.raises(UnsupportedModelError, match="no part of this network can be bf16"):
         export_model(path, tmp_path, ExportOptions(speed=False, precision="bf16"))
 
 

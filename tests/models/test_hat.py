@@ -101,7 +101,7 @@ def test_index_buffers_may_be_there_or_not(small: HAT, tmp_path: Path) -> None:
     assert torch.equal(with_buffers.network(image), small(image))
     assert torch.equal(load(saved(small, tmp_path)).network(image), small(image))
     upright = index + (12 - 2) * 20  # what a file without the published offset would hold
-    with pytest.raises(CheckpointError, match=r"OCA is not the published one .*another order"):
+    with pytest.raises(CheckpointError, match=r"OCA is not the published one .*different order"):
         load(saved(small, tmp_path, relative_position_index_OCA=upright))
 
 
@@ -198,8 +198,8 @@ def test_overlaps_stay_exact_where_no_plan_names_them(small: HAT) -> None:
     resolved = resolve(Plan(mechanism("cluster")), small)
     assert [mechanism.name for mechanism in resolved.values()] == ["cluster", "cluster", "full"]
     assert resolved[OVERLAP].reason == (
-        "cluster is standard operators where the key window extends beyond the window, and exact "
-        "attention one node that is faster; a plan that names the site gets it"
+        "cluster runs on standard operators if the key window extends beyond the window, and "
+        "exact attention is one faster node; a plan that names the site can still choose it"
     )
 
 

@@ -23,8 +23,8 @@ from ..operator_option import operator_option
 
 _SMALL: tuple[tuple[int, int], int] = (4, 4), 4
 _LARGE: tuple[tuple[int, int], int] = (8, 8), 8
-"""Clusters and block of windows by size: with more tokens exact attention costs so much more that
-the closer ones still cost little."""
+"""Clusters and block by window size: in larger windows exact attention costs so much more that
+finer settings still cost little."""
 
 _FROM = 48 * 48  # tokens: windows that are large
 
@@ -90,7 +90,10 @@ class Cluster(Windowed):
                 f"{shifts}); mask 'none' ignores the regions"
             )
         if self.bias_block and not self._takes(self.bias_block, block, geometry):
-            return f"bias_block {self.bias_block} is no multiple of block, is cut, or too small"
+            return (
+                f"bias_block {self.bias_block} is not a multiple of block, is cut by a "
+                "region border, or is too small"
+            )
         return ""
 
     def at(self, geometry: Geometry) -> Cluster:

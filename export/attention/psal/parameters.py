@@ -21,7 +21,7 @@ class _PatchSize(Number):
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        return f"0 (the network's) or an odd number from {super().limits}"
+        return f"0 (as in the network) or an odd number from {super().limits}"
 
     @property
     def limits(self) -> str:
@@ -58,16 +58,16 @@ class Psal(Windowed):
     metric: str = option(
         Choice(
             "site",
-            "similarity of patches; site uses that of the network",
+            "similarity of patches; site takes that of the network",
             ("site", "l2", "dot", "cosine"),
         )
     )
     seed: int = option(_SEED)
     temperature: float = option(Number(1.0, "divisor of the logits", 1e-6, 1e6))
     aggregate: bool = option(
-        Switch("also use the matches of neighboring pixels, where single pixels are pasted")
+        Switch("also use the matches of neighboring pixels, if single pixels are copied")
     )
-    full_size: bool = option(Switch("search at full resolution and paste single pixels"))
+    full_size: bool = option(Switch("search at full resolution and copy single pixels"))
     local_window: int = option(
         operator_option(WINDOWS, "window_h", "side of the local windows at map sites", 32)
     )

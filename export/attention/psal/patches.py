@@ -144,5 +144,5 @@ def _votes(weights: Tensor, index: Tensor, blocks: Tensor, reach: int) -> Tensor
             votes = F.pad(votes, (right, reach - 1 - right, down, reach - 1 - down))
             total = votes if total is None else total + votes
     if total is None:
-        raise ValueError(f"a value patch that covers {reach} strides: expected 1 or more")
+        raise ValueError(f"the value patch covers {reach} strides: expected 1 or more")
     return total

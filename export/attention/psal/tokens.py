@@ -16,7 +16,7 @@ from ..implementation import Form, in_form
 from .parameters import Psal
 
 _APART = 100.0
-"""By how many logits tokens of another region are behind, as in the published networks."""
+"""Logits subtracted for tokens of another region, as in the published networks."""
 
 
 def attend_tokens(

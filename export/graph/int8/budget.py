@@ -19,7 +19,7 @@ from .rounded_copy import SWITCHES, rounded_copy
 Feed = Mapping[str, Array]
 
 MOST_COMPARED = 4
-"""Images at most that the budget is kept on, evenly spaced among all."""
+"""Most images on which the limit is checked, evenly spaced among all."""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from .layers import WeightLayer
 from .probing import session_of
 
 DRAWN = 1 << 14
-"""Values drawn from a map for each image."""
+"""Values sampled from a feature map per image."""
 
 SHARES = np.geomspace(1.0, 0.1, 40)
-"""Ranges that are tried, as shares of the largest value."""
+"""Ranges to try, as shares of the largest value."""
 
 _DRAW, _PLAIN = "nystra.draw", "nystra.plain"
 

@@ -16,7 +16,7 @@ from ..precision.cast import replace_nodes
 from .layers import WeightLayer
 
 SWITCHES = "nystra.exact"
-"""An input of a model with switches: a truth value a layer, true where it stays float32."""
+"""The extra input of a model with switches: one boolean per layer, true if it stays float32."""
 
 
 def rounded_copy(

@@ -118,16 +118,16 @@ def quantise_model(
     if not layers:
         why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers with weights"
         raise UnsupportedModelError(
-            f"nothing of this network can be int8: {why}. Use `precision` fp32"
+            f"no part of this network can be int8: {why}. Use `precision` fp32"
         )
     calibration = calibrate(model, layers, feeds)
     kept = keep_budget(model, layers, calibration, feeds, measure, least)
     if not kept.layers:
         worst = kept.returned[-1]
         raise UnsupportedModelError(
-            f"no layer can be int8 where every image is to keep {measure.text(least)}: the last "
-            f"to go back, {worst.path}, leaves {measure.text(worst.alone)} alone. Lower `min_psnr` "
-            "or use `precision` fp32"
+            f"no layer can be int8 if every image has to reach {measure.text(least)}: the last "
+            f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} by "
+            "itself. Lower `min_psnr` or use `precision` fp32"
         )
     copied = rounded_copy(model, kept.layers, calibration.ranges)
     quantise(model, kept.layers, calibration.ranges)

@@ -46,7 +46,7 @@ class _Nodes(BodyBuilder):
     def known(self, size: str) -> int:
         value = self._graph.value(size)
         if value is None:
-            raise TypeError(f"{self.schema.name}: {size} is no constant")
+            raise TypeError(f"{self.schema.name}: {size} is not a constant")
         return int(value)
 
     def ops(self, op_type: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
@@ -62,8 +62,8 @@ class _Nodes(BodyBuilder):
 
     def _refused(self, op_type: str) -> UnsupportedModelError:
         return UnsupportedModelError(
-            f"{self.schema.name} needs {op_type}, which no file of one form for all engines has; "
-            "choose another mechanism for its sites, or omit `target`"
+            f"{self.schema.name} needs {op_type}, which portable files cannot have; choose "
+            "another mechanism for its sites, or omit `target`"
         )
 
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from .static_graph import Constant, Tensor
 
 _SMALL = 2**15
-"""Numbers that a constant may have that is larger than what it is computed from."""
+"""Most elements of a constant that is larger than its operands."""
 
 _KEPT = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Computed when the file runs: what stands in the file is to stay in low precision."""
+"""Not folded, so that the file keeps its data in low precision."""
 
 
 def folded(

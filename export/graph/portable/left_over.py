@@ -26,7 +26,7 @@ def left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
         if any(tensor.kind == TensorProto.INT64 for tensor in outputs):
             whole.append(node)
     return [
-        f"{len(found)} nodes {what}, which not every engine takes; the first is "
+        f"{len(found)} nodes {what}, which not every engine supports; the first is "
         f"{found[0].name} ({found[0].op_type})"
         for found, what in (
             (many, f"have more than {RANK} axes"),

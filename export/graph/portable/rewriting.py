@@ -12,7 +12,7 @@ from .left_over import left_over
 from .static_graph import StaticGraph
 
 OPSET = 18
-"""Of portable files: what the engines read that are behind."""
+"""Opset of portable files, which older engines read too."""
 
 
 def make_portable(model: onnx.ModelProto) -> list[str]:
@@ -35,7 +35,9 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
     for value in model.graph.input:
         form = value.type.tensor_type
         if not all(size.HasField("dim_value") for size in form.shape.dim):
-            raise ExportError(f"input {value.name} has a free size, expected one: give `static`")
+            raise ExportError(
+                f"input {value.name} has a free size, expected a fixed one: give `static`"
+            )
         graph.input(value.name, form.elem_type, tuple(size.dim_value for size in form.shape.dim))
         names[value.name] = value.name
     for tensor in model.graph.initializer:
@@ -45,7 +47,7 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
         renamed.CopyFrom(node)
         renamed.input[:] = [names[name] for name in node.input]
         if any(attribute.HasField("g") for attribute in node.attribute):
-            raise ExportError(f"node {node.name} ({node.op_type}) has a graph of its own")
+            raise ExportError(f"node {node.name} ({node.op_type}) has a subgraph")
         results = write_body(graph, renamed, OPSET) if node.domain == DOMAIN else graph.add(renamed)
         names.update(zip(node.output, results, strict=True))
     inputs = [value.name for value in model.graph.input]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .static_graph import StaticGraph, Tensor
 
 RANK = 4
-"""Axes that every engine takes."""
+"""Most axes of a tensor that every engine supports."""
 
 
 def simpler(graph: StaticGraph, node: onnx.NodeProto, outputs: list[Tensor]) -> str | None:

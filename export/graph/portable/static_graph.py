@@ -189,8 +189,8 @@ class StaticGraph:
             ValueError,
         ) as error:
             raise ExportError(
-                f"node {node.name or node.output[0]} ({node.op_type}) cannot be written at one "
-                f"size: {error}"
+                f"node {node.name or node.output[0]} ({node.op_type}) cannot be written for a "
+                f"fixed size: {error}"
             ) from error
 
 

@@ -66,8 +66,8 @@ def choose(
     for node in model.graph.node:
         if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
             raise ExportError(
-                f"node {node.name or node.output[0]} ({node.op_type}) holds a graph of its own, "
-                f"which cannot be written in {precision}: export fp32"
+                f"node {node.name or node.output[0]} ({node.op_type}) has a subgraph, which "
+                f"cannot be written in {precision}: use `precision` fp32"
             )
         kind = _kind(node, constants)
         inputs = data_inputs(node, opset) if kind else []
@@ -118,7 +118,7 @@ def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
         return "onnxruntime has no bfloat16 kernel for it" if low.name == "bf16" else None
     if node.domain != "" or takes(node.op_type, opset, low.text):
         return None
-    return f"ONNX allows no {low.name} {node.op_type} at opset {opset}"
+    return f"ONNX has no {low.name} {node.op_type} at opset {opset}"
 
 
 def _wanted(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:

@@ -92,9 +92,9 @@ def lower_model(
         reasons = "; ".join(dict.fromkeys(kept.values())) or "it has no layers with weights"
         advice = "`precision` fp16" if precision == "bf16" else "`precision` fp32"
         if precision == "bf16" and not tensorrt:
-            advice += f", or `target` {TENSORRT} for a file that TensorRT alone takes"
+            advice += f", or `target` {TENSORRT} for a file that only TensorRT runs"
         raise UnsupportedModelError(
-            f"nothing of this network can be {precision}: {reasons}. Use {advice}"
+            f"no part of this network can be {precision}: {reasons}. Use {advice}"
         )
     names = {node.output[0]: node.name or node.output[0] for node in model.graph.node}
     low = len(chosen.nodes)

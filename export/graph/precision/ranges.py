@@ -18,7 +18,8 @@ from .choice import LowPrecision
 from .types import opset_of
 
 MARGIN = 8.0
-"""How far below the type's largest number a value on the export's images must stay."""
+"""Safety factor between the largest value on the export's images and the type's largest
+number."""
 
 
 def largest_values(
@@ -74,7 +75,7 @@ def overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict[str,
         worst = float(np.max(values))
         if not worst <= limit:
             reasons[first] = (
-                f"values to {worst:.2g}, above {limit:.2g} (1/{MARGIN:g} of what "
-                f"{chosen.low.name} holds)"
+                f"values up to {worst:.2g}, above {limit:.2g} (1/{MARGIN:g} of the maximum of "
+                f"{chosen.low.name})"
             )
     return reasons

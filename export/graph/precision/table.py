@@ -12,7 +12,8 @@ import onnx
 from onnx import TensorProto
 
 WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
-"""Low where the input of that number is a weight; between two maps (attention) they are float32."""
+"""Low if the input with that index is a weight; products of two feature maps (attention) are
+float32."""
 
 WINDOWS = frozenset(
     {
@@ -23,7 +24,7 @@ WINDOWS = frozenset(
         "NystraWindowCluster",
     }
 )
-"""Low at their borders; kernels and bodies compute in float32 inside.
+"""Low inputs and outputs; kernels and bodies compute in float32 inside.
 
 ``NystraPinv`` and ``NystraPatchMatch`` are left out: the entries of a pseudoinverse and the scores
 of a search (sums of squares) have a range and a precision that float16 lacks.
@@ -51,8 +52,7 @@ MOVING = frozenset(
         "Where",
     }
 )
-"""They hand values on unchanged, in the type that these come in (Resize: where it takes the
-nearest)."""
+"""They move values unchanged, in the type of their input (Resize: with the mode nearest)."""
 
 POINTWISE = frozenset(
     {
@@ -70,7 +70,8 @@ POINTWISE = frozenset(
         "Tanh",
     }
 )
-"""They compute on one map (and constants) in the type it comes in, if a low operator follows."""
+"""They compute on one feature map (and constants) in the type of their input, if a low operator
+follows."""
 
 INTEGER_RESULTS = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size"})
 TRUTH_RESULTS = frozenset(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 MOST_ELEMENTS = 1 << 31
-"""Of one result: what declares more is refused before it is computed."""
+"""Most elements of one result: a larger declared shape is refused before it is computed."""
 
 
 def numbers(values: Tensor | Sequence[int]) -> list[int]:
@@ -33,7 +33,7 @@ def within_bounds(shape: Sequence[int]) -> Sequence[int]:
         raise ValueError(f"a result of {text} was declared")
     if math.prod(shape) > MOST_ELEMENTS:
         raise TooLargeError(
-            f"a result of {text} was declared, at most {MOST_ELEMENTS} elements are read"
+            f"a result of {text} was declared, expected at most {MOST_ELEMENTS} elements"
         )
     return shape
 

@@ -19,14 +19,14 @@ from .preparing import prepare
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network that gives logits, with what it has to be given.
+    """A network that returns logits, with the preprocessing of its input.
 
     Attributes:
         function: (1, C, H, W) -> (1, classes).
-        channels: Of its input.
-        sides: Height and width that it takes alone; None takes any.
-        preprocessing: From an image to its input, and what its classes are called.
-        classes: How many it tells apart, or None where the file does not say.
+        channels: Channels of its input.
+        sides: Its fixed height and width; None: any.
+        preprocessing: How an image becomes its input, and the names of its classes.
+        classes: Number of classes, or None if unknown.
     """
 
     function: Callable[[Array], Array]
@@ -61,15 +61,15 @@ class Classifier:
 
 
 def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier:
-    """Return a session as something that classifies images.
+    """Return the classifier of a session.
 
     Args:
-        session: Of a file with one image as input and logits as output.
-        labels: Go before those of the metadata.
+        session: A session of a file with one image input and logits as its output.
+        labels: Class names, which take precedence over those of the metadata.
 
     Raises:
-        NystraError: The file takes or gives something else, its preprocessing gives another size
-            than it takes, or labels and classes are not as many.
+        NystraError: The file has other inputs or outputs, its preprocessing does not lead to its
+            input size, or the numbers of labels and classes differ.
     """
     image, facts = session.facts.image, session.facts
     gives = facts.outputs[0].role if facts.outputs else "nothing"
@@ -100,8 +100,8 @@ def check_preprocessing(
 
     Args:
         preprocessing: From an image to its input.
-        channels: Of its input.
-        sides: Height and width that it takes alone; None takes any.
+        channels: Channels of its input.
+        sides: Its fixed height and width; None: any.
         where: What says so, for the message.
     """
     remaining = preprocessing.remaining

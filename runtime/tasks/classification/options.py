@@ -13,7 +13,7 @@ from ...options import FORMAT, LABELS, OVERWRITE, TOP
 
 @dataclass(frozen=True)
 class ClassOptions(Options):
-    """How images are classified."""
+    """Options of a classification."""
 
     heading: ClassVar[str] = "classification"
     top: int = option(TOP)

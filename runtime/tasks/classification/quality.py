@@ -23,14 +23,14 @@ from .options import AccuracyOptions
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How often a classifier is right.
+    """Accuracy of a classifier.
 
     Attributes:
-        top1: Share of the images whose class has the largest logit.
-        top5: Share of those whose class is among the five largest.
-        images: How many there are.
+        top1: Top-1 accuracy, in 0..1.
+        top5: Top-5 accuracy, in 0..1.
+        images: Number of labelled images.
         classes: Names of the sub-folders, sorted.
-        told_by: How a sub-folder's name told its class: ``label``, ``number`` or ``order``.
+        told_by: How sub-folders were matched with classes: ``label``, ``number`` or ``order``.
     """
 
     top1: float
@@ -40,7 +40,7 @@ class Accuracy:
     told_by: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON takes them."""
+        """Return the JSON form."""
         return asdict(self) | {"classes": list(self.classes)}
 
 
@@ -85,16 +85,16 @@ def measure_accuracy(
     folder: str | os.PathLike[str],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Accuracy:
-    """Measure how often a classifier is right; of equal logits the smaller class ranks first.
+    """Measure the accuracy of a classifier; of equal logits the smaller class ranks first.
 
     Args:
         classify: The classifier.
-        folder: Holds a sub-folder of images for each class; see `class_numbers` for the names.
+        folder: A sub-folder of images per class; see `class_numbers` for the names.
         progress: Called with (images done, images in all).
 
     Raises:
-        NystraError: The folder is missing or holds no such sub-folders, a name tells no class, or
-            an image cannot be read or classified.
+        NystraError: The folder or its sub-folders are missing, a sub-folder matches no class, or an
+            image cannot be read or classified.
     """
     labelled = _labelled(Path(folder))
     labels = classify.preprocessing.labels

@@ -31,22 +31,22 @@ def classify_images(
     *,
     report: Report | None = None,
 ) -> list[ClassResult]:
-    """Say which classes an image, or each image of a folder, most likely belongs to.
+    """Classify one image, or all images of a folder.
 
     Args:
-        session: Of a file of the task ``classification``.
+        session: A session of a file of the task ``classification``.
         input: An image, a folder, or ``-`` for the standard input.
-        output: The one file of all results, ``.csv`` or ``.json``; ``-`` for the standard output;
-            None writes none, or where a format is given to the standard output.
-        options: What is asked for besides.
-        report: Called with (result, images done, images in all) after each image.
+        output: The file of all results, ``.csv`` or ``.json``; ``-`` for the standard output; None
+            writes no file, or to the standard output if a format is given.
+        options: Further options.
+        report: Called with (result, images done, total number of images) after each image.
 
     Returns:
-        What is on each image. In a folder an image that fails does not stop the others.
+        The result of each image. In a folder an image that fails does not stop the others.
 
     Raises:
-        NystraError: The model, the labels or the only image cannot be used, there are no
-            images, or the output cannot be written; nothing was.
+        NystraError: The model, the labels or the only image is invalid, there are no images, or
+            the output cannot be written; nothing was written.
     """
     how = options or ClassOptions()
     source = Path(input)

@@ -16,10 +16,10 @@ from ...options import FORMAT, MASK, MAX_MEMORY, OVERLAP, OVERWRITE, QUALITY, RE
 
 @dataclass(frozen=True)
 class RunOptions(Options):
-    """How images and videos are restored.
+    """Options of a restoration of images or videos.
 
-    ``inputs`` are files of further inputs, as ``mask`` and ``reference`` are: by their role, or by
-    the name of the input where several have one role.
+    ``inputs`` are the files of further inputs, like ``mask`` and ``reference``: by their role, or
+    by the name of the input if several have the same role.
     """
 
     heading: ClassVar[str] = "images and videos"
@@ -57,11 +57,11 @@ class RunOptions(Options):
 
     @property
     def tiling(self) -> dict[str, Any]:
-        """How an image is cut, as what restores one takes it."""
+        """The options of tiling."""
         return {"tile": self.tile, "overlap": self.overlap, "max_memory": self.max_memory}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form, of which ``RunOptions(**form)`` makes the same again."""
+        """Return the JSON form, from which ``RunOptions(**form)`` restores the options."""
         paths = {name: os.fspath(path) for name, path in self.inputs.items()}
         plain = {
             name: os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -73,7 +73,7 @@ class RunOptions(Options):
         """Return the files of the inputs besides the image, by role or name.
 
         Raises:
-            NystraError: A file or folder that was given is not there.
+            NystraError: A file or folder does not exist.
         """
         files = {"mask": self.mask, "reference": self.reference, **self.inputs}
         paths = {key: Path(path) for key, path in files.items() if path is not None}

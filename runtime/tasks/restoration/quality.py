@@ -170,29 +170,29 @@ def validate_quality(
     reference: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
-    """Measure what a model makes of a folder of images against their ground truth.
+    """Compare the outputs of a model for a folder of images with their ground truth.
 
     The ground truth is cropped at the bottom and right to a multiple of the scale, and the
-    output is rounded to 8 bits before it is compared, as the published figures are.
+    output is rounded to 8 bits before the comparison, as for published figures.
 
     Args:
-        runner: A `Session`, or a `Restorer` around any function (PyTorch's, for one).
-        input_folder: What the model gets.
-        truth_folder: What it should make of it; see `paired_images` for the names.
-        crop_border: Pixels left out on every side; None is the scale (at scale 1 none).
+        runner: A `Session`, or a `Restorer` around any function, such as PyTorch.
+        input_folder: The inputs of the model.
+        truth_folder: The ground truth; see `paired_images` for the names.
+        crop_border: Pixels to crop on every side; None: the scale (0 at scale 1).
         channel: ``y`` or ``rgb``; see `nystra.runtime.metrics`.
         pad: ``official`` mirrors each image first as SwinIR's test procedure does, ``none``
             leaves that to the model.
         window: The window ``official`` pads to; None takes the model's.
         tile: As in `Restorer`.
         overlap: As in `Restorer`.
-        mask: As in `run_images`; what is filled and what is not are then measured apart too.
+        mask: As in `run_images`; filled and other pixels are then also measured separately.
         reference: As in `run_images`.
-        progress: Called with (images done, images in all).
+        progress: Called with (images done, total number of images).
 
     Raises:
-        NystraError: An image cannot be read, has no partner or another size than expected, or
-            a mask or reference is missing, one too many, or leaves nothing to measure.
+        NystraError: An image cannot be read, has no counterpart or a wrong size, or a mask or
+            reference is missing, superfluous, or leaves no pixels to measure.
     """
     paths = RunOptions(mask=mask, reference=reference).auxiliary()
     restorer = restorer_for(runner) if isinstance(runner, Session) else runner

@@ -34,22 +34,22 @@ def run_images(
     """Run a model on one image or on all images of a folder.
 
     Args:
-        model: A model file, or a session that is already open.
+        model: A model file, or an open session.
         input: An image, a folder, or ``-`` for the standard input.
-        output: The image to write, a folder, in which names stay as they are, or ``-`` for the
-            standard output. A folder of images needs a folder; it is created.
-        options: What is asked for besides.
-        report: Called with (result, images done, images in all) after each image.
-        distribute: Returns the model with its tiles run elsewhere, by the workers of a cluster.
+        output: The image to write, a folder in which file names are kept, or ``-`` for the
+            standard output. A folder as the input needs a folder, which is created.
+        options: Further options.
+        report: Called with (result, images done, total number of images) after each image.
+        distribute: Returns the model with its tiles computed by the workers of a cluster.
         **how_run: Of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes them.
 
     Returns:
-        What became of each image. In a folder an image that fails does not stop the others:
-        whoever calls this looks at ``status``.
+        The result of each image. In a folder an image that fails does not stop the others: check
+            ``status``.
 
     Raises:
-        NystraError: The model or the only image cannot be used, or outputs of a folder are
-            there and neither ``overwrite`` nor ``skip_existing`` is set; nothing was written.
+        NystraError: The model or the only image is invalid, or outputs exist and neither
+            ``overwrite`` nor ``skip_existing`` is set; nothing was written.
     """
     how = options or RunOptions()
     how.auxiliary()  # the cheaper errors come before the model is loaded

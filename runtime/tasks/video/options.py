@@ -52,7 +52,7 @@ class FrameRate(Option):
 
 @dataclass(frozen=True)
 class VideoOptions(Options):
-    """What only videos have; what is None was not given."""
+    """Options of videos only; None stands for the default."""
 
     heading: ClassVar[str] = "video (mp4, mov, mkv, or a folder of frames)"
     video: bool = option(

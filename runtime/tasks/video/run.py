@@ -49,26 +49,27 @@ def run_video(
     report: Report | None = None,
     open_restorer: OpenFrameRestorer | None = None,
 ) -> list[VideoResult]:
-    """Run a model on a video, frame by frame or cut in time, as the model takes it.
+    """Run a model on a video: frame by frame, or in overlapping clips for a video model.
 
     Args:
-        session: The model: of images or of frames.
+        session: A session of an image model or a video model.
         input: A video file, or a folder of frames.
         output: A video file (mp4, mov, mkv), or a folder for frames, which is created.
-        options: What is asked for of images too. Format, suffix and quality are those of frames
-            in a folder; a mask or a reference is one for all frames, or a folder of them with
-            the names of the frames.
-        video: What is asked for besides.
-        report: Called with (result, frames done, frames to do) after each frame.
-        open_restorer: What restores the frames; None is `frame_restorer_for`, in this process.
+        options: Options shared with images. Format, suffix and quality apply to frames in a
+            folder; a mask or a reference is a file for all frames, or a folder with the names of
+            the frames.
+        video: Options of videos.
+        report: Called with (result, frames done, total number of frames) after each frame.
+        open_restorer: Opens the restorer of the frames; None: `frame_restorer_for`, in this
+            process.
 
     Returns:
-        What became of the video.
+        The result of the video.
 
     Raises:
-        NystraError: Something cannot be used; frames that were finished are kept, and the message
-            says how to go on.
-        BackendUnavailableError: A video file is asked for, and PyAV is missing.
+        NystraError: The input, an option or the model is invalid; finished frames are kept, and the
+            message says how to continue.
+        BackendUnavailableError: PyAV, which video files need, is missing.
     """
     begin = time.perf_counter()
     how, clip = options or RunOptions(), video or VideoOptions()
@@ -110,7 +111,7 @@ def frame_restorer_for(
         session: The model.
         source: The frames.
         options: What is asked for of images too.
-        video: What is asked for besides.
+        video: Options of videos.
 
     Raises:
         NystraError: The model takes neither, or what is asked for contradicts it.

@@ -113,7 +113,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a cycle": (_cycle, "the graph has a cycle"),
     "a value given twice": (_twice, "a second time"),
     "a tensor of 2^40": (_huge_tensor, "is declared as 1099511627776x3x3x3"),
-    "a tensor without its data": (_short_tensor, "its shape asks for"),
+    "a tensor without its data": (_short_tensor, "its shape needs"),
     "a negative side": (_negative_tensor, "is declared as -8"),
     "an input of 2^40": (_huge_input, "is declared as"),
     "an unknown operator": (
@@ -121,13 +121,19 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         "operator 'FancyAttention' of domain 'com.example': not read",
     ),
     "an unknown attribute": (_unknown_attribute, "the attribute 'temperature' of Softmax"),
-    "a second input": (_second_input, "has 2 inputs and 1 outputs: files of one image to one"),
-    "a second output": (_second_output, "has 1 inputs and 2 outputs: files of one image to one"),
+    "a second input": (
+        _second_input,
+        "has 2 inputs and 1 outputs: expected one image as the input and one",
+    ),
+    "a second output": (
+        _second_output,
+        "has 1 inputs and 2 outputs: expected one image as the input and one",
+    ),
     "no input": (_no_input, "has 0 inputs and 1 outputs"),
     "a Scan": (_scan, "operator 'Scan' of domain 'ai.onnx': not read"),
-    "an old opset": (_old, "is of opset 11, read are 13 to 20"),
+    "an old opset": (_old, "has opset 11, expected 13 to 20"),
     "an input of strings": (_strings, "no tensor of numbers"),
-    "a file of nystra": (_nystra, "holds operators of nystra already"),
+    "a file of nystra": (_nystra, "already has operators of nystra"),
 }
 
 
