@@ -11,7 +11,8 @@ from commands import commands_text
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from pages import COMMANDS, COPIED
+from pages import COMMANDS, COPIED, REFERENCE
+from reference import reference_text
 
 from nystra.cli.dispatch import build_parsers
 
@@ -24,6 +25,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     root = Path(config.config_file_path).parent
     made = {page: (root / name).read_text(encoding="utf-8") for name, page in COPIED.items()}
     made[COMMANDS] = "# Commands\n\n" + commands_text(build_parsers()[1])
+    made[REFERENCE] = "# Python reference\n\n" + reference_text()
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
     _HOMES.update({f"docs/{file.src_uri}": file.src_uri for file in files})

@@ -24,3 +24,6 @@ COPIED = {
 
 COMMANDS = "commands.md"
 """The page that is made of the parsers of the commands."""
+
+REFERENCE = "reference.md"
+"""The page that is made of the public Python names and their docstrings."""

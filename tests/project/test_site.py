@@ -1,7 +1,9 @@
 """The documentation as a site: what is made of the repository, and where its links lead."""
 
 import argparse
+import importlib
 import importlib.util
+import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -25,6 +27,7 @@ def part(name: str) -> ModuleType:
 
 
 commands, links, pages = part("commands"), part("links"), part("pages")
+reference = part("reference")
 
 
 def menu(nav: Any) -> Iterator[str]:
@@ -40,7 +43,9 @@ def test_every_page_is_in_the_menu_once() -> None:
     yaml = pytest.importorskip("yaml", reason="the extra docs is not installed")
     listed = list(menu(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     there = [path.name for path in (ROOT / "docs").glob("*.md")]
-    assert sorted(listed) == sorted((*there, pages.COMMANDS, *pages.COPIED.values()))
+    assert sorted(listed) == sorted(
+        (*there, pages.COMMANDS, pages.REFERENCE, *pages.COPIED.values())
+    )
 
 
 def test_commands_are_those_of_the_parsers() -> None:
@@ -53,6 +58,27 @@ def test_commands_are_those_of_the_parsers() -> None:
         assert len(rows) == len(actions)
         for action in actions:
             assert sum(all(f"`{flag}" in row for flag in action.option_strings) for row in rows)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = reference.reference_text()
+    for package in reference.PACKAGES:
+        section = text.split(f"## {package}\n")[1].split("\n## ")[0]
+        assert set(importlib.import_module(package).__all__) == set(
+            re.findall(r"^### (\w+)$", section, re.MULTILINE)
+        )
+    assert "run(feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]" in text
+
+
+def test_a_docstring_in_markdown() -> None:
+    text = (
+        "Add.\n\nArgs:\n    one: A ``number``\n        or two.\n    **more: Others.\n\n"
+        "Returns:\n    The sum: of all,\n    in float32."
+    )
+    assert reference.docstring_text(text) == (
+        "Add.\n\n**Args**\n\n- `one`: A `number`\n  or two.\n- `**more`: Others.\n\n"
+        "**Returns**\n\nThe sum: of all,\nin float32."
+    )
 
 
 def test_how_an_argument_is_written() -> None:
