@@ -107,6 +107,13 @@ def test_pages_name_files_that_exist() -> None:
             assert (ROOT / path).exists(), (page.name, path)
 
 
+def test_no_page_holds_a_control_character() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("studies/measurements/*.md")]
+    assert len(pages) > 20
+    found = [page.name for page in pages if re.search(r"[\x00-\x08\x0b-\x1f]", page.read_text())]
+    assert not found
+
+
 def test_installed_files_are_the_tracked_ones() -> None:
     try:
         installed = {str(path) for path in files("nystra") or []}
