@@ -50,7 +50,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def set_flags(flag_of: Callable[[str], str | None]) -> None:
-    """Set how the command that runs spells an option; None is returned for what is no option."""
+    """Set how the running command spells an option; None stands for other names."""
     global _flag_of
     _flag_of = flag_of
 

@@ -2,8 +2,8 @@
 
 Python raises KeyboardInterrupt wherever the program is. Where that is a callback that lets no
 exception out (a weak reference's while modules are imported, one of a library in C), it is dropped
-there and the command would go on to its end; an interrupt that is dropped comes again here. Where
-it is made another error of (an import that failed), the command is interrupted nevertheless.
+there and the command would continue to its end; an interrupt that is dropped comes again here.
+Where it is made another error of (an import that failed), the command is interrupted nevertheless.
 What this module does not need is imported after it.
 """
 

@@ -1,6 +1,6 @@
 """What is asked of the records that nystra keeps in JSON: keys, schema version, numbers.
 
-`msgspec` was tried in the place of these checks. Its messages hold neither the value, nor the name
+`msgspec` was tried in place of these checks. Its messages hold neither the value, nor the name
 of an entry of a mapping (``$.items[...]``), nor the keys that are known, most rules here are not of
 types, and its import takes 10 to 25 ms of every command.
 """
@@ -41,7 +41,7 @@ def require_version(value: object, where: str, version: int, advice: str) -> dic
         advice: What to do about another one.
 
     Raises:
-        NystraError: It is no object, or of another version.
+        NystraError: It is not an object, or of another version.
     """
     if not isinstance(value, dict):
         raise NystraError(
@@ -67,7 +67,7 @@ def require_keys(
         required: Those that it must have.
 
     Raises:
-        NystraError: It is no object, or has other keys.
+        NystraError: It is not an object, or has other keys.
     """
     if not isinstance(value, dict):
         raise NystraError(f"{where} is {shown(value)}, expected an object of {', '.join(known)}")

@@ -15,7 +15,7 @@ class Lazy(Generic[T]):
 
     Attributes:
         package: Of the table.
-        module: Below the package; with a leading dot, beside it.
+        module: Below the package; with a leading dot, next to it.
         name: In the module; None is the module itself.
     """
 

@@ -32,7 +32,7 @@ class Option:
         usual: What the default means, where its value does not tell.
         flag: How the command line spells it, where not by its name.
         short: One letter that the command line takes too.
-        metavar: What the command line shows in the place of a value, where not what the kind says.
+        metavar: What the command line shows in place of a value, where not what the kind says.
         required: The command line has to give it.
     """
 
@@ -156,6 +156,6 @@ def spelled(text: str, spell: Callable[[str], str | None]) -> str:
 
     Args:
         text: Names of options stand in backticks.
-        spell: Returns how a name is written, or None where it is no option, which stays.
+        spell: Returns how a name is written, or None if it is not an option, which stays.
     """
     return _NAMED.sub(lambda match: spell(match[1]) or match[0], text)

@@ -194,7 +194,7 @@ class FileOrWord(Option):
     """The path of a file, or one of several words, as a text.
 
     Attributes:
-        words: What is no path.
+        words: What is not a path.
     """
 
     words: tuple[str, ...]

@@ -10,7 +10,7 @@ _LONGEST = 128
 
 
 def check_model_name(name: str | None, *, dots: bool = True) -> None:
-    """Refuse a name that is no plain one of a folder; None is no name yet.
+    """Refuse a name that is not a plain one of a folder; None is not a name yet.
 
     Args:
         name: As asked for.

@@ -112,7 +112,7 @@ def _connect(ray: Any) -> None:
 
 
 def _ray_serve() -> Any:
-    """Return the module ``ray.serve``, where all is there that replicas need too."""
+    """Return the module ``ray.serve``, after a check of what replicas need."""
     try:
         for name in ("fastapi", "prometheus_client", "python_multipart"):
             import_module(name)

@@ -18,7 +18,7 @@ class AutoOptions:
     Attributes:
         costs: File of the costs: read where it exists, else written; None keeps none.
         keep_full: Sites that stay as trained.
-        report: Is called with the `AutoResult` and draws it; None draws nothing.
+        report: Called with the `AutoResult` and draws it; None draws nothing.
     """
 
     costs: Path | None = None

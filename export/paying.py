@@ -97,7 +97,7 @@ def keep_what_pays(
     Args:
         network: Of which.
         resolved: Mechanism of every site.
-        progress: Is called with what is measured.
+        progress: Called with what is measured.
     """
     network.left.clear()
     exact = {path for path, mechanism in resolved.items() if isinstance(mechanism, Full)}

@@ -27,7 +27,7 @@ class Target:
         name: What ``--target`` takes.
         meaning: What the file is, for the help.
         precisions: Names of the transforms that it may have.
-        finish: Returns what writes the complete graph anew, in place, and returns what the user
+        finish: Returns what writes the complete graph again, in place, and returns what the user
             should know of it, one sentence each; such a file is of one size. None leaves it.
         opset: The only one of such a file.
     """
@@ -70,7 +70,7 @@ def targets_help() -> str:
 
 
 def find_target(name: str | None, precision: str) -> Target | None:
-    """Return the row of a target, or None where there is none.
+    """Return the row of a target, or None if there is none.
 
     Args:
         name: Of the target, or None.

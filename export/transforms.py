@@ -36,7 +36,7 @@ class TransformInputs:
         images: Its inputs for each calibration image.
         output: Its first output.
         minimum: The least headline figure that the user accepts (``min_psnr``), or None.
-        parameters: Of the transform; None where it has none.
+        parameters: Of the transform; None if it has none.
     """
 
     architecture: str
@@ -48,7 +48,7 @@ class TransformInputs:
 
 
 class TransformResult(Protocol):
-    """What became of a graph.
+    """The result of a graph.
 
     Attributes:
         rounded_copy: A float32 model that rounds where the transformed one does.
@@ -90,7 +90,7 @@ class Transform:
             always is.
         target: The only program that takes the file, or None.
         calibrated: It measures the user's own images, which have to be inputs.
-        parameters: Of the row, those by default; None where the transform has none.
+        parameters: Of the row, those by default; None if the transform has none.
     """
 
     name: str

@@ -40,7 +40,7 @@ class BuiltNetwork:
     Attributes:
         network: With the weights of the state dict, float32.
         facts: What it promises.
-        hyper: What it was built with.
+        hyper: Its hyper-parameters.
         warnings: What was dropped or assumed, one sentence each.
         retargeted: The window was changed from the trained one.
     """
@@ -54,7 +54,7 @@ class BuiltNetwork:
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """What of a network stays float32 in a low precision; docs/precision.md says how it is judged.
+    """The parts of a network that stay float32 in a low precision (docs/precision.md).
 
     Attributes:
         keep: Operator type -> why its nodes stay float32.
@@ -67,7 +67,7 @@ class PrecisionPolicy:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def exact(self, path: str) -> str | None:
-        """Return why the layer at a module path stays float32, or None where it does not."""
+        """Return why the layer at a module path stays float32, or None if it does not."""
         return next((why for name, why in self.modules.items() if fnmatchcase(path, name)), None)
 
 
@@ -79,8 +79,8 @@ class Architecture:
         load: Makes the network of a state dict and a request. How is its own business: it may
             hand both to another library. It raises ``CheckpointError`` where the tensors do not
             fit and ``NystraError`` where the hyper-parameters do not.
-        precision: What was measured of low precisions; None where nothing was: fp32 only.
-        recognises: Tells whether a state dict is of this architecture, where the key patterns of
+        precision: What was measured of low precisions; None if nothing was: fp32 only.
+        recognises: Returns whether a state dict is of this architecture, where the key patterns of
             the row cannot.
         retargets: Its attention can be given another window than the trained one, as the
             hyper-parameter ``window_size``.

@@ -1,7 +1,7 @@
 """``--backend fastest``: onnxruntime or OpenVINO, whichever takes less time on a file here.
 
 Both are timed once, in interleaved runs in processes of their own (`timing.bench`), and the times
-are kept beside the engines of the cache. What they depend on is their key: the model, the size
+are kept next to the engines of the cache. What they depend on is their key: the model, the size
 class, threads, library, and what is installed on which CPU.
 """
 

@@ -48,10 +48,9 @@ _COUNTED, _UNCOUNTED = "{elapsed} |{bar:20}| {desc}", "{elapsed} {desc}"
 
 @contextmanager
 def step_bar() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the present step beside the time spent, which goes on by itself.
+    """Yield a function that shows the current step and the elapsed time.
 
-    Where a step begins with ``3/14`` a bar shows how many of all are done: two, while the third is
-    under way.
+    For a step that begins with ``3/14`` a bar shows the finished steps: two, while the third runs.
     """
     from tqdm import tqdm
 

@@ -59,7 +59,7 @@ class Session:
         Args:
             path: An ONNX file, by nystra-export or by another program, or what else the backend
                 opens.
-            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there.
+            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first available one.
                 ``openvino:GPU`` names a device, too, and ``ort:WebGpuExecutionProvider`` an
                 execution provider of onnxruntime.
             threads: Number of threads, or None for the backend's own choice.

@@ -170,7 +170,7 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
 
 
 def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
-    """Return what says on stderr how far it is: a line an image, or one every so many."""
+    """Return the reporter of progress on stderr: a line per image, or one at intervals."""
     from ...runtime.progress import wants_bar
 
     if quiet or (wants_bar() and not verbose):

@@ -66,7 +66,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
 
 
 def auto_page(args: argparse.Namespace) -> Path | None:
-    """Return the page that says why ``--attn auto`` chose what it did; None where there is none."""
+    """Return the page that says why ``--attn auto`` chose what it did; None if there is none."""
     from ...export.report.auto_page import page_path
 
     if args.report is None or args.mechanism != AUTO or args.plan is not None:
@@ -75,7 +75,7 @@ def auto_page(args: argparse.Namespace) -> Path | None:
 
 
 def _report(args: argparse.Namespace) -> Callable[[AutoResult], None]:
-    """Return what draws the page; what stands in its way is refused before anything is measured."""
+    """Return the function that draws the page; refuse an existing page at once."""
     from ...export.report.auto_page import page_path, write_report
     from ...export.report.images import require_matplotlib
 

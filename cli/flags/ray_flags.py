@@ -27,7 +27,8 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
     """Return what was given, or None without ``--ray``.
 
     Raises:
-        NystraError: It is no address, ``--workers`` was given without one, or ``--jobs`` with it.
+        NystraError: It is not an address, ``--workers`` was given without one, or ``--jobs`` with
+            it.
     """
     if args.address is None:
         if args.workers is not None:

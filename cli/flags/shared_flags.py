@@ -64,7 +64,7 @@ def read_shared(
         title: How the command line names a record; {} is its name.
 
     Raises:
-        NystraError: An option of another record was given, or a text is no value of its option.
+        NystraError: An option of another record was given, or a text is not a value of its option.
     """
     kinds = records[chosen].declared()
     texts = given_texts(args, records)

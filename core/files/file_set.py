@@ -48,7 +48,7 @@ def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
 
 
 class FileSet:
-    """Targets and the temporary files beside them, in the order in which they are renamed."""
+    """Targets and the temporary files next to them, in the order in which they are renamed."""
 
     def __init__(self, leader: Path) -> None:
         """Begin without files."""

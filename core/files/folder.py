@@ -46,7 +46,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
 
 
 def _move(temporary: Path, target: Path) -> None:
-    """Put the new folder in the place of what is there; on an error put that back."""
+    """Put the new folder in place of what is there; on an error put that back."""
     if not target.exists():
         os.rename(temporary, target)
         return

@@ -1,7 +1,7 @@
 """The journal of a set of files that is being renamed, so that a killed process leaves no mix.
 
 Before the first rename, when all new files are on the disk under temporary names, the journal
-``.<name>.journal`` beside the set is written and synced: the set is then as good as written. It is
+``.<name>.journal`` next to the set is written and synced: the set is then as good as written. It is
 removed after the last rename. Whoever finds one whose writer is gone finishes the renames, or takes
 them back where the writer had begun to (`recover`).
 
@@ -43,7 +43,7 @@ class Rename:
     Attributes:
         name: Of the file in its place.
         temporary: Name under which the new file was written.
-        former: Another name of the file that was there, or None where there was none.
+        former: Another name of the file that was there, or None if there was none.
     """
 
     name: str

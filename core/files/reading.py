@@ -32,7 +32,7 @@ def regular_file(
         error: The class that is raised.
 
     Raises:
-        NystraError: It does not exist, cannot be looked at, or is no regular file.
+        NystraError: It does not exist, cannot be looked at, or is not a regular file.
     """
     try:
         mode = os.stat(path).st_mode

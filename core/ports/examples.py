@@ -36,7 +36,7 @@ def example_array(port: Port, size: Size) -> Array:
 def batch_sizes(ports: Sequence[Port], sides: Size) -> list[Size]:
     """Return the sizes to look at where the sides are fixed: three batches, if that axis is free.
 
-    A batch of 1 alone would show nothing of what images beside each other do.
+    A batch of 1 alone would show nothing of what images next to each other do.
     """
     free = "batch" not in ports[0].lengths
     return [dict(sides) | ({"batch": batch} if free else {}) for batch in _BATCHES]

@@ -38,7 +38,7 @@ class Resize:
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no size, and unknown filters."""
+        """Refuse what is not a size, and unknown filters."""
         if len(self.sides) not in (1, 2) or not all(map(_is_side, self.sides)):
             raise NystraError(
                 f"the size to resize to is {self.sides}, expected the shorter side or height and "
@@ -94,7 +94,7 @@ class Preprocessing:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of what comes out, or None where they depend on the image."""
+        """Height and width of what comes out, or None if they depend on the image."""
         if self.crop is not None:
             return self.crop
         if self.resize is not None and len(self.resize.sides) == 2:

@@ -1,6 +1,6 @@
 """Mechanisms: what computes attention at a site, with its parameters.
 
-A mechanism is a folder beside this file. Its ``parameters.py`` holds a subclass of `Mechanism`,
+A mechanism is a folder next to this file. Its ``parameters.py`` holds a subclass of `Mechanism`,
 which imports neither torch nor onnx; its ``sites.py`` holds what computes, a class for each kind
 of site it serves. The table of all is in ``registry.py``.
 """

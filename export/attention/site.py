@@ -35,7 +35,7 @@ class Site:
     Attributes:
         path: Module path, ``layers.0.residual_group.blocks.1.attn``.
         module: The module there.
-        tokens: Number of keys a query sees, N; None where it grows with the image.
+        tokens: Number of keys a query sees, N; None if it grows with the image.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Site:
 
     @property
     def tokens(self) -> int | None:
-        """Number of keys a query sees; None where it grows with the image."""
+        """Number of keys a query sees; None if it grows with the image."""
         if isinstance(self.module, WindowSite):
             return self.module.geometry.keys
         if isinstance(self.module, TokenSite):
@@ -90,7 +90,7 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
 
     Raises:
         NystraError: The plan names a site that the network does not have.
-        UnsupportedModelError: It asks for another attention where there is none to replace.
+        UnsupportedModelError: It asks for another attention if there is none to replace.
     """
     sites = find_sites(network)
     if not sites and not isinstance(plan.default, (AsTrained, Full)):

@@ -25,7 +25,7 @@ class Difference:
         self._low, self._high = facts.outputs[0].range or (0.0, 1.0)
 
     def __call__(self, got: Tensor, expected: Tensor) -> float:
-        """Return the mean over all values; 1, the largest there is, where one is no number."""
+        """Return the mean over all values; 1, the largest there is, where one is not a number."""
         first, second = (output.clamp(self._low, self._high).double() for output in (got, expected))
         mean = float(torch.mean((first - second) ** 2)) / (self._high - self._low) ** 2
         return mean if math.isfinite(mean) else 1.0

@@ -31,7 +31,7 @@ class Offer:
 
     Attributes:
         loaded: The network.
-        images: What it is chosen and verified on.
+        images: The images for the choice and the verification.
         budget: What is wanted, dB against the network as trained.
         candidates: Of every site, those that gain something there.
         costs: What they take.
@@ -47,7 +47,7 @@ class Offer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every site has nothing but what it was trained with."""
+        """Whether every site has its trained attention as the only candidate."""
         return all(len(row) == 1 for row in self.candidates.values())
 
     @property
@@ -88,9 +88,9 @@ def choose(offer: Offer, record: Record, progress: Callable[[str], None]) -> Aut
     """Return the fastest plan found that keeps the budget.
 
     Args:
-        offer: What it is chosen among.
+        offer: The candidates.
         record: What was measured before is taken from it, what is measured is added.
-        progress: Is called with what is going on.
+        progress: Called with progress messages.
     """
     seen, starts = offer.images.seen, uniform_plans(offer.candidates)
     plan_work, second_pass = len(offer.images.samples), _second_pass(offer)

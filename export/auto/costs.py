@@ -82,7 +82,7 @@ def read_costs(path: Path) -> CostTable:
     """Read a table.
 
     Raises:
-        NystraError: It is no table of costs.
+        NystraError: It is not a table of costs.
     """
     return parse_costs(read_json(path, "the costs"), f"the costs {path}")
 

@@ -22,7 +22,7 @@ _LINE = 0.035
 
 
 def pareto_figure(result: AutoResult) -> Figure:
-    """Draw time against PSNR: the uniform plans, what was tried, the choice, and the estimate."""
+    """Draw time against PSNR: uniform plans, tried plans, the choice, and the estimate."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.8), layout="constrained")
@@ -87,7 +87,7 @@ def _label_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Return ascending heights ``gap`` apart and none above 1; more than fit go on below 0.
+    """Return ascending heights ``gap`` apart and none above 1; more than fit continue below 0.
 
     Each moves up as far as the one beneath it wants, then down as far as the top does.
     """

@@ -40,7 +40,7 @@ def find_plan(
         prepared: The network and its images.
         options: What is wanted besides the budget.
         folder: Where what was measured is kept.
-        progress: Is called with what is going on.
+        progress: Called with progress messages.
 
     Raises:
         NystraError: A bad table of costs, or a record of another checkpoint.
@@ -118,7 +118,7 @@ def _costs(
 
 
 def _record(prepared: Prepared, folder: Path) -> Record:
-    """Open what was measured before, or begin anew."""
+    """Open what was measured before, or begin again."""
     checkpoint = prepared.loaded.checkpoint
     path = folder / f"{checkpoint.path.stem}.auto.json"
     return Record.open(

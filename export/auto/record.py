@@ -1,6 +1,6 @@
-"""The measurements of a search, written as they come: an interrupted search goes on from them.
+"""The measurements of a search, written as they come: an interrupted search continues from them.
 
-``<checkpoint>.auto.json`` beside the model file. It stays there: a choice for another budget takes
+``<checkpoint>.auto.json`` next to the model file. It stays there: a choice for another budget takes
 everything from it. It belongs to one checkpoint; within it, to images, window and version.
 """
 
@@ -53,13 +53,13 @@ class Record:
     def open(
         cls, path: Path, loaded: LoadedModel, samples: Mapping[str, Feeds], *, replace: bool
     ) -> Record:
-        """Read what was measured before, if the file is there.
+        """Read earlier measurements, if the file exists.
 
         Args:
             path: The file.
             loaded: The network.
             samples: The images that changes are measured on.
-            replace: Begin anew where the file is of something else.
+            replace: Begin again where the file is of something else.
 
         Raises:
             NystraError: The file is of another checkpoint, or nothing that was written here.

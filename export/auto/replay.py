@@ -1,7 +1,7 @@
 """Runs a network on one image many times, each time only from the changed site on.
 
 What a network computes before a site does not know what that site is. So the outputs of the
-modules on the way (blocks, groups of blocks, layers beside them) are kept once, and a run in which
+modules on the way (blocks, groups of blocks, layers next to them) are kept once, and a run in which
 one site is replaced takes those that were done before the site began.
 """
 
@@ -39,7 +39,7 @@ class Replay:
     """
 
     def __init__(self, network: nn.Module, base: Mapping[str, Mechanism], feeds: Feeds) -> None:
-        """Run once and keep what is on the way.
+        """Run once and keep the intermediate values.
 
         Args:
             network: The loaded network; it is left as it is.

@@ -17,16 +17,16 @@ from .verification import Verified
 
 @dataclass(frozen=True, kw_only=True)
 class AutoResult:
-    """The plan that was chosen, and what it was chosen among.
+    """The chosen plan, and its candidates.
 
     Attributes:
         loaded: The network.
-        images: What it was chosen and verified on.
+        images: The images for the choice and the verification.
         budget: What was wanted, dB against the network as trained.
         options: Of every site, the one as trained first, each with what it changes alone.
         choice: The plan.
         plan: The same as mechanisms with their reasons.
-        mechanisms: Name of an option -> what it is.
+        mechanisms: Name of an option -> its mechanism.
         verified: The whole plan on the images.
         uniform: Candidate -> it at every site that it serves, and that plan on the images.
         tried: Every plan that was verified.

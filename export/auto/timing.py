@@ -102,7 +102,7 @@ def measure_costs(
         calls: What the sites of the network ask.
         options: Candidates of every site.
         table: Is completed.
-        progress: Is called with what is timed.
+        progress: Called with what is timed.
     """
     wanted: dict[str, dict[str, Mechanism]] = {}
     for path, of_site in calls.of.items():

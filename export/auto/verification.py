@@ -76,7 +76,7 @@ class Verifier:
 
         Args:
             plan: Mechanism of every site.
-            progress: Is called with what comes next, and what share of the network it runs.
+            progress: Called with what comes next, and what share of the network it runs.
         """
         trained = neutral(self._network)
         paths = [path for path, mechanism in plan.items() if mechanism != trained[path]]

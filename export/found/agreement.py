@@ -15,7 +15,7 @@ class Agreement:
     """What two sizes say of one attention.
 
     Attributes:
-        reason: Why it is no site of windows at every size, or "".
+        reason: Why it is not a site of windows at every size, or "".
         same_tokens: As many queries and keys at both.
         whole: All places of the map attend to each other, whatever its size.
         changing: Windows are of other sizes: larger maps may settle what they are.

@@ -86,7 +86,7 @@ def bias_table(
 ) -> Tensor | None:
     """Return the table ((wh + kh - 1)(ww + kw - 1), heads) of a bias (heads, N, Nk), or None.
 
-    None where the bias depends on more than the offset between query and key.
+    None if the bias depends on more than the offset between query and key.
     """
     (rows, columns), (key_rows, key_columns) = window, keys
     if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):

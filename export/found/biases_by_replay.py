@@ -64,7 +64,7 @@ def replayed(
 def _free(
     graph: fx.GraphModule, run: Provenance, node: fx.Node, copy: fx.Node, others: Shapes
 ) -> None:
-    """Let sizes that a graph of one size states, and that are others at another, be asked for."""
+    """Let sizes that a graph of one size states, and that are others at another, be requested."""
     own, other = tuple(run.values[node].data.shape), others[node]
     if len(own) != len(other):
         raise NotOnMap("its scores have another number of axes at other sizes of the image")

@@ -51,7 +51,7 @@ class Traced:
     Attributes:
         graph: Of ATen operators; its constants are attributes.
         first: Inputs of the size at which attention is looked for.
-        second: Of another size, or None where the graph is of one.
+        second: Of another size, or None if the graph is of one.
         second_graph: What runs at that size, where a graph is of one size and a file is not; its
             nodes are known by the names of their values, ``meta["onnx"]``.
     """

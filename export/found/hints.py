@@ -35,7 +35,7 @@ def hint_of(name: str, values: list[Value]) -> Hint | None:
 
 
 def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | None:
-    """Return the score of weights that may meet values in a product; None where they cannot."""
+    """Return the score of weights that may meet values in a product; None if they cannot."""
     if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
         return None
     number = torch.arange(out.numel()).reshape(out.shape)
@@ -43,7 +43,7 @@ def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | No
 
 
 def unserved(score: Score, *, constant: bool) -> str:
-    """Return why weights that meet values in a product are no attention that is served, or "".
+    """Return why weights that meet values in a product are not attention that is served, or "".
 
     A softmax of a linear layer that meets values of the input may be linear attention, whose
     softmax normalises features: nothing is said of it.

@@ -76,7 +76,7 @@ class Layout:
     reason: str = ""
 
     def unread(self, kind: str, reason: str) -> None:
-        """Say that tokens are of another kind, and why they are no windows."""
+        """Say that tokens are of another kind, and why they are not windows."""
         self.kind, self.reason = kind, self.reason or reason
 
     def text(self) -> str:
@@ -217,7 +217,7 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
 def _read_runs(
     layout: Layout, window: tuple[int, ...], runs: tuple[list[tuple[int, int] | None], ...]
 ) -> None:
-    """Read kind, shift and step off where the sides of windows begin and how they go on."""
+    """Read kind, shift and step off where the sides of windows begin and how they continue."""
     starts: list[set[int]] = []
     steps = []
     for side_runs in runs:

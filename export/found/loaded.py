@@ -1,4 +1,4 @@
-"""A loaded network with sites in the place of the attention that is found in it."""
+"""A loaded network with sites in place of the attention that is found in it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMED = 4
 def with_found_sites(
     loaded: LoadedModel, progress: Callable[[str], None] = lambda _: None
 ) -> LoadedModel:
-    """Return a loaded network with sites in the place of the attention that is found in it.
+    """Return a loaded network with sites in place of the attention that is found in it.
 
     Its network becomes a graph whose sites and layers are modules at their paths. Where it has
     sites already, no softmax at all, or cannot be traced, it stays as it is; what attention stays
@@ -166,7 +166,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
 
 
 def left_as_trained(found: FoundGraph) -> list[str]:
-    """Return one sentence for each reason why attention is no site of a map."""
+    """Return one sentence for each reason why attention is not a site of a map."""
     groups: dict[tuple[str, str], list[str]] = {}
     for attention in found.attentions:
         if attention.reason:

@@ -65,7 +65,7 @@ def _data(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _is_known(node: fx.Node, kept: tuple[str, ...]) -> bool:
-    """Whether an operator is no composite of others, or one that is known as such."""
+    """Whether an operator is not a composite of others, or one that is known as such."""
     target: Any = node.target
     name, arguments = node_name(node), node.args
     if name == "matmul" and isinstance(arguments[1], fx.Node):

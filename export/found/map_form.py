@@ -59,7 +59,7 @@ class Places:
         codes: The places of the map, sorted.
         map: Batch, rows, columns.
         shapes: Of tensors at another size of the image.
-        axes: Of each node that was asked for: those of the map, or None.
+        axes: Of each node that was requested: those of the map, or None.
     """
 
     run: Provenance

@@ -1,4 +1,4 @@
-"""Operators on channels written anew on the map: linear layers, norms, reductions, element-wise."""
+"""Operators on channels, rewritten for the map: linear layers, norms, reductions, element-wise."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rewritten(writer: MapWriter, node: fx.Node) -> MapForm:
     """Return the form of a node written from the forms of what it takes.
 
     Raises:
-        NotOnMap: It is no operator on channels.
+        NotOnMap: It is not an operator on channels.
     """
     if node.op != "call_function":
         raise NotOnMap(f"{node.name}: the map begins before the network does")

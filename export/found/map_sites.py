@@ -1,4 +1,4 @@
-"""Sites of windows of a map, and of whole maps, in the place of attention that was found."""
+"""Sites of windows of a map, and of whole maps, in place of attention that was found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .values import Core
 
 
 def refusal(layout: Layout) -> str:
-    """Return why an attention is no site of a map by its layout, or ""."""
+    """Return why an attention is not a site of a map by its layout, or ""."""
     if layout.reason:
         return layout.reason
     if layout.kind not in WINDOWS:

@@ -46,7 +46,7 @@ def name_of(target: Any) -> str:
 
 
 def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Return what a movement makes of integers or numbers in the place of data."""
+    """Return what a movement makes of integers or numbers in place of data."""
     if name_of(target) in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
         return [args[0].reshape(args[1])]
     others = {key: value for key, value in kwargs.items() if key != "memory_format"}

@@ -35,7 +35,7 @@ class FoundPieces:
         resolved: Mechanism of every site.
         opset: Of what is timed.
         source: What the network is called.
-        is_written: It is traced anew for every plan.
+        is_written: It is traced again for every plan.
     """
 
     network: FoundNetwork
@@ -111,7 +111,7 @@ class FoundPieces:
 def own_part(graph: fx.GraphModule, region: Region, data: frozenset[str]) -> fx.GraphModule:
     """Return the nodes that a region stands for, as a module by itself.
 
-    It takes what the region takes, and tensors whose sizes alone are asked for.
+    It takes what the region takes, and tensors whose sizes alone are requested.
 
     Args:
         graph: The network with its own attention.

@@ -88,7 +88,7 @@ def compact(places: Tensor) -> Tensor:
 
 
 def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:
-    """Return places padded along an axis: they go on where they are even, else there are none.
+    """Return places padded along an axis: they continue where they are even, else there are none.
 
     Negative numbers cut.
     """

@@ -15,7 +15,7 @@ from .regions import Region
 
 @dataclass(frozen=True)
 class Swap:
-    """Sites in the place of one value of a graph.
+    """Sites in place of one value of a graph.
 
     Attributes:
         region: The same by itself.

@@ -326,7 +326,7 @@ def _reduced(name: str, args: Any, place: Tensor, out: Tensor) -> Tensor:
 def _convolved(name: str, args: Any, out: Tensor) -> Tensor:
     """Return the places of a convolution: the map's where it stays as it is, else of a new map.
 
-    A map of mirrored places begins anew: a place would stand for several.
+    A map of mirrored places begins again: a place would stand for several.
     """
     x = args[0]
     stride = args[3] if len(args) > 3 else [1]

@@ -17,7 +17,7 @@ KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropou
 
 
 def softmax_of(score: Score | None, node: fx.Node) -> Score | None:
-    """Return the score behind a softmax; None where it is of no product, or of a softmax."""
+    """Return the score behind a softmax; None if it is of no product, or of a softmax."""
     if score is None or score.softmax is not None:
         return None
     return replace(score, softmax=node)
@@ -26,7 +26,7 @@ def softmax_of(score: Score | None, node: fx.Node) -> Score | None:
 def elementwise_score(
     name: str, args: Any, kwargs: Any, values: list[Value], out: Tensor
 ) -> Score | None:
-    """Return what an element-wise operator makes of scores; None where they are none any more."""
+    """Return what an element-wise operator makes of scores; None if they are none any more."""
     scored = [value for value in values if value.score is not None]
     if not scored or scored[0].score is None:
         return None

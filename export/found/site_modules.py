@@ -1,4 +1,4 @@
-"""The sites that are put into a graph in the place of the attention that was found."""
+"""The sites that are put into a graph in place of the attention that was found."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class FoundAttention:
         path: Of its site; of its softmax where it stays as trained.
         level: A site of a ``map``, of ``tokens``, or none: ``as trained``.
         layout: How its tokens lie, in one line.
-        reason: Why it is no site of a map, or "".
+        reason: Why it is not a site of a map, or "".
     """
 
     path: str
@@ -45,7 +45,7 @@ class FoundAttention:
 
 @dataclass(frozen=True)
 class FoundGraph:
-    """A graph with sites in the place of its attention.
+    """A graph with sites in place of its attention.
 
     Attributes:
         rewritten: The graph.
@@ -75,7 +75,7 @@ class FoundGraph:
 
 @dataclass
 class _Reading:
-    """One attention on its way: what was read of it, and what became of it."""
+    """One attention on its way: what was read of it, and the result of it."""
 
     number: int
     core: Core
@@ -92,7 +92,7 @@ class _Reading:
 
 
 def find_in_graph(traced: Traced) -> FoundGraph:
-    """Return a copy of a graph with sites in the place of the attention that was found.
+    """Return a copy of a graph with sites in place of the attention that was found.
 
     Every site was compared with what stood in its place, at each size; one that differs, or whose
     result does not depend on its scores, is left as trained with its reason.
@@ -155,7 +155,7 @@ class _Second:
     """What is known of another size of the image, by the nodes of the graph.
 
     Attributes:
-        layouts: Of attention, by its result; None where there is no other size.
+        layouts: Of attention, by its result; None if there is no other size.
         shapes: Of tensors.
     """
 
@@ -169,7 +169,7 @@ class _Other:
 
     Attributes:
         layouts: Of its attention, in its order.
-        outs: Their results in the graph itself, or None where they are of another graph.
+        outs: Their results in the graph itself, or None if they are of another graph.
         shapes: Of tensors, by the nodes of the graph.
     """
 
@@ -248,7 +248,7 @@ def _on_map(
     near: dict[fx.Node, _Reading],
     lying: Callable[[_Reading], Places],
 ) -> Replacement | None:
-    """Put a site of a map in the place of an attention; None where it is none, with the reason."""
+    """Put a site of a map in place of an attention; None if it is none, with the reason."""
     core, layout = reading.core, reading.layout
     reading.reason = refusal(layout) or reading.agreed.reason
     if reading.reason:
@@ -277,7 +277,7 @@ def _as_tokens(
     reading: _Reading,
     others: dict[fx.Node, tuple[int, ...]],
 ) -> Replacement | None:
-    """Put a site of tokens in the place of an attention; None where it stays as trained."""
+    """Put a site of tokens in place of an attention; None if it stays as trained."""
     core, layout, agreed = reading.core, reading.layout, reading.agreed
     if core.reason or layout.kind in _UNSERVED or not agreed.same_tokens:
         reading.reason = core.reason or reading.reason or agreed.reason

@@ -1,4 +1,4 @@
-"""Sites of lists of tokens in the place of attention that was found."""
+"""Sites of lists of tokens in place of attention that was found."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
 
 
 class Hint(enum.Enum):
-    """What a tensor that is no product of two others may be to a softmax behind it.
+    """What a tensor that is not a product of two others may be to a softmax behind it.
 
     The values are what is said of attention that has such scores.
     """
@@ -39,8 +39,8 @@ class Score:
         beta: What is added: position bias and mask, however they are written.
         by_data: Something that depends on the input is added.
         softmax: The softmax that it is behind, or None.
-        reason: Why it is no attention that can be replaced, or "".
-        hint: What the softmax is of, where that is no product: it stands for the product then.
+        reason: Why it is not an attention that can be replaced, or "".
+        hint: What the softmax is of, where that is not a product: it stands for the product then.
     """
 
     product: fx.Node
@@ -63,7 +63,7 @@ class Value:
 
     Attributes:
         data: The tensor; once nothing runs on it any more, its shape on the meta device.
-        place: Of each element; None where it does not depend on the input.
+        place: Of each element; None if it does not depend on the input.
         score: What it is to a product.
         hint: What it may be to a softmax, where it has no score.
     """

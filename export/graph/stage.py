@@ -34,8 +34,8 @@ class BuiltModel:
     Attributes:
         model: What is written.
         metadata: Of the model, to which only what the validation finds is added.
-        transformed: What the transform did, with the rounded copy; None where there is none.
-        full: The same as the network came, to be timed against; None where nothing is timed.
+        transformed: What the transform did, with the rounded copy; None if there is none.
+        full: The same as the network came, to be timed against; None if nothing is timed.
         warnings: What else was changed, one sentence each.
     """
 

@@ -24,7 +24,7 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
     """Load a network at the window that a plan is for.
 
     Args:
-        source: A checkpoint, or a network of the user's own.
+        source: A checkpoint, or a network of the user.
         plan: The plan.
         hyper: What the checkpoint does not tell.
 
@@ -87,7 +87,7 @@ def _check_window(plan: Plan, loaded: LoadedModel) -> None:
 
 
 def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
-    """Return the network at its trained window, or None where it is loaded at that one."""
+    """Return the network at its trained window, or None if it is loaded at that one."""
     if not loaded.retargeted:
         return None
     others = {key: value for key, value in hyper.items() if key != "window_size"}

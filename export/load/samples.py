@@ -48,7 +48,7 @@ def choose_samples(
 
     Raises:
         NystraError: The folder is missing or holds no images, or one smaller than a window; the
-            network has no attention, no such site, or an output that is no image.
+            network has no attention, no such site, or an output that is not an image.
     """
     _refuse_unsuitable(loaded, keep_full)
     facts, paths = loaded.facts, calibration_images(folder)

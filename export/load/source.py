@@ -1,4 +1,4 @@
-"""What a model file is made of: a network, and the mechanism of each of its sites."""
+"""The source of a model file: a network, and the mechanism of each of its sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .with_preprocessing import with_preprocessing
 
 @dataclass(frozen=True)
 class Source:
-    """What a model file was made of.
+    """The source of a model file.
 
     Attributes:
         loaded: The checkpoint, at the file's window; where the file prepares images itself, so
@@ -51,7 +51,7 @@ def load_source(
     Args:
         path: The model file.
         metadata: Of it.
-        checkpoint: What it was exported from.
+        checkpoint: Its checkpoint.
         hyper: What the checkpoint does not tell.
 
     Raises:
@@ -90,7 +90,7 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
 
 
 def _fixed_shape(path: Path) -> tuple[int, ...] | None:
-    """Return the shape of a file's first input, or None where an axis is free."""
+    """Return the shape of a file's first input, or None if an axis is free."""
     first = onnx.load(str(path), load_external_data=False).graph.input[0]
     lengths = tuple(dim.dim_value for dim in first.type.tensor_type.shape.dim)
     return lengths if all(lengths) else None

@@ -38,7 +38,7 @@ class Prepared:
         loaded: The network, at the window and with the fixed axes of the options.
         traced: The same where the graph is to prepare images: without that, which is written in
             front of it.
-        trained: The network at its trained window, or None where that is the same.
+        trained: The network at its trained window, or None if that is the same.
         transform: What changes the arithmetic of the graph.
         target: What the file is made for, or None.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
@@ -70,7 +70,7 @@ class Prepared:
 
     @property
     def keeps_own_attention(self) -> bool:
-        """Whether sites stand in the place of other nodes, which stay where sites do not pay."""
+        """Whether sites stand in place of other nodes, which stay where sites do not pay."""
         return self.found is not None or isinstance(self.loaded.network, FileNetwork)
 
     @property

@@ -26,7 +26,7 @@ _MIXED = "what it takes and gives is of several types in the file"
 
 
 def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
-    """Put sites in the place of the attention that is found in a file's network, in place.
+    """Put sites in place of the attention that is found in a file's network, in place.
 
     Returns:
         What attention stays as it is, and why: one sentence each.

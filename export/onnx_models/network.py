@@ -38,7 +38,7 @@ class NodeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cut:
-    """What stands in the place of some nodes.
+    """What stands in place of some nodes.
 
     Attributes:
         inputs: Names of the values that it takes.
@@ -67,7 +67,7 @@ class OnnxNetwork(nn.Module):
 
     Attributes:
         graph: Of the file.
-        cuts: What stands in the place of nodes, by the name of the value it computes.
+        cuts: What stands in place of nodes, by the name of the value it computes.
         folded: Names of values that depend on no pixel, as far as that is known.
     """
 
@@ -100,7 +100,7 @@ class OnnxNetwork(nn.Module):
         self._schedule()
 
     def forward(self, *given: Tensor) -> Any:
-        """Return the outputs; one alone is no tuple."""
+        """Return the outputs; one alone is not a tuple."""
         values = self._computed(given, self._plan)
         outputs = tuple(_full(values[name]) for name in self.graph.outputs)
         return outputs[0] if len(outputs) == 1 else outputs
@@ -194,7 +194,7 @@ def compute(node: Node, values: Mapping[str, Tensor], *, wide: Wide = None) -> V
     Args:
         node: Of the graph.
         values: Has what the node takes.
-        wide: float32 or float64, in which the network runs in the place of narrower types; None:
+        wide: float32 or float64, in which the network runs in place of narrower types; None:
             in the file's own.
 
     Raises:

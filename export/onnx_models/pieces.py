@@ -48,7 +48,7 @@ def rewritten(
     resolved: Mapping[str, Mechanism],
     left: Collection[str],
 ) -> Rewritten:
-    """Return a file with the planned mechanisms in the place of its attention.
+    """Return a file with the planned mechanisms in place of its attention.
 
     A piece all of whose sites are left or as trained stays as it is in the file.
 

@@ -28,7 +28,8 @@ NAME = "onnx"
 """Key of a traced node's ``meta``: the name of its value in the file."""
 
 CUT = "cut"
-"""The same: False where the node is no value of the file, so that no cut begins or ends there."""
+"""The same: False where the node is not a value of the file, so that no cut begins or ends
+there."""
 
 SIZED = "sized"
 """The same: True for a constant that was computed from the sides of the image."""

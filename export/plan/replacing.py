@@ -33,13 +33,13 @@ def export_files(target: Path) -> tuple[Path, ...]:
 
 
 def refuse_own_source(target: Path, source: Path) -> None:
-    """Raise `NystraError` where the model file would replace the one that it is made of."""
+    """Raise `NystraError` if the model file would replace its own input."""
     if target.exists() and target.samefile(source):
         raise NystraError(f"{target} is an input of the export: choose another `output`")
 
 
 def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
-    """Raise `NystraError` unless what is there is an export of the same thing, or nothing.
+    """Raise `NystraError` unless the existing files, if any, are an export of the same network.
 
     Args:
         target: The model file.
@@ -70,7 +70,7 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
 
 
 def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
-    """Return what is not as in the export that is there, one phrase each."""
+    """Return the differences from the existing export, one phrase each."""
     changes = []
     if manifest.source.get("sha256") != plan.source_sha256:
         changes.append(f"from another checkpoint ({manifest.source.get('name')})")
@@ -88,7 +88,7 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
 
 
 def _without_reasons(sites: Any) -> Any:
-    """Return the sites of a plan without the words that stand beside them."""
+    """Return the sites of a plan without the words that stand next to them."""
     if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
         return sites
     return {

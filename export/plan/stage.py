@@ -58,7 +58,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     Args:
         prepared: From `prepare`.
         output: A ``.onnx`` file or an existing folder.
-        progress: Is called with what a search does.
+        progress: Called with what a search does.
 
     Raises:
         NystraError: The plan does not fit the network, the output cannot be written, or it
@@ -95,7 +95,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
 
 
 def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
-    """Return the network where its own attention can stay, None where it is written as sites."""
+    """Return the network where its own attention can stay, None if it is written as sites."""
     network = prepared.loaded.network
     if isinstance(network, FileNetwork):
         return FilePieces(network, prepared.loaded.facts, resolved)

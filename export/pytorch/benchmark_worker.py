@@ -1,4 +1,4 @@
-"""The child process of a benchmark that runs PyTorch: a session in the backends handed over."""
+"""The child process of a benchmark that runs PyTorch: sessions in the given backends."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class NetworkSession:
             dtype: Of its tensors and inputs.
             device: Where it runs.
             outputs: Names of its outputs.
-            compiled: Run what ``torch.compile`` makes of it, at each size anew.
+            compiled: Run what ``torch.compile`` makes of it, at each size again.
         """
         self.dtype, self.device = dtype, torch.device(device)
         same = dtype == torch.float32 and self.device.type == "cpu" and not compiled

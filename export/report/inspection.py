@@ -22,7 +22,7 @@ class SiteReport:
 
     Attributes:
         path: Of the site.
-        tokens: Keys a query sees, N; None where it grows with the image.
+        tokens: Keys a query sees, N; None if it grows with the image.
         flops_share: Of the whole network's multiply-adds, spent in exact attention here.
         bias: Largest entry of the position bias, in logits, or None.
         planned: What the plan does here.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UserImages:
-    """Images of the user's own.
+    """Images of the user.
 
     Attributes:
         images: What the model gets, a file or a folder.
@@ -37,7 +37,7 @@ def sheet_restorer(sheet: Path, session: Session) -> Restorer:
     """Return the model as what takes images, before anything long is done for the sheet.
 
     Raises:
-        NystraError: The sheet's ending is no image's, or the model does not make images.
+        NystraError: The sheet's ending is not an image's, or the model does not make images.
     """
     image_format(sheet)
     return restorer_for(session)
@@ -50,14 +50,14 @@ def draw_model_sheet(
     source: Source | None,
     images: UserImages | None = None,
 ) -> None:
-    """Draw what a model file makes of images.
+    """Draw the outputs of a model file for images.
 
     Args:
         sheet: Where to.
         session: The model file.
         restorer: The same, from `sheet_restorer`.
-        source: What it was exported from, for full attention beside it, or None.
-        images: Images of the user's own, or None for the shipped photographs.
+        source: What it was exported from, for full attention next to it, or None.
+        images: Images of the user, or None for the shipped photographs.
 
     Raises:
         NystraError: An image cannot be read or run, or the sheet cannot be written.

@@ -1,4 +1,4 @@
-"""The images of a sheet: the shipped photographs, or the middle of the user's own."""
+"""The images of a sheet: the shipped photographs, or the middle of the user."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .scenes import Pixels, Scene
 
 @dataclass(frozen=True)
 class SheetRow:
-    """What a model file made of a scene.
+    """The output of a model file for a scene.
 
     Attributes:
         scene: The scene.
@@ -133,7 +133,7 @@ def _colour(image: Pixels) -> Pixels:
 
 
 def _plain(image: Pixels, exported: Pixels) -> Pixels:
-    """Return the input in the size of what was made of it."""
+    """Return the input at the size of its output."""
     planes = np.moveaxis(_colour(image), 2, 0)
     size = (exported.shape[0], exported.shape[1])
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)

@@ -73,7 +73,7 @@ def _replace(
     template: Template,
     constants: dict[ir.Value, ir.Value],
 ) -> None:
-    """Put a copy of a template in the place of a call.
+    """Put a copy of a template in place of a call.
 
     Args:
         graph: Holds the call.
@@ -115,7 +115,7 @@ def _tensors(call: Call) -> dict[str, ir.TensorProtocol]:
 
 
 def _constant(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-    """Return the initialiser of that name, made where there is none yet."""
+    """Return the initialiser of that name, made if there is none yet."""
     if name not in graph.initializers:
         kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.numpy().shape)
         value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
@@ -154,7 +154,7 @@ def _merge_sizes(graph: ir.Graph) -> None:
 
 
 def _sizes_read(node: ir.Node) -> tuple[str, ...] | None:
-    """Return what a Shape reads, number or symbol, or None where that is not known."""
+    """Return what a Shape reads, number or symbol, or None if that is not known."""
     (value,) = node.inputs
     if value is None or value.shape is None:
         return None

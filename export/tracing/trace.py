@@ -41,7 +41,7 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
 
     Sides are none that the network would pad to, and none that its code compares with.
 
-    Swin transformers ask whether a map is of the size that they were trained at, mostly 64x64:
+    Swin transformers ask whether a map is of the size that they were trained at, usually 64x64:
     where it is, the answer fixes the sides of the graph.
     """
     size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))

@@ -37,7 +37,7 @@ def _store(model: ir.Model, kinds: Mapping[str, Callable[[ir.Node, Any], Any]]) 
 
 
 def _squeezed(node: ir.Node, values: Any) -> Any:
-    """Return the values squeezed, or None where the node does not say by a constant."""
+    """Return the values squeezed, or None if the node does not say by a constant."""
     places = node.inputs[1] if len(node.inputs) == 2 else None
     axes = None if places is None else ir.convenience.get_const_tensor(places)
     return None if axes is None else values.squeeze(tuple(axes.numpy().reshape(-1)))

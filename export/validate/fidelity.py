@@ -75,7 +75,7 @@ class Fidelity:
 
     @property
     def trained_mean(self) -> float | None:
-        """Mean of the plan against the network at its trained window, None where it is the same."""
+        """Mean of the plan against the network at its trained window, None if it is the same."""
         return float(np.mean(list(self.as_trained.values()))) if self.as_trained else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def measure_fidelity(
         resolved: Mechanism of every site.
         samples: Inputs of the network in the order of its arguments, by name of the image.
         as_trained: The network at its trained window, where that is another one.
-        progress: Is called with the name of each step.
+        progress: Called with the name of each step.
         output: What the network gives.
     """
     measure = measure_for(output)
@@ -195,7 +195,7 @@ class _Probe:
 
 
 class _Probed:
-    """The network with exact attention, which computes the plan beside it at each planned site.
+    """The network with exact attention, which computes the plan next to it at each planned site.
 
     Attributes:
         probes: Of every site that is not as trained, by path.

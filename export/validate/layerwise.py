@@ -67,7 +67,7 @@ def compare_layers(
         candidate: The file and how it is run.
         references: Their inputs are what is run; of their tolerances, see the module.
         tolerance: The share of the largest magnitude instead of the recorded one, for all layers.
-        progress: Is called with what is going on.
+        progress: Called with progress messages.
 
     Raises:
         NystraError: The file cannot be used, or both ways are the same.

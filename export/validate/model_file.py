@@ -58,7 +58,7 @@ class FileValidation:
 
 
 def file_steps(precision: str, *, bodies: bool, copied: bool) -> int:
-    """Return how often `validate_file` runs a file: as many steps does it announce."""
+    """Return the number of runs, and so of progress steps, of `validate_file`."""
     return len(_runs(precision, bodies=bodies, copied=copied))
 
 
@@ -86,7 +86,7 @@ def validate_file(
         path: Of the file.
         references: Of the plain network.
         bodies: The file runs without the operator library.
-        progress: Is called with the name of each step.
+        progress: Called with the name of each step.
         rounded_copy: Of a file of low precision (see `build.precision.rounded_copy`): compared
             too, and alone for bfloat16, which onnxruntime's CPU cannot compute in.
 

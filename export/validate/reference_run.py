@@ -27,7 +27,7 @@ def reference_run(
         model: The model file.
         metadata: Of it.
         source: What it was exported from.
-        progress: Is called with the name of each step.
+        progress: Called with the name of each step.
 
     Raises:
         NystraError: The metadata name no known precision, or are damaged.

@@ -68,7 +68,7 @@ def record_references(
         source: The loaded network and the mechanism of every site.
         feeds: Inputs at each size.
         transform: Of the file; its fake-quantised network widens the tolerances.
-        progress: Is called with the name of each step.
+        progress: Called with the name of each step.
         exact: Modules that the transform left in float32, besides those that the architecture
             keeps.
 
@@ -133,8 +133,8 @@ class _Runs:
         transform: Of the file.
         single: In float32: what is expected of the file.
         double: In float64.
-        rounded: The transform's fake-quantised network; None where it has none.
-        reseeded: In float32 with another seed of the search; None where nothing is searched.
+        rounded: The transform's fake-quantised network; None if it has none.
+        reseeded: In float32 with another seed of the search; None if nothing is searched.
         lowered: The same for what a backend may compute the file in.
         near_ties: Some site decides what is attended to.
     """
@@ -210,7 +210,7 @@ class _Lowered:
     """What a file may depart by where its float32 is computed in a low precision.
 
     Attributes:
-        network: Fake-quantised; None where the architecture has none, or rounding does too much.
+        network: Fake-quantised; None if the architecture has none, or rounding does too much.
         allowed: For each size.
     """
 

@@ -115,7 +115,7 @@ def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:
 def compare_speed(
     planned: Path, full: Path, size: tuple[int, int], library: bool, seconds_per_pixel: float
 ) -> Speed | None:
-    """Time two files in interleaved runs, each in its own process; None where one cannot run.
+    """Time two files in interleaved runs, each in its own process; None if one cannot run.
 
     Args:
         planned: The file of the plan.

@@ -59,7 +59,7 @@ def read_checkpoint(path: str | Path, fits: Fits | None = None) -> Checkpoint:
 
     Args:
         path: The file.
-        fits: Tells whether a state dict has the keys of the network that is meant; None: of any
+        fits: Returns whether a state dict has the keys of the wanted network; None: of any
             that nystra or a library of its table knows.
 
     Returns:
@@ -151,7 +151,7 @@ def _read_torch(path: Path) -> Any:
 
 
 def _foreign_object(path: Path, message: str) -> str:
-    """Return what a refused pickle asked for, or "" where it is no pickle at all."""
+    """Return what a refused pickle asked for, or "" where it is not a pickle at all."""
     named = re.search(r"GLOBAL ([\w.]+)", message) or re.search(r"global:? ([\w.]+)", message)
     if named is not None:
         return named[1]
@@ -167,7 +167,7 @@ def _foreign_object(path: Path, message: str) -> str:
 
 
 def _kind(path: Path) -> str:
-    """Return what a file is that is no checkpoint, or "" if its first bytes do not tell."""
+    """Return what a file is that is not a checkpoint, or "" if its first bytes do not tell."""
     with path.open("rb") as file:
         head = file.read(32)
     if path.suffix == ".onnx":

@@ -35,7 +35,7 @@ def merge_hyper(read: Hyper, request: Request) -> Hyper:
 
 
 def require(hyper: Hyper, source: str, names: Sequence[str]) -> None:
-    """Check that hyper-parameters without a default are there.
+    """Check that hyper-parameters without a default are given.
 
     Args:
         hyper: All that are known.

@@ -86,7 +86,7 @@ def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | N
 
 
 def _leads(value: Any, deepest: int = _DEEPEST) -> bool:
-    """Tell whether a value is a state dict or holds one."""
+    """Return whether a value is a state dict or contains one."""
     if not isinstance(value, dict) or deepest == 0:
         return False
     return any(
@@ -135,7 +135,7 @@ def _without_prefix(
 
 
 def _strip(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, Tensor] | None:
-    """Return the state dict without a trainer's prefix; None where it has none."""
+    """Return the state dict without a trainer's prefix; None if it has none."""
     firsts = {key.partition(".")[0] for key in state}
     names = [name for name in firsts if name in _AVERAGED or name in _PLAIN]
     others = sorted(firsts - set(names))

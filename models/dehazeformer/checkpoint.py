@@ -15,7 +15,7 @@ from .network import MULTIPLE, STAGES, DehazeFormer
 
 _BLOCK = re.compile(r"layer(\d)\.blocks\.(\d{1,9})\.mlp\.mlp\.0\.weight")
 _POSITIONS = ".relative_positions"
-"""A buffer that published files hold: the network computes it anew."""
+"""A buffer that published files hold: the network computes it again."""
 
 _RANGE = (-1.0, 1.0)
 

@@ -61,7 +61,7 @@ class HAT(ImageNetwork):
             window_size: Window, a side or rows and columns.
             compress_ratio: Channels of the map over those between the two convolutions of a block.
             squeeze_factor: Channels of the map over those inside channel attention.
-            conv_scale: What the convolutions of a block count beside its attention.
+            conv_scale: What the convolutions of a block count next to its attention.
             overlap_ratio: By how much of its side the key window of overlapping attention
                 extends beyond a window, both sides together.
             img_range: The network works on (x - mean) * img_range.

@@ -27,7 +27,7 @@ def plain_geometry(
     """Return the windows of a map of ``dim`` channels, ``rank`` more in each head's q and k.
 
     Raises:
-        ValueError: The channels are no multiple of the heads.
+        ValueError: The channels are not a multiple of the heads.
     """
     if heads < 1 or dim % heads or not 0 < window <= LARGEST_SIDE:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""From a module of the user's own to a network behind nystra's interface, its facts measured."""
+"""From a module of the user to a network behind nystra's interface, its facts measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``FILE.py:CALLABLE``: the code of a network, which runs because the user named it.
 
 The file runs by itself, as a script does: no folder is put on ``sys.path``, so that what lies
-beside it is not imported, and no compiled copy of it is written or read.
+next to it is not imported, and no compiled copy of it is written or read.
 """
 
 from __future__ import annotations

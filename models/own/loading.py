@@ -1,4 +1,4 @@
-"""Loading a network of the user's own: a module, or a checkpoint and the code of its module."""
+"""Loading a network of the user: a module, or a checkpoint and the code of its module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of_module(
     """Return a module as what came of a checkpoint; ``hyper`` must be empty: it is built already.
 
     Raises:
-        NystraError: It is no module, or cannot be used.
+        NystraError: It is not a module, or cannot be used.
     """
     own = OwnNetwork.of(network)
     if hyper:

@@ -1,4 +1,4 @@
-"""A network of the user's own, and what is stated of it."""
+"""A network of the user, and what is stated of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OwnNetwork:
     preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
-        """Raise NystraError where it holds no module, or the name is no name."""
+        """Raise NystraError where it holds no module, or the name is not a name."""
         if not isinstance(self.module, nn.Module):
             raise NystraError(
                 f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"

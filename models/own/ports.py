@@ -23,7 +23,7 @@ _ANY = (Port("output", "picture"),)
 def measured_ports(
     module: nn.Module, inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> tuple[tuple[Port, ...], tuple[Port, ...], int | None]:
-    """Return inputs and outputs of a module, and a side that it takes; None where sides are fixed.
+    """Return inputs and outputs of a module, and a side that it takes; None if sides are fixed.
 
     Args:
         module: In evaluation mode.

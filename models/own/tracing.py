@@ -1,6 +1,6 @@
 """Calls a module so that sizes stay open where its code makes whole numbers of them by ``int``.
 
-Networks with windows mostly find the batch as ``int(windows.shape[0] / (H * W / size / size))``,
+Networks with windows usually find the batch as ``int(windows.shape[0] / (H * W / size / size))``,
 and Python's ``int`` makes a constant of what a tracer keeps open. While such a network is traced,
 a class of the same name stands in the modules that its code is written in. It makes a symbolic
 number whole and leaves all others to Python's.

@@ -1,4 +1,4 @@
-"""Small checkpoints of our own, each a ``.safetensors`` file with its model card beside it."""
+"""Small checkpoints of our own, each a ``.safetensors`` file with its model card next to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
     """Return the file of a shipped checkpoint.
 
     Args:
-        name: File name without its suffix; the model card is ``<name>.md`` beside the file.
+        name: File name without its suffix; the model card is ``<name>.md`` next to the file.
 
     Raises:
         NystraError: No such checkpoint is shipped.
@@ -29,7 +29,7 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
 
 
 def checkpoint_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file that is meant: a bare name that is no file is a shipped checkpoint.
+    """Return the file that is meant: a bare name that is not a file is a shipped checkpoint.
 
     Raises:
         NystraError: It is a bare name, and no such checkpoint is shipped.

@@ -68,7 +68,7 @@ def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:
     Args:
         image: (B, C, H, W).
         flow: (B, 2, H, W), columns and rows from a pixel to where it comes from.
-        border: Outside of the image its border goes on; otherwise it is 0.
+        border: Outside of the image its border continues; otherwise it is 0.
     """
     batch, channels, height, width = image.shape
     rows = torch.arange(height, dtype=flow.dtype, device=flow.device).unsqueeze(1)

@@ -46,7 +46,7 @@ class Windows:
 class WindowAttention(WindowSite):
     """Projections around window attention of maps (B, *sides, dim) of any sides.
 
-    A map that is no multiple of the window is padded with zeros, which take part as tokens.
+    A map that is not a multiple of the window is padded with zeros, which take part as tokens.
     """
 
     def __init__(self, dim: int, geometry: WindowGeometry, *, position_bias: bool = True) -> None:

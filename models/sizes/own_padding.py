@@ -74,7 +74,7 @@ class _Reached(Exception):  # noqa: N818 - no error: it ends a run early
 
 
 def _first_map(network: nn.Module, call: Call, inputs: Sequence[Tensor]) -> Tensor | None:
-    """Return what the first layer that takes a map is given; None where none is reached."""
+    """Return what the first layer that takes a map is given; None if none is reached."""
     with torch.no_grad(), _stopping(network):
         try:
             call(network, *inputs)

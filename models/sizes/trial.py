@@ -74,7 +74,7 @@ class Trial:
 
 
 def tried(network: PaddedNetwork, stated: Stated) -> Trial:
-    """Run a network at sizes that are no multiple of anything, and return what it takes.
+    """Run a network at sizes that are multiples of nothing, and return what it takes.
 
     Args:
         network: As it is stated to be.

@@ -1,6 +1,6 @@
 """Functions of third-party networks that a tracer cannot follow, and their replacements.
 
-Networks with windows mostly hold a function that puts windows together to a map, and divides
+Networks with windows usually hold a function that puts windows together to a map, and divides
 floating-point numbers to find the batch: a tracer takes that for a constant. torchvision looks at
 the values of the deviations that it divides by. While such a network runs, a function here that
 computes the same stands in its place.

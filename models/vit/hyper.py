@@ -9,7 +9,7 @@ _SITE = "encoder.blocks.0.attention."
 
 
 def vit_hyper(state: State) -> Hyper:
-    """Return what the tensors tell; image_size, and mostly the heads, are not among it.
+    """Return what the tensors tell; image_size, and usually the heads, are not among it.
 
     Raises:
         CheckpointError: Tensors that everything is read off are missing or of another rank.

@@ -136,7 +136,7 @@ def join_heads(state: State) -> tuple[dict[str, torch.Tensor], int | None]:
     """Return the tensors of networks with a layer for each head as those of one for all.
 
     Returns:
-        The tensors, and the number of heads; None where the state dict has no such layers.
+        The tensors, and the number of heads; None if the state dict has no such layers.
 
     Raises:
         CheckpointError: Some of the heads' tensors are missing, or of other shapes.

@@ -89,7 +89,7 @@ def segment_attention(
 
 
 class Nystromformer(Attention):
-    """Attention by segment landmarks, with or without the convolution beside it."""
+    """Attention by segment landmarks, with or without the convolution next to it."""
 
     def __init__(
         self,

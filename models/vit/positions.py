@@ -20,7 +20,7 @@ def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tup
         source: Name of the file, for messages.
 
     Raises:
-        NystraError: They are not so many, or nothing is stated of a number that is no square.
+        NystraError: They are not so many, or nothing is stated of a number that is not a square.
     """
     side = math.isqrt(count)
     grid = stated or (side, side)

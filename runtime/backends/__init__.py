@@ -120,7 +120,7 @@ def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]
 
 
 def open_backend(spec: SessionSpec) -> Backend:
-    """Load a model file in the backend that is asked for, or in the first that can run here.
+    """Load a model file in the backend that is requested, or in the first that can run here.
 
     Raises:
         NystraError: The file is missing or wrong, or an argument does not apply.
@@ -143,7 +143,7 @@ def open_backend(spec: SessionSpec) -> Backend:
 def _openers(artefact: str) -> Iterator[str]:
     """Yield the backends of the table that open a kind of file, else of those registered.
 
-    A module is imported when it is asked for: ``auto`` mostly ends with the first one.
+    A module is imported on use: ``auto`` usually ends with the first one.
     """
     none = True
     for name in _BACKENDS:

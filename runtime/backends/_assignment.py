@@ -21,7 +21,7 @@ class Assignment:
     The nodes are those that onnxruntime divides: after it inlined functions and folded constants.
 
     Attributes:
-        provider: The one that was asked for.
+        provider: The one that was requested.
         nodes: Provider -> operator -> number of nodes.
     """
 
@@ -53,7 +53,7 @@ class Assignment:
         return f"{text}; {self.others}" if self.others else text
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the JSON form."""
         nodes = {name: dict(sorted(counts.items())) for name, counts in sorted(self.nodes.items())}
         return {
             "provider": self.provider,
@@ -64,11 +64,11 @@ class Assignment:
 
 
 def read_assignment(session: Any, provider: str) -> Assignment | None:
-    """Return how the nodes of a session were divided; None where its onnxruntime keeps no record.
+    """Return how the nodes of a session were divided; None if its onnxruntime keeps no record.
 
     Args:
         session: An ``InferenceSession`` that was opened with `RECORD` as ``1``.
-        provider: The one that was asked for.
+        provider: The one that was requested.
     """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None

@@ -1,4 +1,4 @@
-"""Whether a module is there, without importing it."""
+"""Whether a module is installed, without importing it."""
 
 from __future__ import annotations
 

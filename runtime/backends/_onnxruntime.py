@@ -34,10 +34,10 @@ class OnnxRuntimeBackend(Backend):
     bodies: ClassVar[bool] = True
 
     def load(self) -> None:
-        """Load the file; external data is found beside it.
+        """Load the file; external data is found next to it.
 
         Raises:
-            NystraError: onnxruntime refuses the model, or a library that was asked for.
+            NystraError: onnxruntime refuses the model, or a library that was requested.
             BackendUnavailableError: The model needs the operator library and there is none, or a
                 provider of the backend cannot run here.
         """
@@ -60,7 +60,7 @@ class OnnxRuntimeBackend(Backend):
         return self._run(feeds, None)
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run as `infer`, and give the memory the run took back to the system."""
+        """Run as `infer`, and return the memory of the run to the system."""
         import onnxruntime
 
         options = onnxruntime.RunOptions()

@@ -39,7 +39,7 @@ def find_devices(provider: str, library: Path | None = None) -> list[Any]:
         One ``OrtEpDevice`` or more.
 
     Raises:
-        NystraError: The library is no file, or onnxruntime cannot load it as a plug-in.
+        NystraError: The library is not a file, or onnxruntime cannot load it as a plug-in.
         BackendUnavailableError: There is no such provider here, or it has no device here.
     """
     with _LOCK:
@@ -103,7 +103,7 @@ def _load(library: Path) -> None:
     """Register a plug-in with onnxruntime, once a process.
 
     Raises:
-        NystraError: It is no file, or no plug-in.
+        NystraError: It is not a file, or no plug-in.
         BackendUnavailableError: This onnxruntime takes no plug-ins.
     """
     import onnxruntime

@@ -48,7 +48,7 @@ class Backend:
         precisions: The ``nystra.precision`` of the files that it computes in.
         arithmetic: What a session may ask it to compute in; empty: as the file says.
         options: The record of its options, whose fields are made by `core.option.option`.
-        engine: The builder (`engines.toolkit`) of the engines that it runs, or None where it takes
+        engine: The builder (`engines.toolkit`) of the engines that it runs, or None if it takes
             the model file itself.
         library_name: The operator library that ``auto`` takes, as `library_path` names it; None
             where it takes none.
@@ -63,7 +63,7 @@ class Backend:
     What an object of it holds:
 
     Attributes:
-        spec: What it was opened from.
+        spec: The settings that it was opened with.
         path: The model file.
         chosen: The options that were given, as the record `options`.
         metadata: The file's own, as text.
@@ -74,8 +74,8 @@ class Backend:
         library_reason: One sentence: why that library, or why none.
         library_missing: The library that ``auto`` takes is not built here.
         library_refused: It is built, and cannot serve the file, which runs on bodies.
-        emulated: What it was asked to compute in is slow on this machine, see `EMULATED`.
-        assignment: Which execution provider computes which nodes, or None where that is not known.
+        emulated: The requested precision is slow on this machine, see `EMULATED`.
+        assignment: Which execution provider computes which nodes, or None if that is not known.
     """
 
     device: ClassVar[str] = "cpu"
@@ -136,7 +136,7 @@ class Backend:
         return dict(self.header.metadata)
 
     def load(self) -> None:
-        """Load the file; sets `inputs`, `outputs` and what is said of the library.
+        """Load the file; sets `inputs`, `outputs` and the attributes of the library.
 
         Raises:
             NystraError: The file or the library is refused.
@@ -149,7 +149,7 @@ class Backend:
         raise NotImplementedError
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run as `infer`, and give the memory the run took back to the system."""
+        """Run as `infer`, and return the memory of the run to the system."""
         return self.infer(feeds)
 
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:

@@ -2,7 +2,7 @@
 
 The provider is one that the installed onnxruntime was built with, or a plug-in: an installed
 package ``onnxruntime-ep-*``, or the library that a session names. What the provider does not take
-is computed by onnxruntime on the CPU; how much that is, is said.
+is computed by onnxruntime on the CPU; the assignment reports how much.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ from ._onnxruntime import OnnxRuntimeBackend
 
 @dataclass(frozen=True)
 class CudaOptions(Options):
-    """What onnxruntime's CUDA provider is told besides.
+    """Options of onnxruntime's CUDA provider.
 
     Attributes:
         conv_search: How cuDNN's algorithms for convolutions are chosen; all but ``heuristic``
-            measure anew for each image size.
+            measure again for each image size.
     """
 
     conv_search: str = option(

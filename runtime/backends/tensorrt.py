@@ -44,7 +44,7 @@ class _Buffer:
     pinned: int = 0
 
     def reserve(self, size: int) -> None:
-        """Have room for so many bytes."""
+        """Grow to at least this number of bytes."""
         if size <= self.size and self.device:
             return
         self.release()

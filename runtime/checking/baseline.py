@@ -79,7 +79,7 @@ class Baseline:
     """The accepted figures of a model.
 
     Attributes:
-        model: Name of the model file, for people.
+        model: Name of the model file, for display.
         items: Name among `guarded_items` -> the figure.
         settings: How figures were taken. ``speed``: ``against`` (a file name), ``size`` [height,
             width]; others as the qualities of the tasks say.

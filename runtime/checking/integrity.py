@@ -20,11 +20,11 @@ from ..session import Session
 def find_changes(session: Session, references: References) -> list[str]:
     """Return a sentence for everything in which a file is not what was exported.
 
-    The hashes of its manifest are looked at where one lies beside it, its metadata where the
+    The hashes of its manifest are looked at where one lies next to it, its metadata where the
     references recorded them, and the scale where it has one.
 
     Raises:
-        NystraError: The manifest beside the file cannot be read.
+        NystraError: The manifest next to the file cannot be read.
     """
     manifest = Manifest.for_model(session.path)
     changes = [] if manifest is None else manifest.problems(session.path.parent)
@@ -35,7 +35,7 @@ def find_changes(session: Session, references: References) -> list[str]:
 
 
 def is_listed(session: Session) -> bool:
-    """Return whether a manifest beside a file lists its hash, which `find_changes` looks at.
+    """Return whether a manifest next to a file lists its hash, which `find_changes` looks at.
 
     Raises:
         NystraError: The manifest cannot be read.
@@ -59,7 +59,7 @@ def metadata_changes(
 def bodies_of(session: Session) -> Session | None:
     """Return the model on its operators' bodies, where a session runs kernels in their place.
 
-    None where it runs them already, where the file has none, and where the backend runs none or
+    None if it runs them already, where the file has none, and where the backend runs none or
     refuses these; nor in a requested precision, in which they round at every step.
     """
     if session.library is None or not session.kind.bodies:

@@ -1,4 +1,4 @@
-"""The figures of a model file that the CI gate looks at, and the digests of what it is."""
+"""The figures of a model file that the CI gate compares, and its digests."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Measured:
         settings: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
-        body_sizes: The same, computed by the operators' bodies beside the kernels.
+        body_sizes: The same, computed by the operators' bodies next to the kernels.
         changes: In what the file is not what was exported, see `find_changes`.
-        listed: Its manifest lies beside it, and lists its hash.
+        listed: Its manifest lies next to it, and lists its hash.
         metadata: Of the model, as in `Baseline`.
         digests: As in `Baseline`.
         library_reason: Why operators are computed by the library, or why not.
@@ -111,7 +111,7 @@ def measure_file(
 def _sizes(
     runner: Session, references: References, limits: Sequence[tuple[float, float | None]]
 ) -> tuple[SizeReport, ...]:
-    """Return the recorded sizes as they come out, each with its limits and not yet judged."""
+    """Return the measured figures of the recorded sizes with their limits."""
     report = compare(runner, references, [(math.inf, None)] * len(limits))
     return tuple(
         replace(size, tolerance=largest, mean_tolerance=mean)

@@ -160,7 +160,7 @@ def allowed_differences(
         precision: What the file is computed in, where that is not what it says.
 
     Raises:
-        NystraError: There is another number of tolerances than of cases, one is no number
+        NystraError: There is another number of tolerances than of cases, one is not a number
             or lets anything pass, or none was recorded for the precision.
     """
     count = len(references.cases)

@@ -17,7 +17,7 @@ Pair = tuple[Path, Path]
 
 @dataclass(frozen=True)
 class DistributedResult(ImageResult):
-    """What became of an image that a worker restored; `ImageResult` has the rest.
+    """The result of an image that a worker restored; `ImageResult` has the rest.
 
     Attributes:
         worker: Where it was made, in words.
@@ -43,7 +43,7 @@ def run_folder(
         quiet: Show no bar.
 
     Returns:
-        What became of each image, in the order of the pairs.
+        The result of each image, in the order of the pairs.
 
     Raises:
         NystraError: No worker is left; what is finished stays.

@@ -44,14 +44,14 @@ def run_distributed(
     """Run a model on a folder, a video or one image, spread over the workers of a cluster.
 
     Model, inputs and outputs have the same paths on all machines. What this session would make of
-    them is what comes out, to the bit, where tiles are asked for by their side: their automatic
+    them is what comes out, to the bit, where tiles are requested by their side: their automatic
     choice goes by the memory of each machine.
 
     Args:
         session: The model as it runs here; the workers open the same file.
         input: As in `run_images` or `run_video`.
         output: The same.
-        options: The same. Of one image the tiles are `TILE` where nothing is asked for.
+        options: The same. Of one image the tiles are `TILE` where nothing is requested.
         video: As in `run_video`.
         cluster: Which cluster, and how much of it.
         report: As in `run_images` or `run_video`.

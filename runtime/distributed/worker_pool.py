@@ -52,7 +52,7 @@ class _StartedWorker:
 
 @dataclass(frozen=True)
 class CallResult:
-    """What became of a call.
+    """The result of a call.
 
     Attributes:
         place: Which one, counted from 0.

@@ -65,7 +65,7 @@ class BuiltEngine:
 
     Attributes:
         path: Where it is in the cache.
-        record: What it is.
+        record: Its record.
         fresh: It was built now, not found.
     """
 
@@ -86,7 +86,7 @@ def build_engine(
         model: The model and its plugin library.
         options: How.
         progress: Is called at every step of the builder.
-        say: Is called with what is going on.
+        say: Called with progress messages.
 
     Raises:
         NystraError: Bad input.
@@ -181,6 +181,6 @@ def _timing_cache(record: EngineRecord) -> Path:
 
 
 def engine_name(model: EngineModel, record: EngineRecord) -> str:
-    """Return the name of an engine file: model, builder and what it is for."""
+    """Return the name of an engine file: model, builder and target."""
     target = "-".join(record.targets) or str(record.device.get("capability", "any"))
     return f"{model.path.stem}_{record.backend}_{target}.engine"

@@ -88,7 +88,7 @@ def build(
         log: What its builder logs.
         config: As `configure` made it.
         seconds: The build is given up after so long, or None.
-        timing_cache: A file that is read if it is there, and written.
+        timing_cache: A file that is read if it exists, and written.
         progress: Is called at every step.
 
     Raises:

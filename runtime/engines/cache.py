@@ -6,7 +6,7 @@ user alone can write to, when its SHA-256 is the recorded one and the record bea
 does not pass.
 
 An engine has its own hash in its name and is written first; the record, which names it, is then
-moved into place. So the two change together: whoever reads meanwhile gets the old pair or the new.
+moved into place. So the two change together: a concurrent reader gets the old pair or the new one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def store(record: EngineRecord, engine: Path) -> Path:
 
 
 def find(key: str) -> tuple[Path, EngineRecord] | None:
-    """Return the engine of a key and its record, checked, or None where there is none.
+    """Return the engine of a key and its record, checked, or None if there is none.
 
     Raises:
         NystraError: There is one that is not to be trusted.
@@ -179,7 +179,7 @@ def _seal(record: EngineRecord) -> str:
 
 
 def _secret() -> bytes:
-    """Return the secret of the cache, made where there is none."""
+    """Return the secret of the cache, made if there is none."""
     folder = cache_folder()
     path = folder / "secret"
     if not os.path.lexists(path):

@@ -29,7 +29,7 @@ class Log:
         logger: The object to hand to it; keep it as long as the builder lives.
         errors: Lines of severity error and above.
         warnings: Lines of severity warning.
-        watch: Is called with every line, whatever its severity.
+        watch: Called with every line, whatever its severity.
     """
 
     def __init__(self, toolkit: Toolkit) -> None:
@@ -60,8 +60,8 @@ class Network:
 
     Attributes:
         builder: TensorRT's builder.
-        definition: TensorRT's network; None where the parser refused the file.
-        refusal: What was refused, by which node; None where the file was accepted.
+        definition: TensorRT's network; None if the parser refused the file.
+        refusal: What was refused, by which node; None if the file was accepted.
     """
 
     def __init__(self, toolkit: Toolkit, log: Log, model: str, library: str | None) -> None:
@@ -125,7 +125,7 @@ class Network:
         """Return the shapes of all outputs for each case of input shapes.
 
         The shapes of the network's inputs are set and put back: TensorRT works every shape out
-        anew, with the plugins' shape functions. It ends where one cannot be worked out, which is
+        again, with the plugins' shape functions. It ends where one cannot be worked out, which is
         then the first error of the log.
         """
         net = self.definition

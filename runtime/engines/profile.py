@@ -92,11 +92,11 @@ def make_profile(
         inputs: The model's.
         shapes: Those asked for; what is left out of three is taken from the best or the
             largest one.
-        tile: Side of the image where no shapes are asked for: one fixed shape, of batch 1.
+        tile: Side of the image where no shapes are requested: one fixed shape, of batch 1.
 
     Raises:
         NystraError: A shape has an unknown name, another rank or another fixed size, the three
-            are not in order, or an input has open sizes and no shape is asked for.
+            are not in order, or an input has open sizes and no shape is requested.
     """
     dynamic = {port.name: port for port in inputs if port.free_axes()}
     wanted = EngineShapes() if shapes is None else shapes

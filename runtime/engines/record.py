@@ -1,4 +1,4 @@
-"""The record of an engine: the JSON beside it, and the key it is found by."""
+"""The record of an engine: the JSON next to it, and the key it is found by."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_SIDE = 2**31 - 1
 
 @dataclass
 class EngineRecord:
-    """What stands in ``<engine>.json`` beside an engine.
+    """What stands in ``<engine>.json`` next to an engine.
 
     Attributes:
         engine: Name of the engine file.

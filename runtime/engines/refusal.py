@@ -47,7 +47,7 @@ def refusal_of(answer: BuilderAnswer) -> Refusal | None:
 
 
 def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
-    """Return a refusal where the plugin library is loaded and a nystra node is no plugin.
+    """Return a refusal where the plugin library is loaded and a nystra node is not a plugin.
 
     Args:
         model: The model and its plugin library.

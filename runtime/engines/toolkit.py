@@ -80,12 +80,12 @@ def check_name(name: str) -> None:
 
 
 def installed(name: str) -> bool:
-    """Return whether the builder's Python module is there, without importing it."""
+    """Return whether the builder's Python module is installed, without importing it."""
     return any(_find(module) is not None for module in _MODULES[name])
 
 
 def require(name: str) -> None:
-    """Raise `BackendUnavailableError`, with what to install, unless the builder is there."""
+    """Raise `BackendUnavailableError`, with what to install, unless the builder is installed."""
     check_name(name)
     if not installed(name):
         missing = not_installed(_TITLES[name], name)

@@ -38,7 +38,7 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine
 
     Args:
         model: The model it must have been built from.
-        engine: The file, its record beside it.
+        engine: The file, its record next to it.
         trust: The user trusts who made it.
 
     Raises:

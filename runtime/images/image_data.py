@@ -97,5 +97,5 @@ def _turn(array: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.fl
 
 
 def plausible_dpi(across: float, down: float) -> tuple[float, float] | None:
-    """Return a resolution in pixels per inch, or None where no file could hold it."""
+    """Return a resolution in pixels per inch, or None if no file could hold it."""
     return (across, down) if 0 < across < 1e6 and 0 < down < 1e6 else None

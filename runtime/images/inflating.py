@@ -16,7 +16,7 @@ def inflated_length(parts: Iterable[bytes], limit: int) -> int:
         limit: In bytes.
 
     Raises:
-        zlib.error: The data is no deflate stream, its checksum is wrong, or it has no end.
+        zlib.error: The data is not a deflate stream, its checksum is wrong, or it has no end.
     """
     inflater, total = zlib.decompressobj(), 0
     for part in parts:

@@ -33,7 +33,7 @@ def check_chunks(stream: BinaryIO, name: str) -> None:
         name: What to call it in the messages.
 
     Raises:
-        NystraError: A chunk is cut short or fails its checksum, or the pixels are more or fewer
+        NystraError: A chunk is truncated or fails its checksum, or the pixels are more or fewer
             than its header says.
     """
     stream.seek(0)
@@ -54,7 +54,7 @@ def check_chunks(stream: BinaryIO, name: str) -> None:
 
 
 def _pixel_data(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield what the IDAT chunks hold; all chunks up to the last one are checked on the way."""
+    """Yield what the IDAT chunks hold; all chunks up to the last one are checked."""
     kind = b""
     while kind != b"IEND":
         kind, rest = _head(stream, name)

@@ -68,7 +68,7 @@ def comparison_sheet(
         rows: (caption, image) from left to right, as many in every row; images are
             (H, W, 1 or 3) in 0..1; smaller ones are enlarged by repeating pixels, so that a
             low-resolution input shows its pixels.
-        path: The sheet; a file that is there is replaced.
+        path: The sheet; an existing file is replaced.
         heading: Lines above all rows.
 
     Raises:

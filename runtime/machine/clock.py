@@ -101,7 +101,8 @@ def least_seconds(
         rounds: Calls of each at least.
         most_rounds: Calls of each at most.
         seconds: After these no further round is begun, once the least number of them is done.
-        drop: What took so many times as long as the first one in those rounds is called no more.
+        drop: A function that took this many times as long as the first one in those rounds is no
+            longer called.
         clock: What tells the time.
     """
     least = dict.fromkeys(functions, math.inf)

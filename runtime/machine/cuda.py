@@ -131,7 +131,7 @@ class Driver:
         return total.value - free.value
 
     def release(self) -> None:
-        """Give the context back; nothing can be called after it."""
+        """Release the context; no calls are possible afterwards."""
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def _copy(self, name: str, target: int, source: int, size: int, stream: int) -> None:

@@ -63,7 +63,7 @@ class DeviceMemory:
 
     @classmethod
     def start(cls) -> DeviceMemory | None:
-        """Return an object that counts from now on; None where there is no GPU to ask."""
+        """Return an object that counts from now on; None if there is no GPU to ask."""
         try:
             return cls()
         except NystraError:

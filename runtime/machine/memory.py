@@ -1,4 +1,4 @@
-"""How much memory this process takes, now and at most since a moment, and how much is there.
+"""Memory of this process, current and peak, and available memory.
 
 Linux keeps the resident set and its high-water mark in ``/proc/self/status`` and forgets the
 mark when 5 is written to ``/proc/self/clear_refs`` (proc(5)); elsewhere only the mark since the
@@ -22,7 +22,7 @@ class PeakMemory:
     """The peak of the resident memory of this process since this object was made.
 
     Attributes:
-        before: Resident bytes at that moment, or None where it is unknown.
+        before: Resident bytes at that moment, or None if it is unknown.
         exact: The system's mark was set back; without that the peak may be an older one.
     """
 
@@ -39,7 +39,7 @@ class PeakMemory:
 
     @property
     def peak(self) -> int | None:
-        """Largest resident bytes since then, or None where it is unknown."""
+        """Largest resident bytes since then, or None if it is unknown."""
         mark = _status("VmHWM")
         return _highest() if mark is None else mark
 
@@ -51,7 +51,7 @@ class PeakMemory:
 
 
 def resident_memory() -> int | None:
-    """Return the bytes of memory this process takes now, or None where it is unknown."""
+    """Return the bytes of memory this process takes now, or None if it is unknown."""
     return _status("VmRSS")
 
 
@@ -71,7 +71,7 @@ def available_memory() -> int:
 
 
 def release_free_memory() -> None:
-    """Give what this process has freed back to the system, where the C library can (glibc).
+    """Return freed memory of this process to the system, if the C library supports it (glibc).
 
     A run that follows would otherwise take place in what earlier ones left, and seem to need less.
     """

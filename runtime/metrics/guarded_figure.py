@@ -15,7 +15,7 @@ class GuardedFigure:
         rule: ``ceiling`` (at most the tolerance), ``drop`` (at least accepted - tolerance),
             ``growth`` (at most accepted + tolerance), ``growth_share`` and ``drop_share`` (the
             same with tolerance * accepted).
-        tolerance: Where a baseline is written anew.
+        tolerance: Where a baseline is written again.
         needs: The options that measure it, in words; empty where it is measured always.
     """
 

@@ -30,7 +30,7 @@ class Tolerance:
 
     Attributes:
         least: Largest difference that is always allowed, as a share of the peak.
-        factor: What else is allowed: so many times the error of the plain network in
+        factor: Also allowed: this multiple of the error of the plain network in
             float32, and of the fake-quantised network, each against float64.
         coarsest: The headline figure that the fake-quantised network itself must reach;
             None: any will do.
@@ -54,7 +54,7 @@ class Measure:
     Attributes:
         figures: (got, expected) -> the figures by name; arrays of one shape with the batch first.
         headline: The figure that decides on a plan.
-        unit: Of the headline, for people.
+        unit: Of the headline, for display.
         higher: A higher headline is better.
         warning: The headline against full attention beyond which an export warns.
         peak: Expected output -> the value that differences are relative to.

@@ -32,7 +32,7 @@ def find_problems(
     name: str = "output",
     expected: npt.NDArray[Any] | None = None,
 ) -> list[Finding]:
-    """Return what is wrong with an output by itself; an empty list if nothing is.
+    """Return the defects of an output (NaN, infinity, constant values); empty if there are none.
 
     Args:
         output: Any shape, floating.

@@ -44,7 +44,7 @@ def external_files(path: str | os.PathLike[str]) -> dict[str, Path]:
     """Return the data files a model's tensors lie in: location in the model -> path.
 
     Raises:
-        NystraError: The model cannot be read, or a location is no regular file in its folder.
+        NystraError: The model cannot be read, or a location is not a regular file in its folder.
     """
     with opened_model(path) as data:
         locations = {
@@ -93,7 +93,7 @@ def data_file(model: str | os.PathLike[str], location: str) -> Path:
     """Return the path of a location; what leads out of the model's folder is never touched.
 
     Raises:
-        NystraError: It leads out of the folder, or is no regular file.
+        NystraError: It leads out of the folder, or is not a regular file.
     """
     folder = Path(model).parent
     parts = location.replace("\\", "/").split("/")

@@ -1,4 +1,4 @@
-"""The manifest: the JSON beside a model file that says what it is and what was measured."""
+"""The manifest: the JSON next to a model file with its origin and measurements."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class TensorInfo:
 
     Attributes:
         name: Its name in the graph.
-        shape: A number for a fixed dimension, a name for a dynamic one, None where unnamed.
+        shape: A number for a fixed dimension, a name for a dynamic one, None if unnamed.
         dtype: The numpy name of its type, such as ``float32``.
     """
 

@@ -2,7 +2,7 @@
 
 Only the outermost fields of the protobuf message ``ModelProto`` are walked (field numbers of
 onnx.proto); the graph is skipped by its length. That is enough to say whether a file is ONNX
-at all, whether it is cut short, which operator domains it imports and what its metadata say.
+at all, whether it is truncated, which operator domains it imports and what its metadata say.
 """
 
 from __future__ import annotations

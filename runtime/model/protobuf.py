@@ -49,11 +49,11 @@ def fields(
         start: Where it begins.
         end: Where it ends; None: with the data.
         known: Numbers that such a message may hold: of another one an end beyond that of the
-            message says that it is something else, not that it is cut short.
+            message says that it is something else, not that it is truncated.
 
     Raises:
-        TruncatedError: It is cut short.
-        ValueError: It is no message.
+        TruncatedError: It is truncated.
+        ValueError: It is not a message.
     """
     position, end = start, len(data) if end is None else end
     while position < end:
@@ -79,7 +79,7 @@ def fields(
 def message_fields(
     data: Buffer, start: int, end: int, known: Container[int] = _ANY
 ) -> Iterator[tuple[int, int | tuple[int, int]]]:
-    """Yield number and value of the fields that are no fixed numbers; of bytes (start, end).
+    """Yield number and value of the fields that are not fixed numbers; of bytes (start, end).
 
     Args and errors are those of `fields`.
     """

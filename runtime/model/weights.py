@@ -27,7 +27,7 @@ _CHUNK = 1 << 20
 def weights_digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of the tensors of a model's graph: names, types, shapes and values.
 
-    The order of the tensors, and whether they lie in the model file or in a data file beside it,
+    The order of the tensors, and whether they lie in the model file or in a data file next to it,
     make no difference. Constants of the bodies of functions do not take part: they come with the
     operators, not with the network.
 
@@ -62,7 +62,7 @@ def _parts(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
 
 
 def _stored_parts(file: Path, stored: dict[str, str]) -> Iterator[bytes]:
-    """Yield what a tensor has of a data file: all of it where nothing else is said."""
+    """Yield the part of a data file that a tensor uses: all of it by default."""
     try:
         offset = int(stored.get("offset") or 0)
         left = int(stored.get("length") or file.stat().st_size - offset)

@@ -31,7 +31,7 @@ class Application:
     queue: RequestQueue
 
     def close(self, patience: float) -> None:
-        """Answer what is there, for so many seconds at most, and end all threads."""
+        """Finish the waiting requests within this number of seconds, and end all threads."""
         self.queue.close(patience)
         self.models.close()
 

@@ -1,7 +1,7 @@
 """Tiles of different requests in one run of a model.
 
 While the model runs, tiles gather. When it is done, the one that came first is taken, and with it
-those of its shape that wait, whoever sent them. Nothing waits for a batch to fill: a lone request
+those of its shape that wait, from any request. Nothing waits for a batch to fill: a lone request
 is run at once, and many share. A request has one call here at a time, so that a large image
 does not keep small ones out.
 """
@@ -131,7 +131,7 @@ class Batcher:
         return taken
 
     def _run(self, orders: list[_Order]) -> None:
-        """Run orders at once; each by itself where that fails."""
+        """Run orders as one batch; if that fails, one by one."""
         begin = time.perf_counter()
         images = [order.images for order in orders]
         count = sum(map(len, images))

@@ -1,6 +1,6 @@
-"""What a request can be told besides its answer: each has its HTTP status and a name for machines.
+"""The errors of requests: each has its HTTP status and a code.
 
-The messages are for people: what was got, what was expected, what to do next.
+The messages are for display: what was got, what was expected, what to do next.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ class ServiceError(NystraError):
     Attributes:
         status: Of HTTP.
         code: A word for machines.
-        retry_after: Seconds after which to try again, or None where that would not help.
+        retry_after: Seconds after which to try again, or None if that would not help.
     """
 
     status: ClassVar[int] = 422
     code: ClassVar[str] = "invalid"
 
     def __init__(self, message: str, *, retry_after: int | None = None) -> None:
-        """Begin with what is said of it."""
+        """Take the message."""
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class BadRequestError(ServiceError):
-    """What was sent is no image, or no request."""
+    """What was sent is not an image, or no request."""
 
     status, code = 400, "bad_request"
 

@@ -32,7 +32,7 @@ class Models:
         self._routes: dict[str, list[Served]] = {}
 
     def add(self, service: Service, model: Served) -> None:
-        """Put a model behind those that are there."""
+        """Add a model."""
         self.served.append(model)
         self.services[service.route] = service
         self._routes.setdefault(service.route, []).append(model)

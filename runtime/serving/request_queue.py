@@ -1,4 +1,4 @@
-"""The queue: so many requests wait, so many are under way, and they hold so much memory.
+"""The request queue, with limits of waiting requests, requests in progress and memory.
 
 Requests are taken in the order they came in. One that does not fit beside those under way waits
 until it does, and so do those behind it: none is passed over for ever.
@@ -98,7 +98,7 @@ class RequestQueue:
             self._changed.notify_all()
 
     def close(self, patience: float = 30.0) -> bool:
-        """Take no more requests, wait for those that are there, and end the threads.
+        """Refuse new requests, finish the others, and end the threads.
 
         Args:
             patience: Seconds; after them what is left is cancelled.

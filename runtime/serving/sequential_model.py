@@ -41,7 +41,7 @@ class SequentialModel:
         return DECODING_BYTES * pixels + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
-        """Return the answer, once those before it are there."""
+        """Return the result, after those of earlier requests."""
         with self._turn:
             begin = time.perf_counter()
             answer = self._answer(files, parameters, work.check, self._most)
@@ -49,7 +49,7 @@ class SequentialModel:
         return answer
 
     def close(self) -> None:
-        """Nothing runs by itself."""
+        """There is no thread to stop."""
 
 
 def sequential_service(task: Task, answerer: type[Answerer]) -> Service:

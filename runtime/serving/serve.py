@@ -31,7 +31,7 @@ def serve(
         token: What requests have to carry as ``Authorization: Bearer``, or None.
         version: Of nystra.
         hosts: As `open_application` takes them, besides ``host``.
-        ready: Told the address and the models when requests are taken.
+        ready: Called with the address and the models when requests are accepted.
 
     Raises:
         NystraError: The port is in use, or a model cannot be served.

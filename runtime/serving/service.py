@@ -72,7 +72,7 @@ def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
         most: Pixels that each may have.
 
     Raises:
-        ServiceError: One is no image, or has more pixels.
+        ServiceError: One is not an image, or has more pixels.
     """
     heads = {}
     for role, data in files.items():

@@ -80,7 +80,7 @@ class Work(Generic[T]):
 
 
 def out_of_time(seconds: float) -> TimedOutError:
-    """Return what a request is told whose answer took longer than it may."""
+    """Return the error of a request that timed out."""
     return TimedOutError(
         f"the request took more than {seconds:g} s: send a smaller image, or raise `timeout`"
     )

@@ -40,7 +40,7 @@ class Answer:
         content: Of a file.
         media_type: What that is.
         pixels: Of the image that was sent.
-        notes: What else is said, by names such as ``tiles``.
+        notes: Further details, by names such as ``tiles``.
         tensors: The same as arrays by the name of an `AnswerTensor`, for clients of tensors; a file
             is an array of one ``bytes``.
     """

@@ -1,4 +1,4 @@
-"""What is said where an image or a video cannot be worked on."""
+"""The message of an image or a video that failed."""
 
 from __future__ import annotations
 

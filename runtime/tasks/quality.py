@@ -30,7 +30,7 @@ class QualityReport(Protocol):
         """Return how it was measured, by the names of `Quality.settings`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON takes it."""
+        """Return everything in JSON form."""
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a table, its head first."""

@@ -1,4 +1,4 @@
-"""What became of one input of a run."""
+"""The result of one input of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one input; a task adds fields of its own.
+    """The result of one input; a task adds fields of its own.
 
     Attributes:
-        input: Path of the file, or what it is called otherwise.
+        input: Path of the file, or another name.
         status: ``done``, ``failed`` or ``skipped``.
-        output: Path of what was written; None where nothing was.
+        output: Path of what was written; None if nothing was.
         error: Why it failed, or None.
         reason: Why it was skipped, or None.
         warnings: What is odd about the input or the output.
@@ -33,5 +33,5 @@ class Result:
     seconds: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the JSON form."""
         return asdict(self)

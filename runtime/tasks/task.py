@@ -18,7 +18,7 @@ Runner: TypeAlias = "Callable[..., Sequence[Result]]"
 """
 
 Report: TypeAlias = "Callable[[Any, int, int], None]"
-"""Called with (`Result`, things done, things in all) after each image or frame."""
+"""Called with (`Result`, things done, things in total) after each image or frame."""
 
 
 class Summary(Protocol):
@@ -28,7 +28,7 @@ class Summary(Protocol):
         """Return a table, its head first."""
 
     def line(self, result: Any, /) -> str:
-        """Return what became of one input."""
+        """Return the result of one input."""
 
     def example(self, model: str, /) -> str:
         """Return a program in Python that runs a model file of this name."""
@@ -51,7 +51,7 @@ class Task:
         answer: The class that answers requests which carry files: ``nystra serve``, Triton and Ray
             Serve go by it; None: the task answers none.
         service: What ``nystra serve`` offers beyond one answer after the other, such as runs that
-            several requests share, a `Service`; None where ``answer`` says it all.
+            several requests share, a `Service`; None if ``answer`` says it all.
         quality: How good what a file makes is measured; None: it is not.
         run_distributed: As ``run``, with the workers of a cluster; None: it is not distributed.
     """

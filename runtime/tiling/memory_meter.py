@@ -26,10 +26,10 @@ class MemoryMeter:
     Attributes:
         known_square: Bytes over the square of the pixels that the model file says.
         linear_only: The model is known to have no such part.
-        compiles: The first run takes memory for a compiler, which stays and is no run's own.
+        compiles: The first run takes memory for a compiler, which stays and is not a run's own.
         law: What was found, or None so far.
         kept: Bytes that the trial runs left with the process, ready for the next run.
-        quiet: Is held while it measures: who takes much memory beside the model holds it too.
+        quiet: Is held while it measures: other code that takes much memory does too.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MemoryMeter:
         multiple: int = 1,
         minimum: int = 1,
     ) -> MemoryLaw | None:
-        """Return how the memory grows, or None where the system does not tell.
+        """Return how the memory grows, or None if the system does not tell.
 
         Args:
             run: Runs the model on a square image of this side.

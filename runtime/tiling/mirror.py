@@ -13,7 +13,7 @@ def mirror_to(image: Array, height: int, width: int) -> Array:
 
 
 def mirrored_part(image: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-    """Return rows and columns of an image that goes on mirrored at the bottom and right.
+    """Return rows and columns of an image that continues mirrored at the bottom and right.
 
     Args:
         image: (B, C, H, W), not empty.

@@ -1,4 +1,4 @@
-"""Blending what a network made of the tiles of one image, as they come.
+"""Blending of the outputs for the tiles of one image, in any order.
 
 Memory holds the image that grows and nothing of the tiles that are done. The weights of a tile
 are a product of one along each axis, and over all tiles they add up to 1.

@@ -1,6 +1,6 @@
 """How large a tile the free memory allows.
 
-A run takes what a `MemoryLaw` says; the image in float32 (input and output) is held beside it.
+A run takes what a `MemoryLaw` says; the image in float32 (input and output) is held next to it.
 Half of what is free is used at most: a measured law is right within a factor of 1.5, and others
 want memory too.
 """
@@ -49,7 +49,7 @@ def free_memory(kept: int = 0, most: int | None = None) -> int:
 
 
 def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
-    """Return the bytes a run may take beside an image and its result.
+    """Return the bytes that a run may take in addition to an image and its result.
 
     Args:
         size: Height and width of the image in pixels.

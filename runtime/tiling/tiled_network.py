@@ -86,7 +86,7 @@ class TiledNetwork:
             image: (1, C, H, W) in 0..1.
             tile: As `choose_tiles` returns it.
             overlap: The same.
-            progress: Called with (tiles done, tiles in all).
+            progress: Called with (tiles done, tiles in total).
             others: The inputs besides the image, by name.
 
         Returns:
@@ -146,7 +146,7 @@ class TiledNetwork:
             max_memory: As asked for.
 
         Raises:
-            NystraError: What is asked for contradicts the network, or the memory does not suffice.
+            NystraError: What is requested contradicts the network, or the memory does not suffice.
         """
         if tile < 0:
             raise NystraError(f"the tile is {tile} pixels, expected 0 (automatic) or more")

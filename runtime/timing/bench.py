@@ -118,7 +118,7 @@ def bench(
         sizes: Of the inputs, by axis, in pixels.
         seconds: A configuration is done when its timed runs took so long,
         runs: Or when it has so many of them; at least `LEAST_RUNS` in any case.
-        progress: Is called with what is going on.
+        progress: Called with progress messages.
 
     Returns:
         A row a size and configuration, size by size. One that cannot run, or whose process dies,

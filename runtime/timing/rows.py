@@ -134,7 +134,7 @@ def describe_machine(threads: int | None = None) -> dict[str, Any]:
     """Return what the figures of this machine depend on, as JSON takes it.
 
     Args:
-        threads: That were asked for, or None for the backend's own choice.
+        threads: That were requested, or None for the backend's own choice.
     """
     device = find_device()
     return {

@@ -40,8 +40,8 @@ class Opened:
 
     Attributes:
         run: Runs it once on named arrays.
-        inputs: What it is fed with.
-        notes: What the parent is told about it, in JSON form.
+        inputs: Its inputs.
+        notes: Details for the parent process, in JSON form.
     """
 
     run: Callable[[Feeds], object]

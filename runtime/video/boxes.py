@@ -25,7 +25,7 @@ def check_boxes(file: BinaryIO, path: Path) -> None:
         path: For the messages.
 
     Raises:
-        NystraError: It is cut short, or the length of a box cannot be.
+        NystraError: It is truncated, or the length of a box cannot be.
     """
     length = file.seek(0, os.SEEK_END)
     position = 0

@@ -87,5 +87,5 @@ class Sink(Protocol):
         ...
 
     def keep(self) -> str:
-        """Save what there is after an error; return what is kept and how to go on, in words."""
+        """Save what there is after an error; return what is kept and how to continue, in words."""
         ...

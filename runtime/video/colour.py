@@ -58,7 +58,7 @@ class Colour:
     transfer: int = UNSPECIFIED
 
     def __post_init__(self) -> None:
-        """Refuse a matrix that is no weighted sum."""
+        """Refuse a matrix that is not a weighted sum."""
         if self.matrix not in MATRICES:
             names = ", ".join(name for name, _, _ in MATRICES.values())
             raise NystraError(

@@ -51,7 +51,7 @@ class VideoSink:
             job: What the frames depend on besides the source.
             codec: Name of `CODECS`; None: by the depth of the source.
             crf: Its constant rate factor; None: a usual one.
-            overwrite: Replace a file that is there, and parts of another run.
+            overwrite: Replace an existing file, and parts of another run.
 
         Raises:
             NystraError: The file is there, its folder cannot be written, there are parts of
@@ -109,7 +109,7 @@ class VideoSink:
         self.parts.remove()
 
     def keep(self) -> str:
-        """Return how to go on: all frames that were written are kept."""
+        """Return how to continue: all frames that were written are kept."""
         done = self.parts.done
         if self._pending.place == self.parts.pending:  # not stopped after they became a part
             done += self._pending.count
@@ -127,7 +127,7 @@ class VideoSink:
         return PendingFrames(self.parts.pending, self.encoding.planes(grey), fresh=fresh)
 
     def _go_on(self) -> None:
-        """Open the encoder of a part; it gets the frames of the part that are there already."""
+        """Open the encoder of a part, and pass it the existing frames of that part."""
         if self._encoder is None:
             self._encoder = self.encoding.encoder()
             for time, planes in self._pending.read():

@@ -32,7 +32,7 @@ _REPAIR = "Repair or convert it with another program first"
 
 
 class VideoFile:
-    """A file: mp4, mov or Matroska, which is told from its content.
+    """A file: mp4, mov or Matroska, detected from its content.
 
     Attributes:
         path: The file.

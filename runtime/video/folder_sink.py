@@ -25,14 +25,14 @@ class FolderSink:
         skip_existing: bool = False,
         quality: int | None = None,
     ) -> None:
-        """Find out which frames are there; nothing is written yet.
+        """Find existing frames; nothing is written yet.
 
         Args:
             folder: Where to; created.
             source: Where the frames come from.
             naming: How they are called.
-            overwrite: Replace frames that are there.
-            skip_existing: Leave out frames that are there.
+            overwrite: Replace existing frames.
+            skip_existing: Skip existing frames.
             quality: As in `write_image`.
 
         Raises:
@@ -79,5 +79,5 @@ class FolderSink:
         """Do nothing: every frame is in its place."""
 
     def keep(self) -> str:
-        """Return how to go on."""
+        """Return how to continue."""
         return "Finished frames are kept: add `skip_existing` to continue from there."

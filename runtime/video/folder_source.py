@@ -33,7 +33,7 @@ class FrameFolder:
 
         Args:
             path: The folder.
-            fps: Frames a second, or None where nobody asks.
+            fps: Frames a second, or None if nobody asks.
             files: Those of its images that are frames; None is all of them.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The finished parts of a video that is being made, kept beside it until it is whole.
+"""The finished parts of a video that is being made, kept next to it until it is whole.
 
 ``clip.mp4.parts`` holds ``job.json``, which says of what they are parts, and a file for each run of
 frames, named after the first one and how many there are. Each is written at once or not at all.
@@ -41,7 +41,7 @@ class Parts:
         Args:
             target: The video that is to be made.
             job: What the packets depend on.
-            fresh: Make all frames anew, whatever is there.
+            fresh: Restore all frames again, even existing ones.
 
         Raises:
             NystraError: There are parts of another job.
@@ -101,7 +101,7 @@ class Parts:
         return self.folder / f"{self.done:09d}.frames"
 
     def begin(self) -> None:
-        """Make the folder, unless it is there and its parts are to be kept.
+        """Create the folder, unless it exists and its parts are kept.
 
         Raises:
             NystraError: It cannot be written, or the disk is full.

@@ -1,8 +1,8 @@
 """The frames since the last part, as the encoder got them.
 
-An encoder cannot be stopped in the middle of a part and go on as if nothing had been. So that a
+An encoder cannot be stopped in the middle of a part and continue as if nothing had been. So that a
 video has the same bytes however often its run was interrupted, the frames of a part that is not
-whole lie in a file, uncompressed, and a run that goes on encodes them again.
+whole lie in a file, uncompressed, and a run that continues encodes them again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class PendingFrames:
     """
 
     def __init__(self, place: Path, like: Sequence[Array], *, fresh: bool = False) -> None:
-        """Count the frames that are there.
+        """Count existing frames.
 
         Args:
             place: The file, which may be missing.
             like: Planes of the shapes and types that each frame has.
-            fresh: What is there does not count.
+            fresh: Existing frames do not count.
         """
         self.place = place
         self._like = [(plane.shape, plane.dtype) for plane in like]

@@ -1,6 +1,6 @@
-"""Looking through a video file, without decoding it, before anything is made of it.
+"""Checks of a video file before it is processed, without decoding it.
 
-What is wrong with a file is said here, before hours are spent on its first frames.
+Defects of a file are reported here, before hours are spent on its first frames.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def survey(container: Any, stream: Any, path: Path) -> Times:
         path: For the messages.
 
     Raises:
-        NystraError: The file is cut short, or its frames have no time stamps or the same ones.
+        NystraError: The file is truncated, or its frames have no time stamps or the same ones.
     """
     stamps: list[int] = []
     end = 0.0

@@ -33,7 +33,7 @@ class ChildError(Exception):
 
     Attributes:
         exit_code: Of the error the child reported; 1 when it died without a word.
-        death: How the process ended, as half a sentence; None where it reported the error itself.
+        death: How the process ended, as half a sentence; None if it reported the error itself.
     """
 
     def __init__(self, message: str, exit_code: int = 1, death: str | None = None) -> None:
@@ -66,7 +66,7 @@ class Child:
             answer_seconds: The child is ended when an answer takes longer.
             environment: As in `start_child`.
             before: The same.
-            grace: Seconds that the child has to end by itself when it is closed.
+            grace: Seconds for the child process to end when it is closed.
         """
         self.output: list[str] = []
         self._limit, self._grace = answer_seconds, grace
@@ -123,7 +123,7 @@ class Child:
         return answer
 
     def interrupt(self, *, force: bool = False) -> None:
-        """Tell the child to end, from another thread; who asks it is told that it died.
+        """End the child process from another thread; pending requests fail.
 
         Args:
             force: It is not asked (SIGKILL).
@@ -134,7 +134,7 @@ class Child:
             self._process.terminate()
 
     def close(self) -> None:
-        """End the child, by force where it does not end by itself."""
+        """End the child process, by a signal if necessary."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ class Child:
             self._printed.close()
 
     def _converse(self, line: bytes, progress: Progress) -> dict[str, Any] | None:
-        """Return the answer to a line; None where the child ends before it gives one."""
+        """Return the answer to a line; None if the child ends before it gives one."""
         if self._process.stdin is None or self._process.stdout is None:
             return None
         try:

@@ -31,7 +31,7 @@ class ChildPool:
     def __init__(
         self, module: str, load: Request, what: str, requests: Sequence[Request], size: int
     ) -> None:
-        """Start as many threads, each of which starts a child.
+        """Start that number of threads, each of which starts a child process.
 
         Args:
             module: Of the children, as `Child` takes it.

@@ -1,7 +1,7 @@
 """Starting child processes: they look where this process looks, and end with it.
 
 ``python -m module`` puts the present folder first on the path, so that a ``json.py`` or
-``numpy.py`` beside a downloaded model would run. Here a child gets the path of its parent without
+``numpy.py`` next to a downloaded model would run. Here a child gets the path of its parent without
 the present folder, and of the environment and the open files only what it needs.
 """
 

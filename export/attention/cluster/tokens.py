@@ -88,7 +88,7 @@ def _key_bounds(bounds: list[int], size: int, margin: int | None) -> list[int]:
 
 
 def _before(count: int, grid: tuple[int, int]) -> int | None:
-    """Return how many tokens come before those of the grid; None where they do not fill it."""
+    """Return how many tokens come before those of the grid; None if they do not fill it."""
     more = count - math.prod(grid)
     return None if more < 0 else more
 

@@ -29,7 +29,7 @@ from .rounded_copy import rounded_copy
 
 @dataclass(frozen=True)
 class Quantised:
-    """What became of a model.
+    """The result of a model.
 
     Attributes:
         rounded_copy: A float32 model that rounds where this one does.

@@ -23,7 +23,7 @@ _KEPT = frozenset({"QuantizeLinear", "DequantizeLinear"})
 def folded(
     node: onnx.NodeProto, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], opset: int
 ) -> list[Constant] | None:
-    """Return the outputs of a node, or None where it is computed when the file runs.
+    """Return the outputs of a node, or None if it is computed when the file runs.
 
     Floating-point numbers are not multiplied: a bias of windows stays the table that it is read
     from, with the nodes that spread it. Integers and truth values are always computed.

@@ -16,7 +16,7 @@ OPSET = 18
 
 
 def make_portable(model: onnx.ModelProto) -> list[str]:
-    """Write a model of one size anew, in place, in standard operators.
+    """Write a model of one size again, in place, in standard operators.
 
     The nystra nodes become their bodies; constants are computed, so that no arithmetic of sizes is
     left; every node has a name of its own; windows are moved by steps of at most four axes.

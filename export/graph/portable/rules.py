@@ -27,7 +27,7 @@ def simpler(graph: StaticGraph, node: onnx.NodeProto, outputs: list[Tensor]) -> 
         outputs: Type and shape of its outputs.
 
     Returns:
-        None where the node is to be kept.
+        None if the node is to be kept.
     """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain or len(node.output) != 1:

@@ -89,7 +89,7 @@ class StaticGraph:
         """Add a node whose inputs are tensors of this graph; return what has its outputs.
 
         Raises:
-            ExportError: It is no operator of ONNX with known sizes.
+            ExportError: It is not an operator of ONNX with known sizes.
         """
         key = _identity(node)
         if key not in self._equal:

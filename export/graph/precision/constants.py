@@ -51,7 +51,7 @@ class Constants:
     """
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
-        """Find the float32 initializers; those that are inputs too are no constants."""
+        """Find the float32 initializers; those that are inputs too are not constants."""
         inputs = {value.name for value in graph.input}
         self._graph, self._low = graph, low
         self.known = {

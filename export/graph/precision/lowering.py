@@ -28,7 +28,7 @@ from .table import LOW_TYPES
 
 @dataclass(frozen=True)
 class Lowered:
-    """What became of a model.
+    """The result of a model.
 
     Attributes:
         low: Nodes that take or give the low type.

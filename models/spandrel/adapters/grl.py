@@ -44,7 +44,7 @@ class GRLWindows(WindowSite):
 
 
 def adapt(mixed: Any, network: Any) -> nn.Module | None:
-    """Return the module with its windows in a site; None where scores are distances."""
+    """Return the module with its windows in a site; None if scores are distances."""
     if mixed.window_attn.euclidean_dist:
         return None
     mixed.window_attn = GRLWindows(mixed.window_attn, mixed.dim // 2, network.table_w)

@@ -69,5 +69,5 @@ class PermutedBlock(nn.Module):
 
 
 def adapt(block: Any, _: nn.Module) -> PermutedBlock | None:
-    """Return the block with its attention in a site; None where a shift cuts cells."""
+    """Return the block with its attention in a site; None if a shift cuts cells."""
     return None if block.shift_size % 2 else PermutedBlock(block)

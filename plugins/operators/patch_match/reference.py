@@ -63,7 +63,7 @@ def pair_scores(
 ) -> Array:
     """Return the score of each pair of a query pixel and a key, by their flat indices; higher wins.
 
-    A score that is no number is -inf.
+    A score that is not a number is -inf.
     """
     radius = patch_size // 2
     with np.errstate(invalid="ignore", over="ignore"):

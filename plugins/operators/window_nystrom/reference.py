@@ -28,7 +28,7 @@ def _attention(left: Array, z: Array, upper: Array, v: Array, guard: float) -> A
 
     Where the denominator's share of what it is summed from, |G_L Z| G_U 1, comes near the guard,
     its place is taken by the mean of the landmarks' attention, which G_L weighs; below the guard
-    altogether. A share that is no number, since Z overflowed, counts as below.
+    altogether. A share that is not a number, since Z overflowed, counts as below.
     """
     p, sums = left @ z, upper.sum(axis=1, keepdims=True)
     num, den = p @ (upper @ v), p @ sums

@@ -21,7 +21,7 @@ def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: objec
         (B, H, W, h e) in float64.
 
     Raises:
-        NystraError: The schema refuses the attributes, or the map is no multiple of the window.
+        NystraError: The schema refuses the attributes, or the map is not a multiple of the window.
     """
     checked = SCHEMA.validate(attributes)
     qkv = np.asarray(qkv, dtype=np.float64)

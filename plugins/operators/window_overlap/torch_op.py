@@ -19,7 +19,7 @@ def window_overlap(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         **attributes: Those of the schema.
 
     Raises:
-        NystraError: The schema refuses the attributes, the map is no multiple of the window, or
+        NystraError: The schema refuses the attributes, the map is not a multiple of the window, or
             the table is of another window.
     """
     return softmax_windows_of(SCHEMA, qkv, bias_table, attributes)

@@ -70,7 +70,7 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
         geometry: How the map is cut.
 
     Raises:
-        NystraError: The map is no multiple of the window, or the table is of another window.
+        NystraError: The map is not a multiple of the window, or the table is of another window.
     """
     check_map(SCHEMA.name, qkv, geometry)
     batch, *sides, _ = qkv.shape
@@ -118,7 +118,7 @@ def window_softmax(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         **attributes: Those of the schema.
 
     Raises:
-        NystraError: The schema refuses the attributes, the map is no multiple of the window, or
+        NystraError: The schema refuses the attributes, the map is not a multiple of the window, or
             the table is of another window.
     """
     return softmax_windows_of(SCHEMA, qkv, bias_table, attributes)

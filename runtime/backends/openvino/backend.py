@@ -57,13 +57,13 @@ class OpenvinoBackend(Backend):
     device_name: ClassVar[str] = "CPU"
 
     def load(self) -> None:
-        """Load the file; external data is found beside it.
+        """Load the file; external data is found next to it.
 
         With the library ``auto`` the operators are those of libnystra_cpu, with ``none`` their
         ONNX bodies, which are put in their place while the file is read.
 
         Raises:
-            NystraError: OpenVINO refuses the model, or another library was asked for.
+            NystraError: OpenVINO refuses the model, or another library was requested.
             BackendUnavailableError: The model has operators without bodies, or the search of
                 patches, and the library is missing.
         """

@@ -47,7 +47,7 @@ def compile_network(
         path: The model file.
         options: How.
         library: ``auto``, or ``none``: the operators' bodies are compiled.
-        say: Is called with what is going on.
+        say: Called with progress messages.
 
     Returns:
         The network, and a sentence: what its operators are, and why.

@@ -21,7 +21,7 @@ _CHANNELS_FIRST = [0, 3, 1, 2]
 
 
 def convolve(model: Any) -> int:
-    """Put a convolution in the place of every linear layer of a token map, in place.
+    """Put a convolution in place of every linear layer of a token map, in place.
 
     What follows a layer point by point follows the convolution.
 

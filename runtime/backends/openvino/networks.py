@@ -25,7 +25,7 @@ def record_of(
 ) -> EngineRecord:
     """Return the record of a network, as yet without a file, whose key says what it depends on.
 
-    The kernels are called by the compiled network and are no part of it.
+    The kernels are called by the compiled network and are not part of it.
 
     Args:
         path: The model file.
@@ -55,7 +55,7 @@ def record_of(
 
 
 def stored(record: EngineRecord) -> bytes | None:
-    """Return the network of a record from the cache, or None where there is none.
+    """Return the network of a record from the cache, or None if there is none.
 
     One that is not to be trusted is not loaded, and a warning says so.
     """

@@ -69,16 +69,17 @@ def _convert(operator: str, kind: Any, low: str | None, node: Any) -> list[Any]:
 
 @functools.cache
 def _operator_class(threads: int | None) -> Any:
-    """Return the class of all operators whose kernels take so many threads.
+    """Return the class of all operators with that number of threads.
 
-    OpenVINO is imported when it is wanted.
+    OpenVINO is imported on use.
     """
     from openvino import Op, PartialShape, Type
 
     class NystraOperator(Op):  # type: ignore[misc]
         """One node: the name of its operator and its attributes.
 
-        OpenVINO makes one without either where it loads a compiled network, and then tells it.
+        OpenVINO creates one without either when it loads a compiled network, and sets them
+        afterwards.
         """
 
         def __init__(

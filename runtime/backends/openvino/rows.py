@@ -100,7 +100,7 @@ def follows(node: Any) -> bool:
 
 
 def _shape(value: Any, rows: dict[str, Shape]) -> Shape | None:
-    """Return a value's shape, of rows that of their map; None where it is not known."""
+    """Return a value's shape, of rows that of their map; None if it is not known."""
     name = value.get_node().get_name()
     if name in rows:
         return rows[name]

@@ -42,7 +42,7 @@ class Silence:
             self._close(next(iter(self._waiting)))
 
     def end(self, connection: Connection) -> None:
-        """Stop counting: the head is there, or the connection is gone."""
+        """Stop the timer: the header has arrived, or the connection is closed."""
         timer = self._waiting.pop(connection, None)
         if timer is not None:
             timer.cancel()

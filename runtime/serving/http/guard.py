@@ -47,7 +47,7 @@ class Guard:
             app: What is guarded.
             limits: Of a body and of the time for it.
             memory: Bytes of all bodies that are on their way in, together.
-            count: Told path, model (empty where none was found) and status of each request.
+            count: Called with path, model (empty if unknown) and status of each request.
             token: What has to stand behind ``Authorization: Bearer``; None asks for nothing.
             hosts: As `check_origin` takes them, where there is no token.
         """

@@ -30,7 +30,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
         target: The file, or `STREAM`.
         source: The image or folder that is classified.
         format: ``csv`` or ``json``; None goes by the file's suffix.
-        overwrite: A file that is there may be replaced.
+        overwrite: Replace an existing file.
 
     Raises:
         NystraError: An unknown format or one that contradicts the suffix, a folder, a file that

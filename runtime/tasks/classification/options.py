@@ -1,4 +1,4 @@
-"""What is asked for of a classifier besides an input and an output."""
+"""What is requested of a classifier besides an input and an output."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class AccuracyReport:
         return {"classes": list(self.runs["file"].classes), "images": self.runs["file"].images}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON takes it."""
+        """Return everything in JSON form."""
         return {name: accuracy.as_dict() for name, accuracy in self.runs.items()}
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -75,7 +75,7 @@ class AccuracyReport:
         ]
 
     def notes(self) -> list[str]:
-        """Return how many images there were, and what told their classes."""
+        """Return the number of images, and how their classes were found."""
         file = self.runs["file"]
         return [f"{file.images} images in {len(file.classes)} folders, matched by {file.told_by}"]
 
@@ -90,7 +90,7 @@ def measure_accuracy(
     Args:
         classify: The classifier.
         folder: A sub-folder of images per class; see `class_numbers` for the names.
-        progress: Called with (images done, images in all).
+        progress: Called with (images done, images in total).
 
     Raises:
         NystraError: The folder or its sub-folders are missing, a sub-folder matches no class, or an
@@ -122,7 +122,7 @@ def measure_accuracy(
 def class_numbers(
     names: Sequence[str], labels: Sequence[str], classes: int | None
 ) -> tuple[list[int], str]:
-    """Return the class of each sub-folder, and what told it.
+    """Return the class of each sub-folder, and how it was found.
 
     Where every name is a label that one class has, labels tell; where every name is a whole
     number, numbers do; else, where there are as many sub-folders as classes, their sorted order,
@@ -131,7 +131,7 @@ def class_numbers(
     Args:
         names: Of the sub-folders, sorted.
         labels: What the classes are called, or nothing.
-        classes: How many there are, or None where that is not known.
+        classes: How many there are, or None if that is not known.
 
     Raises:
         NystraError: Nothing tells.

@@ -15,7 +15,7 @@ class RankedClass:
 
     Attributes:
         number: Its place among the logits.
-        label: What it is called, or None where nobody says.
+        label: Its name, or None if unknown.
         probability: Its softmax.
         logit: Its logit.
     """
@@ -26,7 +26,7 @@ class RankedClass:
     logit: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the JSON form."""
         values = {"label": self.label, "probability": self.probability, "logit": self.logit}
         return {"class": self.number, **values}
 
@@ -42,5 +42,5 @@ class ClassResult(Result):
     classes: Sequence[RankedClass] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the JSON form."""
         return super().as_dict() | {"classes": [ranked.as_dict() for ranked in self.classes]}

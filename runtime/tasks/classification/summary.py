@@ -19,7 +19,7 @@ def rows(results: Sequence[ClassResult]) -> list[tuple[str, ...]]:
 
 
 def line(result: ClassResult) -> str:
-    """Return what became of one image."""
+    """Return the result of one image."""
     if result.status == "failed":
         return f"{result.input} failed: {result.error}"
     best = result.classes[0]

@@ -42,7 +42,7 @@ _WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 
 @dataclass(frozen=True)
 class RestoredImage:
-    """What a model made of an image.
+    """The output of a model for an image.
 
     Attributes:
         image: The result.

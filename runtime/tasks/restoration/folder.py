@@ -19,7 +19,7 @@ def restore_folder(
     move: Move,
     report: Report | None,
 ) -> list[ImageResult]:
-    """Restore the images of a folder, and return what is said of them in their order."""
+    """Restore the images of a folder, and return their results in order."""
     count = len(pairs)
     processes = min(job.options.jobs or 1, count)
     moves = False

@@ -31,7 +31,7 @@ from .worklist import check_pair
 _MOST_BYTES = 4 << 30
 
 Move = Callable[[int, int], None]
-"""Called with (tiles done, tiles in all)."""
+"""Called with (tiles done, tiles in total)."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class ImageInput:
 
 @dataclass(frozen=True)
 class ImageOutput:
-    """What the model made of one.
+    """The output of the model for one image.
 
     Attributes:
-        source: What it was made of.
+        source: Its input.
         restored: The result.
         seconds: What the model took.
     """
@@ -110,7 +110,7 @@ class ImageJob:
         return ImageOutput(source, restored, time.perf_counter() - begin)
 
     def write(self, output: ImageOutput) -> ImageResult:
-        """Write a result, and return what became of the image."""
+        """Write a result, and return the result of the image."""
         begin = time.perf_counter()
         source, restored, options = output.source, output.restored, self.options
         if source.target == STREAM:
@@ -156,7 +156,7 @@ def _width_height(image: ImageData) -> tuple[int, int]:
 
 
 def failed(error: Exception, here: Path) -> ImageResult:
-    """Return what is said of an image that failed."""
+    """Return the result of an image that failed."""
     return ImageResult(str(here), status="failed", error=str(in_one_line(error, here)))
 
 

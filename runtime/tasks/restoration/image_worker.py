@@ -44,7 +44,7 @@ class _ImageWorker:
 
 
 def _stop(*_: object) -> None:
-    """End, and on the way remove what is half-written."""
+    """End, and remove unfinished files."""
     raise SystemExit(1)
 
 

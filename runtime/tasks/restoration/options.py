@@ -1,4 +1,4 @@
-"""What is asked for besides an input and an output, of images and of videos alike."""
+"""What is requested besides an input and an output, of images and of videos alike."""
 
 from __future__ import annotations
 

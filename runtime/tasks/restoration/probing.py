@@ -52,7 +52,7 @@ def probe(
     channels: int | None,
     fixed: tuple[int, int] | None,
 ) -> Probed:
-    """Run a model on grey images until it takes one, then at sizes that are no multiple.
+    """Run a model on grey images until it takes one, then at odd sizes.
 
     Args:
         path: Of the file, for messages.
@@ -112,7 +112,7 @@ def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int
 
 
 def _multiple(function: Callable[[Array], Array], channels: int, side: int) -> int | None:
-    """Return the smallest multiple whose sides it takes; None where it takes no other side."""
+    """Return the smallest multiple whose sides it takes; None if it takes no other side."""
     for multiple in _MULTIPLES:
         height, width, *_ = _odd_multiples(multiple, side)
         try:

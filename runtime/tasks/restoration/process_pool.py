@@ -1,6 +1,6 @@
 """The images of a folder, shared by child processes that each have the model loaded.
 
-A child that dies over an image is said to have failed on it (`workers.pool`).
+If a child process dies during an image, the image has failed (`workers.pool`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def in_processes(
     Args:
         session: Of the model that every child loads.
         pairs: Inputs and outputs.
-        options: What is asked for; each child gets its share of the memory.
+        options: What is requested; each child gets its share of the memory.
         jobs: How many children.
 
     Raises:
@@ -55,7 +55,7 @@ def in_processes(
 def _results(
     answer: dict[str, Any] | ChildError, pairs: Sequence[Pair], places: Sequence[int]
 ) -> list[ImageResult]:
-    """Return what is said of the images of one request."""
+    """Return the results of the images of one request."""
     if not isinstance(answer, ChildError):
         return [ImageResult.from_dict(result) for result in answer["results"]]
     inputs = [str(pairs[place][0]) for place in places]

@@ -307,7 +307,7 @@ def _mean(regions: list[RegionQuality | None]) -> RegionQuality | None:
 
 
 def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dict[str, Any]:
-    """Return both as JSON takes them; nothing without a mask."""
+    """Return both in JSON form; nothing without a mask."""
     return {
         name: {key: json_number(value) for key, value in asdict(region).items()}
         for name, region in (("inside", inside), ("outside", outside))

@@ -1,4 +1,4 @@
-"""What became of one image of a run."""
+"""The result of one image of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class ImageResult(Result):
-    """What became of one image.
+    """The result of one image.
 
     Attributes:
         output_size: Width and height of what was written, in pixels.
@@ -43,11 +43,11 @@ Pair: TypeAlias = tuple[Path, Path]
 """An image and its output."""
 
 Done: TypeAlias = tuple[int, ImageResult]
-"""The place of a pair among all, and what became of it."""
+"""The place of a pair among all, and the result of it."""
 
 
 def line(result: ImageResult) -> str:
-    """Return what became of one image or frame, in words."""
+    """Return the result of one image or frame, in words."""
     if result.status == "failed":
         return f"{result.input} failed: {result.error}"
     width, height = result.output_size or (0, 0)

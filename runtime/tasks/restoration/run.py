@@ -102,7 +102,7 @@ def plan_images(
 
 
 def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:
-    """Refuse a folder whose outputs are there already, before any of them is made."""
+    """Refuse existing outputs in a folder before any image is restored."""
     there = [] if overwrite else [target for _, target in pairs if target.exists()]
     if there:
         raise NystraError(

@@ -1,4 +1,4 @@
-"""Images one after the other, their files read and written beside the model.
+"""Images one after the other, their files read and written next to the model.
 
 While the model runs, a thread writes the image before and reads the next one. Of a folder results
 are those of one step after the other: an image that shares a file with one before it waits for
@@ -29,7 +29,7 @@ are read and written at the same time."""
 def one_by_one(job: ImageJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:
     """Restore images, and yield place and result of each, in order, once it is written.
 
-    Whatever is wrong with one of them, the others go on.
+    Whatever is wrong with one of them, the others continue.
     """
     waits = [*shares_files(pairs), True]  # nothing comes after the last one
     written: set[Path] = set()
@@ -62,7 +62,7 @@ class LockedModel:
     images share no files.
 
     Attributes:
-        lock: Is held while the model runs; whoever runs it otherwise holds it too.
+        lock: Held while the model runs, also by other users of the model.
     """
 
     def __init__(self, job: ImageJob) -> None:
@@ -71,7 +71,7 @@ class LockedModel:
         self._files, self.lock = threading.Lock(), threading.Lock()
 
     def restore(self, pair: Pair) -> ImageResult:
-        """Restore an image; what is wrong with it is said in its result."""
+        """Restore an image; a failure is in its result."""
         with ExitStack() as reading:
             reading.enter_context(self._files)
             with self._quiet:
@@ -85,7 +85,7 @@ class LockedModel:
 
 
 def attempt(job: ImageJob, pair: Pair, written: set[Path]) -> ImageResult:
-    """Restore one image of several: what is wrong with it is said in its result.
+    """Restore one image of several; a failure is in its result.
 
     Args:
         job: What is the same for all of them.
@@ -96,7 +96,7 @@ def attempt(job: ImageJob, pair: Pair, written: set[Path]) -> ImageResult:
 
 
 def attempt_small(job: ImageJob, pair: Pair, most: int) -> ImageResult | None:
-    """Restore one image as `attempt` does; None where it has more pixels than ``most``."""
+    """Restore one image as `attempt` does; None if it has more pixels than ``most``."""
     read = _read(job, pair, set())
     if isinstance(read, ImageInput) and math.prod(read.image.size) > most:
         return None
@@ -132,7 +132,7 @@ def _write(job: ImageJob, output: ImageOutput | ImageResult, written: set[Path])
 
 
 def _tried(here: Path, step: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a step makes, or what is said of an image over which it failed."""
+    """Return the value of a step, or the result of the image if it failed."""
     try:
         return step(*arguments)
     except Exception as error:  # one bad image, however bad, never stops the others
@@ -154,7 +154,7 @@ def _quiet(job: ImageJob) -> AbstractContextManager[Any]:
 
 
 def _is_small(job: ImageJob, read: ImageInput | ImageResult) -> bool:
-    """Return whether there is memory for other images beside this one."""
+    """Return whether there is memory for other images in addition to this one."""
     if not isinstance(read, ImageInput):
         return True
     restorer = job.restorer

@@ -87,7 +87,7 @@ def restorer_for(session: Session) -> Restorer:
 
 
 def memory_meter(session: Session) -> MemoryMeter | None:
-    """Return what measures a model in the memory of this process; None where it takes other."""
+    """Return what measures a model in the memory of this process; None if it takes other."""
     if not session.kind.measures_memory:
         return None
     square = session.facts.quadratic_bytes

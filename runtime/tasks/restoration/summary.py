@@ -1,4 +1,4 @@
-"""What became of images, in words."""
+"""The result of images, in words."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Worklist:
 
     Attributes:
         pairs: Inputs and outputs.
-        skipped: Files of the folder that are no images.
+        skipped: Files of the folder that are not images.
         folder: The input is a folder: one bad image does not stop the others.
     """
 

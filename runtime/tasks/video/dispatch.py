@@ -34,11 +34,11 @@ def run_restoration(
         input: As in `run_images` or `run_video`.
         output: The same.
         options: The same.
-        video: What is asked for of a video.
+        video: What is requested of a video.
         report: As in `run_images` or `run_video`.
 
     Raises:
-        NystraError: As they do; also where something is asked for that only a video has.
+        NystraError: As they do; also where something is requested that only a video has.
     """
     clip = video or VideoOptions()
     if means_video(input, output, clip):
@@ -52,12 +52,12 @@ def run_restoration(
 def means_video(
     input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
 ) -> bool:
-    """Tell whether what is given to a model of single images is a video."""
+    """Return whether the input of an image model is a video."""
     return is_video(input) or is_video(output) or (video.video and Path(input).is_dir())
 
 
 def check_no_video(video: VideoOptions) -> None:
-    """Raise NystraError where something is asked for that only a video has."""
+    """Raise NystraError where something is requested that only a video has."""
     if names := video.changed():
         shown = ", ".join(f"`{name}`" for name in names)
         raise NystraError(

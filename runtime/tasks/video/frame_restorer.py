@@ -29,7 +29,7 @@ class RestoredFrame:
     """A restored frame.
 
     Attributes:
-        frame: What it was restored from.
+        frame: The input frame.
         image: The result.
         seconds: That the network took for it.
         tiles: That it has alone; those of several frames together count with the first.
@@ -205,7 +205,7 @@ def fixed_tiling(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict
         options: Tile, overlap and memory are taken of them.
 
     Raises:
-        NystraError: What is asked for contradicts the network, or the memory does not suffice.
+        NystraError: What is requested contradicts the network, or the memory does not suffice.
     """
     least = network.size_minimum
     size = (max(clip.size[0], least), max(clip.size[1], least))

@@ -34,7 +34,7 @@ def validate_folder(
     reference: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
-    """Measure a folder of images, or of frames where that is said or the model takes frames.
+    """Measure a folder of images, or of frames if requested or if the model takes frames.
 
     Args:
         session: The model.
@@ -46,7 +46,7 @@ def validate_folder(
         video: The folders hold the frames of one video.
         mask: As in `validate_quality`; of images alone.
         reference: As in `validate_quality`; of images alone.
-        progress: Called with (images done, images in all).
+        progress: Called with (images done, images in total).
 
     Raises:
         NystraError: As `validate_quality` and `validate_clip`.
@@ -102,7 +102,7 @@ def validate_clip(
         tile: As in `Restorer`.
         overlap: As in `Restorer`.
         options: Overlap in time, and noise.
-        progress: Called with (frames done, frames in all).
+        progress: Called with (frames done, frames in total).
 
     Raises:
         NystraError: A frame cannot be read, has no partner or another size than expected.

@@ -1,4 +1,4 @@
-"""What became of a video, or of one of its frames."""
+"""The result of a video, or of one of its frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..restoration.result import ImageResult
 
 @dataclass(frozen=True)
 class VideoResult(ImageResult):
-    """What became of a video; `ImageResult` has the rest.
+    """The result of a video; `ImageResult` has the rest.
 
     Attributes:
         frames: How many were made.

@@ -110,11 +110,11 @@ def frame_restorer_for(
     Args:
         session: The model.
         source: The frames.
-        options: What is asked for of images too.
+        options: What is requested of images too.
         video: Options of videos.
 
     Raises:
-        NystraError: The model takes neither, or what is asked for contradicts it.
+        NystraError: The model takes neither, or what is requested contradicts it.
     """
     paths = options.auxiliary()
     if session.facts.input("frames") is not None:

@@ -1,4 +1,4 @@
-"""What became of a video, in words."""
+"""The result of a video, in words."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Window:
 
     Attributes:
         start: The first one.
-        indices: All of them in order; a video shorter than the window goes on mirrored.
+        indices: All of them in order; a video shorter than the window continues mirrored.
         weights: Of what becomes of each; over all windows they add up to 1 for every frame.
     """
 
