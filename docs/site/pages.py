@@ -10,6 +10,7 @@ COPIED = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "RELEASING.md": "release.md",
     "SECURITY.md": "security_policy.md",
     **{
         f"{folder}/{path.name}": f"{place}/{path.name.lower()}"

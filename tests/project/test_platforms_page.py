@@ -23,7 +23,7 @@ def built_platforms() -> list[str]:
 
 
 def test_every_platform_has_a_row_with_its_test() -> None:
-    table = list(rows("docs/platforms.md", "platform"))
+    table = list(rows("studies/measurements/platforms.md", "platform"))
     assert [row[0].split("`")[1] for row in table] == built_platforms()
     for platform, *_, agrees, tested in table:
         named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tested)

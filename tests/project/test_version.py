@@ -22,7 +22,7 @@ SPELLED = {
     "docs/ci.md": r"nystra-(\d[\d.]*)-py3-none",
     "deploy/containers/kubernetes.yaml": r"image: \S+/nystra:(\S+)",
     "docs/compatibility.md": r"this version, (\d[\d.]*),",
-    "docs/release.md": r"releases/nystra-(\d[\d.]*)",
+    "RELEASING.md": r"releases/nystra-(\d[\d.]*)",
 }
 """File -> how it spells the version."""
 

@@ -1,7 +1,7 @@
 """The wheels of all platforms are run: rows of the conformance table and a whole model.
 
 Before a release, on the folder that ``NYSTRA_WHEELS`` names. Each platform that is emulated here
-needs programs that the skip names. docs/platforms.md says what is shown by which test.
+needs programs that the skip names. studies/measurements/platforms.md lists the test of each row.
 """
 
 from __future__ import annotations
