@@ -32,22 +32,22 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
     if second is first:
         return Agreement()
     if second is None:
-        return Agreement("it is not there at another size of the image", same_tokens=False)
+        return Agreement("it does not exist at another image size", same_tokens=False)
     same_tokens = (first.tokens, first.keys) == (second.tokens, second.keys)
     if not _alike(first, second):
-        reason = "its tokens lie in another way at another size of the image"
+        reason = "its tokens are arranged differently at another image size"
         return Agreement(reason, same_tokens=same_tokens, changing=True)
     if _is_whole(first) and _is_whole(second) and first.map[1:] != second.map[1:]:
         return Agreement(same_tokens=same_tokens, whole=True)
     fixed = ("window", "shift", "margin", "key_window", "tokens", "keys")
     if any(getattr(first, name) != getattr(second, name) for name in fixed):
         return Agreement(
-            "its windows change with the size of the image",
+            "its windows change with the image size",
             same_tokens=same_tokens,
             changing=True,
         )
     if not _equal(first.table, second.table):
-        return Agreement("its biases change with the size of the image", same_tokens=same_tokens)
+        return Agreement("its biases change with the image size", same_tokens=same_tokens)
     return Agreement()
 
 

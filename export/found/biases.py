@@ -59,7 +59,7 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.table = bias_table(bias, layout.window, layout.key_window, layout.columns_first)
     layout.bias = "pairs" if layout.table is None else "table"
     if layout.table is None:
-        layout.reason = layout.reason or "its biases are no table of positions"
+        layout.reason = layout.reason or "its biases are not a table of positions"
 
 
 def _is_of_regions(apart: Tensor, layout: Layout) -> bool:

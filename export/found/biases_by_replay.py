@@ -57,7 +57,7 @@ def replayed(
                 _free(graph, run, node, copies[node], others)
     last = core.softmax.args[0]
     if not isinstance(last, fx.Node) or last not in copies:
-        raise NotOnMap("what is added to its scores cannot be told from them")
+        raise NotOnMap("what is added to its scores cannot be separated from them")
     return copies[last]
 
 

@@ -61,7 +61,7 @@ def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
             blind(part)
     least = min(_difference(module, region, values) for values in runs)
     if not least > _TELLING * worst:
-        return "its result does not tell it from attention that ignores its scores"
+        return "its result does not differ from attention that ignores its scores"
     return ""
 
 
@@ -76,7 +76,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
         _NoResultError: It has none, or one of another shape.
     """
     if not {*region.inputs, region.output} <= values.keys():
-        raise _NoResultError("what it takes or gives is not there at another size of the image")
+        raise _NoResultError("its inputs or its result do not exist at another image size")
     expected = values[region.output]
     try:
         with torch.no_grad():
@@ -84,7 +84,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
     except (RuntimeError, NystraError) as error:  # it was written for other sides
         reason = str(error).strip().partition("\n")[0]
         raise _NoResultError(
-            f"a site in its place fails at another size of the image: {reason:.160}"
+            f"a site in its place fails at another image size: {reason:.160}"
         ) from error
     if got.shape != expected.shape:
         one, other = ("x".join(map(str, t.shape)) for t in (got, expected))

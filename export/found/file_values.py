@@ -44,10 +44,10 @@ def source_of(run: Provenance, node: fx.Node) -> fx.Node:
     while not is_value(source):
         before = source.args[0]
         if source.target not in _IN_ORDER or not isinstance(before, fx.Node):
-            raise NotOnMap("its queries, keys and values are no values of the file")
+            raise NotOnMap("its queries, keys and values are not values of the file")
         source = before
     if not _same_matrices(run, source, node):
-        raise NotOnMap("its queries, keys and values are no values of the file")
+        raise NotOnMap("its queries, keys and values are not values of the file")
     return source
 
 
@@ -76,15 +76,15 @@ def result_of(run: Provenance, core: Core) -> fx.Node:
         while not is_value(node):
             users = list(node.users)
             if len(users) != 1 or users[0].target not in _IN_ORDER:
-                raise NotOnMap("its result is no value of the file")
+                raise NotOnMap("its result is not a value of the file")
             (node,) = users
         if not _same_matrices(run, node, core.out):
-            raise NotOnMap("its result is no value of the file")
+            raise NotOnMap("its result is not a value of the file")
         return node
     for user in node.users:
         if user.target is operator.getitem and user.args[1] == 0:
             return user
-    raise NotOnMap("nothing takes its result")
+    raise NotOnMap("its result is not used")
 
 
 def unstacked(

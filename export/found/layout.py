@@ -116,14 +116,14 @@ def layout_of(core: Core) -> Layout:
         if bool((queries == MIXED).all()) or _by_channels(core):
             layout.unread("channels", "its tokens are channels")
         else:
-            layout.unread("tokens", "a query stands for several places")
+            layout.unread("tokens", "a query covers several positions")
         return layout
     if bool((queries < 0).all()):
         chosen = bool((core.q_place == MOVED).any())
         if chosen:
             layout.unread("chosen", "its tokens are chosen by the data")
         else:
-            layout.unread("latent", "its queries stand for no places of a map")
+            layout.unread("latent", "its queries are not positions of a map")
         layout.scale = read_scale(core.alpha, layout)
         return layout
     _read_heads(layout, queries)
@@ -179,12 +179,12 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     lacking = rows[0] < 0
     before = int(lacking.sum())
     if not bool(lacking[:before].all()) or not bool(((rows < 0) == lacking).all()):
-        layout.unread("tokens", "some queries stand for no place, and lie between the others")
+        layout.unread("tokens", "some queries without a position lie between the others")
         return
     layout.before = (before, 0)
     batch, time, y, x = decode(rows[:, before:])
     if bool((batch != batch[:, :1]).any()) or len(time.unique()) > 1:
-        layout.unread("tokens", "a window stands over several images")
+        layout.unread("tokens", "a window spans several images")
         return
     # Rows and columns are numbered by rank: a map of every second place is as good.
     images, batch = batch.unique(return_inverse=True)
@@ -194,12 +194,12 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     layout.map = (len(images), height, width)
     layout.places = (batch * height + y) * width + x
     if layout.places.shape[1] == 1 and layout.keys > 1:
-        layout.unread("neighbourhood", "each query has keys of its own")
+        layout.unread("neighbourhood", "each query has its own keys")
         layout.window = (1, 1)
         return
     found = rectangle(y, x)
     if found is None:
-        layout.unread("tokens", "the places of a window are no rectangle")
+        layout.unread("tokens", "the positions of a window do not form a rectangle")
         return
     window = found[:2]
     layout.columns_first = found[2]
@@ -223,7 +223,7 @@ def _read_runs(
     for side_runs in runs:
         even = [run for run in side_runs if run is not None]
         if len(even) < len(side_runs) or len({step for _, step in even}) > 1:
-            layout.unread("tokens", "the places of a window are not evenly spaced")
+            layout.unread("tokens", "the positions of a window are not evenly spaced")
             return
         starts.append({start for start, _ in even})
         steps.append(even[0][1])
@@ -234,7 +234,7 @@ def _read_runs(
         layout.kind = "grid"
         if any(step not in (1, side // length) or side % length
                for step, side, length in zip(steps, sides, window, strict=True)):  # fmt: skip
-            layout.unread("grid", "its windows of every n-th place do not span the map")
+            layout.unread("grid", "its strided windows do not span the map")
         if not whole:
             layout.unread("grid", "its windows overlap")
         return
@@ -247,7 +247,7 @@ def _read_runs(
     elif any(length == side > 1 for length, side in zip(window, sides, strict=True)):
         layout.kind = "stripes"
     if any(len(side) > 1 for side in shifts) or not whole:
-        layout.unread(layout.kind, "its windows overlap, or begin anywhere")
+        layout.unread(layout.kind, "its windows overlap or start at irregular positions")
         return
     layout.shift = (shifts[0].pop(), shifts[1].pop())
 
@@ -256,7 +256,7 @@ def _read_keys(layout: Layout, rows: Tensor, core: Core) -> None:
     """Compare the places of the keys with those of the queries, (windows, N)."""
     keys, one = (tensor[layout.group[:, 0]] for tensor in core.token_places(core.k_place))
     if not bool(one.all()):
-        layout.unread(layout.kind, "a key is put together from several places")
+        layout.unread(layout.kind, "a key combines several positions")
         return
     before = layout.before[0]
     if keys.shape == rows.shape and bool((keys == rows).all()):
@@ -266,7 +266,7 @@ def _read_keys(layout: Layout, rows: Tensor, core: Core) -> None:
         layout.unread(layout.kind, "its keys are chosen by the data")
         return
     if bool((keys < 0).all()):
-        layout.unread(layout.kind, "its keys stand for no places of a map (learned or pooled)")
+        layout.unread(layout.kind, "its keys are not positions of a map (learned or pooled)")
         return
     key_before = int((keys[0] < 0).int().cumprod(0).sum())
     layout.before = (before, key_before)
@@ -283,7 +283,7 @@ def _read_around(layout: Layout, keys: Tensor) -> None:
     y, x = _ranked(y, layout.rows), _ranked(x, layout.columns)
     found = rectangle(y, x) if bool((keys >= 0).all()) else None
     if found is None:
-        layout.unread(layout.kind, "its keys are of other places than its queries")
+        layout.unread(layout.kind, "its keys are at other positions than its queries")
         return
     layout.key_window = found[:2]
     height, width = layout.map[1:]
@@ -295,7 +295,7 @@ def _read_around(layout: Layout, keys: Tensor) -> None:
     if even and min(margin) >= 0 and layout.key_window == wide and _close(y, x, found):
         layout.margin = margin
         return
-    layout.unread(layout.kind, "its keys lie on another grid than its queries")
+    layout.unread(layout.kind, "its keys are on another grid than its queries")
 
 
 def _ranked(places: Tensor, sides: Tensor) -> Tensor:

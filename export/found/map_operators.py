@@ -62,7 +62,7 @@ def rewritten(writer: MapWriter, node: fx.Node) -> MapForm:
         NotOnMap: It is not an operator on channels.
     """
     if node.op != "call_function":
-        raise NotOnMap(f"{node.name}: the map begins before the network does")
+        raise NotOnMap(f"{node.name}: the map begins before the input of the network")
     if node.target is operator.getitem:
         return _item(writer, node)
     name = node_name(node)
@@ -174,7 +174,7 @@ def _grouped(
     inside = (writer.places.number(place).permute(*kept, *dims).reshape(rows.shape) >= 0).all(1)
     unique = rows[inside].unique(dim=0)
     if not len(unique) or len(unique[:, 0].unique()) != len(unique):
-        raise NotOnMap("channels are put together differently at different places")
+        raise NotOnMap("channels are combined differently at different positions")
     unique = unique[unique[:, 0].argsort()]
     first = form.channel
     for dim in dims:
@@ -221,7 +221,7 @@ def _one_by_one(writer: MapWriter, name: str, args: Any) -> tuple[Any, fx.Node, 
     sides = writer.tensor(weight).data.shape[2:]
     plain = set(sides) == {1} and set(stride) == {1} and groups == 1 and not transposed
     if not plain or isinstance(padding, str) or any(padding):
-        raise NotOnMap("a convolution of several places between the map and the tokens")
+        raise NotOnMap("a convolution over several positions between the map and the tokens")
     return x, writer.call(torch.flatten, weight, 1), bias, 1
 
 
@@ -253,7 +253,7 @@ def _reduced(writer: MapWriter, node: fx.Node) -> MapForm:
     axes: Any = node.args[position]
     dims = [dim % place.dim() for dim in ([axes] if isinstance(axes, int) else axes)]
     if not bool(agreed(place, dims)[1].all()):
-        raise NotOnMap(f"{name} of several places between the map and the tokens")
+        raise NotOnMap(f"{name} over several positions between the map and the tokens")
     group, channels = _grouped(writer, form, place, dims)
     y = writer.picked(form.node, channels.flatten(), form.count)
     y = writer.call(torch.unflatten, y, -1, tuple(channels.shape))
@@ -292,7 +292,9 @@ def _pointwise(writer: MapWriter, node: fx.Node) -> MapForm:
             wanted = value.data.expand(place.shape)
             return writer.constant(writer.single(place, base.channel, wanted, base.count))
         if bool((value.place.expand(place.shape) != place).any()):
-            raise NotOnMap("tensors of different places meet between the map and the tokens")
+            raise NotOnMap(
+                "tensors of different positions are combined between the map and the tokens"
+            )
         form = multiplied(writer, other)
         wanted = form.channel.expand(place.shape)
         index = writer.single(place, base.channel, wanted, base.count)

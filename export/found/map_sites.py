@@ -19,11 +19,11 @@ def refusal(layout: Layout) -> str:
     if layout.reason:
         return layout.reason
     if layout.kind not in WINDOWS:
-        return "its tokens are no windows of a map"
+        return "its tokens are not windows of a map"
     if any(layout.before):
-        return "tokens without a place stand before those of the map"
+        return "tokens without a position precede those of the map"
     if layout.step != (1, 1) and any(layout.margin):
-        return "keys extend beyond windows of every n-th place"
+        return "keys extend beyond strided windows"
     return ""
 
 
@@ -44,7 +44,7 @@ def map_site(
     scale = factor * (layout.scale if isinstance(layout.scale, float) else 1.0)
     if whole:
         if layout.table is not None or any(layout.shift) or layout.masked:
-            raise NotOnMap("attention between all places of a map of any size has biases")
+            raise NotOnMap("attention over a whole map of any size has biases")
         return FoundMap(layout.heads, layout.head_dim, layout.value_dim, scale)
     try:
         geometry = WindowGeometry(
@@ -119,7 +119,7 @@ class MapSites:
                 behind.add(node)
                 if self.places.axes_of(node) is not None:
                     return node
-        raise NotOnMap("its result never lies as a map")
+        raise NotOnMap("its result is never a map")
 
 
 class NearSite:

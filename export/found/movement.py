@@ -106,7 +106,7 @@ def _moved_scores(
     base = scores[0]
     products = {score.product for score in scores}
     if len(products) > 1 or len(scores) < sum(value.place is not None for value in values):
-        mixed = base.but("scores of several products lie side by side")
+        mixed = base.but("scores of several products are concatenated")
         return [replace(mixed, number=torch.full(out.shape, -1)) for out in outs]
 
     def full(value: Value, number: Number) -> Tensor:

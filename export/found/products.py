@@ -108,14 +108,14 @@ def find_core(
     """
     score = weights.score
     if score is None or score.softmax is None or score.product.target not in _BATCHED:
-        return "its scores are no product of matrices"
+        return "its scores are not a matrix product"
     v_left = others[1] is weights and others[0] is not weights
     value, value_node = (others[0], node.args[-2]) if v_left else (others[1], node.args[-1])
     number = three(score.number).transpose(1, 2) if v_left else three(score.number)
     if int(number.min()) < 0:
-        return score.reason or "scores of several products lie side by side"
+        return score.reason or "scores of several products are concatenated"
     if not isinstance(value_node, fx.Node):
-        return "its values are no tensor"
+        return "its values are not a tensor"
     left, right = factors
     left_data, right_data = three(left.data), three(right.data)
     groups, rows, columns = left_data.shape[0], left_data.shape[1], right_data.shape[2]
@@ -139,7 +139,7 @@ def find_core(
     q, k = score.product.args[-2:]
     q, k = (k, q) if swapped else (q, k)
     if not isinstance(q, fx.Node) or not isinstance(k, fx.Node):
-        return "its queries or keys are no tensors"
+        return "its queries or keys are not tensors"
     return Core(
         q,
         k,
@@ -216,7 +216,7 @@ def fused_core(node: fx.Node, args: Any, kwargs: Any) -> Core | str:
         by_data=mask is not None and mask.place is not None,
         blank=blank.flatten(0, -2),
         fused=True,
-        reason="each query sees the keys before it only" if causal else "",
+        reason="its attention is causal" if causal else "",
     )
 
 

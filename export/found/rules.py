@@ -265,7 +265,7 @@ def search(
         if score is None or score.hint is not None or score.softmax is not node:
             continue
         if node not in used:
-            reason = score.reason or "its weights meet no values in a product"
+            reason = score.reason or "its weights are not multiplied with values"
             run.passed.append(Passed(node, reason))
     return run
 

@@ -84,7 +84,7 @@ def _tokens(
         if _dims(run, core.q) != 4:
             raise NotOnMap("its queries have no heads")
         if not all(map(is_value, (core.q, core.k, core.v))):
-            raise NotOnMap("its queries, keys and values are no values of the file")
+            raise NotOnMap("its queries, keys and values are not values of the file")
         return core.q, core.k, core.v, _mask(graph, run, core)
     q, k, v = (stacked(graph, run, node) for node in (core.q, core.k, core.v))
     if core.swapped:

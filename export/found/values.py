@@ -23,7 +23,7 @@ class Hint(enum.Enum):
     """
 
     PRODUCTS = "two tensors multiplied element by element"
-    SUMS = "its scores are sums of products of elements, no product of matrices"
+    SUMS = "its scores are sums of element-wise products, not a matrix product"
     CONSTANT_KEYS = "its keys do not depend on the input"
     CONSTANT_QUERIES = "its queries do not depend on the input"
 

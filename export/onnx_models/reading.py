@@ -143,7 +143,7 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
         sides = [side.dim_value for side in value.type.tensor_type.shape.dim]
         if value.type.tensor_type.elem_type not in TYPES:
             raise UnsupportedModelError(
-                f"{path}: {value.name!r:.80} is no tensor of numbers: not read"
+                f"{path}: {value.name!r:.80} is not a tensor of numbers: not supported"
             )
         if min(sides, default=0) < 0 or math.prod(side or 1 for side in sides) > MOST_ELEMENTS:
             raise NystraError(

@@ -56,7 +56,7 @@ def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetw
     module = plain_copy(own)
     keys = module.state_dict().keys()
     checkpoint = read_checkpoint(path, lambda state: not keys.isdisjoint(state))
-    fill(module, checkpoint.state, f"{path.name} does not fit {code.text}")
+    fill(module, checkpoint.state, f"{path.name} does not match {code.text}")
     if own.license == "unknown":
         own = replace(own, license=str(checkpoint.hyper.get("license", "unknown")))
     known = {"module": code.text, "module_sha256": code.sha256, **arguments}

@@ -35,7 +35,8 @@ from .layers import (
 )
 
 LEVELS = (0, 1, 2, 3, 4, 3, 2, 1, 0)
-"""How often the map of each stage is halved: four of the encoder, the bottleneck, four back."""
+"""Number of times the map of each stage is halved: four encoder stages, the bottleneck, four
+decoder stages."""
 
 STAGE_NAMES = (
     *(f"encoderlayer_{index}" for index in range(4)),

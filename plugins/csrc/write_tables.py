@@ -242,7 +242,7 @@ def main() -> str | None:
     texts = files()
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     if stale and "--check" in sys.argv[1:]:
-        return f"{', '.join(map(str, stale))}: not what the schemas say; run {__file__}"
+        return f"{', '.join(map(str, stale))}: out of date with the schemas; run {__file__}"
     for path in stale:
         path.write_text(texts[path], encoding="utf-8")
     return None

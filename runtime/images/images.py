@@ -41,8 +41,8 @@ MAX_PIXELS = 500_000_000
 it."""
 
 DECODING_BYTES = 40
-"""Memory that a pixel takes at most while an image is decoded, besides its file: 36 of a turned
-WebP with alpha, 19 to 28 of other kinds, and what allocators add."""
+"""Most bytes per pixel while an image is decoded, in addition to its file: 36 for a rotated WebP
+with alpha, 19 to 28 for other formats, and the overhead of allocators."""
 
 _SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
 _EIGHT_BIT_ONLY = ("JPEG", "WebP")

@@ -64,9 +64,9 @@ def test_an_idiom_is_served(name: str) -> None:
 
 
 NAMED = {
-    "Neighbourhood": "each query has keys of its own",
+    "Neighbourhood": "each query has its own keys",
     "Channels": "its tokens are channels",
-    "Elementwise": "its scores are sums of products of elements, no product of matrices",
+    "Elementwise": "its scores are sums of element-wise products, not a matrix product",
     "ConstantKeys": "its keys do not depend on the input",
     "ConstantQueries": "its queries do not depend on the input",
 }
@@ -189,7 +189,7 @@ def test_windows_that_grow_with_the_image_stay_as_trained() -> None:
     found = find_in_graph(Traced(graph, (noise(*FIRST),), (noise(*SECOND),)))
     (attention,) = found.attentions
     assert attention.level == "as trained"
-    assert attention.reason == "its windows change with the size of the image"
+    assert attention.reason == "its windows change with the image size"
     assert found.changing
     assert agree(found, network, noise(*SECOND))
 
@@ -224,9 +224,7 @@ def test_a_result_without_scores_tells_nothing() -> None:
         network.table.zero_()  # type: ignore[union-attr, operator]
     found, _ = recorded(network, *FIRST)
     (attention,) = found.attentions
-    assert attention.reason == (
-        "its result does not tell it from attention that ignores its scores"
-    )
+    assert attention.reason == ("its result does not differ from attention that ignores its scores")
 
 
 @pytest.mark.full

@@ -102,11 +102,11 @@ def test_windows_agree_but_for_the_map() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"shift": (2, 2)}, "its windows change with the size"),
-        ({"window": (4, 8), "tokens": 32, "keys": 32}, "its windows change with the size"),
-        ({"masked": "regions"}, "in another way at another size"),
-        ({"scale": 0.5}, "in another way at another size"),
-        ({"kind": "grid"}, "in another way at another size"),
+        ({"shift": (2, 2)}, "its windows change with the image size"),
+        ({"window": (4, 8), "tokens": 32, "keys": 32}, "its windows change with the image size"),
+        ({"masked": "regions"}, "arranged differently at another image size"),
+        ({"scale": 0.5}, "arranged differently at another image size"),
+        ({"kind": "grid"}, "arranged differently at another image size"),
     ],
 )
 def test_what_differs_between_sizes_is_no_window(change: dict[str, object], reason: str) -> None:
@@ -119,7 +119,7 @@ def test_tables_that_differ_between_sizes() -> None:
         replace(WINDOWS, bias="table", table=torch.full((49, 2), value)) for value in (0.0, 1.0)
     )
     assert "biases change" in agreement(one, other).reason
-    assert "not there" in agreement(one, None).reason
+    assert "does not exist" in agreement(one, None).reason
 
 
 def test_a_window_as_large_as_every_map_is_the_whole_map() -> None:

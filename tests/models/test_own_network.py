@@ -286,7 +286,7 @@ def test_a_prefix_that_is_the_networks_own_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: {**s, "more": torch.zeros(1)}, "fit net.py:Net: 1 surplus: more$"),
+        (lambda s: {**s, "more": torch.zeros(1)}, "match net.py:Net: 1 surplus: more$"),
         (lambda s: {k: v for k, v in s.items() if "up" not in k}, "2 missing: up.0.weight, up.0.b"),
         (lambda s: {**s, "stem.bias": torch.zeros(9)}, r"misshapen: stem.bias \(9,\) instead of"),
         (lambda s: {**s, "stem.bias": torch.zeros(8).long()}, "stem.bias int64 instead of float32"),

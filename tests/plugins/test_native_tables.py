@@ -38,7 +38,7 @@ def test_a_stale_table_is_noticed(tmp_path: Path) -> None:
     command = [sys.executable, str(script)]
     check = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
     assert check.returncode == 1
-    assert f"{table}: not what the schemas say; run " in check.stderr
+    assert f"{table}: out of date with the schemas; run " in check.stderr
     subprocess.run(command, check=True)
     assert table.read_bytes() == (CSRC / "operators" / "table.h").read_bytes()
 

@@ -132,7 +132,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "no input": (_no_input, "has 0 inputs and 1 outputs"),
     "a Scan": (_scan, "operator 'Scan' of domain 'ai.onnx': not read"),
     "an old opset": (_old, "has opset 11, expected 13 to 20"),
-    "an input of strings": (_strings, "no tensor of numbers"),
+    "an input of strings": (_strings, "not a tensor of numbers"),
     "a file of nystra": (_nystra, "already has operators of nystra"),
 }
 
