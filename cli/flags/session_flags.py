@@ -25,7 +25,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     backends = (
         f"{', '.join(backend_names())}; openvino:GPU names a device, ort:NAME an execution "
         f"provider of onnxruntime, such as ort:WebGpuExecutionProvider; {FASTEST} times ort-cpu "
-        "and openvino once per file and takes the faster; auto takes the first that is installed"
+        "and openvino once per file and uses the faster one; auto uses the first one installed"
     )
     add_options(parser, SessionSpec, _SESSION, backend=backends)
     parser.add_argument(

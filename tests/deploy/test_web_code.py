@@ -205,7 +205,7 @@ MODELS = {
     "range": ({"nystra.range": "[1, 0]"}, "expected [lowest, highest]"),
     "huge range": ({"nystra.range": "[0, 1e300]"}, "expected [lowest, highest]"),
     "task": ({"nystra.task": "video"}, "expected restoration"),
-    "whole": ({"nystra.tiling": "internal"}, "needs the whole image"),
+    "whole": ({"nystra.tiling": "internal"}, "has to see the whole image"),
 }
 
 

@@ -325,7 +325,7 @@ def test_a_page_that_is_there_is_not_replaced(
     page = tmp_path / "tiny.auto.html"
     page.write_text("mine")
     assert auto(checkpoint, tmp_path, "--report", str(tmp_path)) == 2
-    assert f"{page} is there" in capsys.readouterr().err
+    assert f"{page} exists" in capsys.readouterr().err
     assert auto(checkpoint, tmp_path, "--report", str(page)) == 2
     assert f"--report {page} is a file, expected a folder" in capsys.readouterr().err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]

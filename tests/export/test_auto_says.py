@@ -138,7 +138,7 @@ def test_the_figure_of_speed_is_of_attention_alone(
     )
     assert "network" not in planned.proposal.summary
     (axes,) = pareto_figure(results[0]).axes
-    assert axes.get_xlabel() == "attention alone at 128x128, ms"
+    assert axes.get_xlabel() == "time of attention alone at 128x128, ms"
     assert axes.get_xlim()[0] == 0, "a gain has its true length"
 
 

@@ -84,7 +84,7 @@ def test_blocks_of_the_coarse_bias(window: int, shift: int, bias: bool, side: in
     assert Cluster().attributes(geometry(window, shift), bias)["bias_block"] == side
     given = Cluster(bias_block=4).attributes(geometry(window, shift), bias)
     assert given["bias_block"] == 4
-    assert "bias_block 6 is no multiple" in Cluster(bias_block=6).fits(geometry(window, shift))
+    assert "bias_block 6 is not a multiple" in Cluster(bias_block=6).fits(geometry(window, shift))
 
 
 def test_where_it_cannot_pay() -> None:

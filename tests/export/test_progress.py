@@ -149,8 +149,8 @@ def test_a_plan_that_was_measured_to_be_slower_is_warned_of(
     result = export_model(checkpoint, tmp_path, ExportOptions(NYSTRA, static=ONE_SIZE))
     (text,) = [text for text in result.warnings if "slower" in text]
     assert text == (
-        "the plan is slower than full attention, 0.91x as fast at 64x64: `mechanism` full is exact "
-        "and faster here"
+        "the plan is slower than full attention, 0.91x its speed at 64x64: "
+        "`mechanism` full is exact and faster here"
     )
     unsure = replace(slower, spread=(0.88, 1.02))
     assert not unsure.is_slower, "the runs do not agree"

@@ -90,8 +90,8 @@ def test_the_words_after_an_interrupt_promise_what_the_command_does(
 ) -> None:
     source = save_video(tmp_path / "in.mp4", STEADY)
     for more, words in (
-        ((), "3 finished frames are kept in {}.parts: the same command goes on from there"),
-        (("--overwrite",), "{}.parts: the same command without --overwrite goes on from there"),
+        ((), "3 finished frames are kept in {}.parts: the same command continues from there"),
+        (("--overwrite",), "{}.parts: the same command without --overwrite continues from there"),
     ):
         stopped_at([3], monkeypatch)
         assert run(model, source, tmp_path / "out.mp4", *more) == 130
