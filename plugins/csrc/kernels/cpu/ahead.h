@@ -31,6 +31,13 @@ inline void prefetch(const T* p, int64_t n) {
   }
 }
 
+// Prefetches n channels of each of these tokens.
+template <class T>
+inline void prefetch_tokens(const T* map, int64_t stride, const int64_t* pixels, int64_t count,
+                            int64_t n) {
+  for (int64_t i = 0; i < count; ++i) prefetch<false>(map + pixels[i] * stride, n);
+}
+
 // Called between tiles while a task is worked on: prefetches a few tokens of its output and of the
 // next task's input.
 template <class T>
@@ -44,15 +51,22 @@ class Ahead {
         out_(out + task % s.heads * s.value_dim) {}
 
   void operator()() {
-    for (int i = 0; i < kTokens && y_ < shape_.window_h; ++i) {
-      const int64_t pixel = place_.pixel(y_, x_);
-      prefetch<true>(out_ + pixel * shape_.heads * shape_.value_dim, shape_.value_dim);
-      const int64_t token = next_place_.pixel(y_, x_) * shape_.channels();
-      prefetch<false>(next_.q + token, shape_.head_dim);
-      prefetch<false>(next_.k + token, shape_.head_dim);
-      prefetch<false>(next_.v + token, shape_.value_dim);
-      if (++x_ == shape_.window_w) x_ = 0, ++y_;
+    const WindowShape s = shape_;  // copies: compilers read memory again after each prefetch
+    const Place here = place_, next = next_place_;
+    const Head<T> from = next_;
+    T* const out = out_;
+    const int64_t channels = s.channels(), out_channels = s.heads * s.value_dim;
+    int64_t y = y_, x = x_;
+    for (int i = 0; i < kTokens && y < s.window_h; ++i) {
+      prefetch<true>(out + here.pixel(y, x) * out_channels, s.value_dim);
+      const int64_t token = next.pixel(y, x) * channels;
+      prefetch<false>(from.q + token, s.head_dim);
+      prefetch<false>(from.k + token, s.head_dim);
+      prefetch<false>(from.v + token, s.value_dim);
+      if (++x == s.window_w) x = 0, ++y;
     }
+    y_ = y;
+    x_ = x;
   }
 
  private:

@@ -128,6 +128,24 @@ void choose(const Buffers& b, int64_t columns, float* cluster) {
   }
 }
 
+// The tokens of a block, and the cluster of each.
+struct Members {
+  const int64_t* pixels;
+  const float* cluster;
+  int64_t count;
+};
+
+// Adds tokens to the sums (m, step) of their clusters, and their number to the counts.
+template <class T>
+void add_members(const T* map, int64_t stride, const Members members, int64_t channels,
+                 int64_t step, float* sums, float* counts) {
+  for (int64_t t = 0; t < members.count; ++t) {
+    const int64_t j = int64_t(members.cluster[t]);
+    add_part(sums + j * step, map + members.pixels[t] * stride, channels);
+    counts[j] += 1;
+  }
+}
+
 // One round of clustering; the last one sums the values.
 template <class T>
 void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p, const Head<T>& in,
@@ -142,6 +160,7 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
     for (int64_t i = 0; i < n; ++i) {
       int64_t* const pixels = b.pixels + i * blocks.slots;
       chunk[i].pixels(p, pixels);
+      if (last) prefetch_tokens(in.v, s.channels(), pixels, chunk[i].count(), s.value_dim);
       pack_columns(in.k, s.channels(), pixels, chunk[i].count(), s.head_dim,
                    b.keys + i * blocks.slots, kChunk);
     }
@@ -153,15 +172,10 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
     for (int64_t i = 0; i < n; ++i) {
       float* const sums = b.sums + chunk[i].coarse * b.sums_step;
       float* const counts = b.counts + chunk[i].coarse * b.step;
-      for (int64_t t = 0; t < chunk[i].count(); ++t) {
-        const int64_t slot = i * blocks.slots + t, j = int64_t(cluster[slot]);
-        const int64_t token = b.pixels[slot] * s.channels();
-        add_part(b.moved + j * b.d_step, in.k + token, s.head_dim);
-        b.members[j] += 1;
-        if (!last) continue;
-        add_part(sums + j * b.e_step, in.v + token, s.value_dim);
-        counts[j] += 1;
-      }
+      const int64_t at = i * blocks.slots, count = chunk[i].count();
+      const Members members = {b.pixels + at, cluster + at, count};
+      add_members(in.k, s.channels(), members, s.head_dim, b.d_step, b.moved, b.members);
+      if (last) add_members(in.v, s.channels(), members, s.value_dim, b.e_step, sums, counts);
     }
   });
   for (int64_t j = 0; j < b.m; ++j)
