@@ -26,15 +26,19 @@ int64_t bias_step(const WindowShape& s) {
 void start_row(const WindowShape& s, const Place* p, const float* bias, int64_t query,
                int64_t first, int64_t count, float* row) {
   const int64_t qy = query / s.window_w, qx = query % s.window_w;
-  const int64_t key_w = s.key_w();
+  const int64_t key_w = s.key_w(), step = s.window_w + key_w - 1;
   int64_t y = first / key_w, x = first % key_w;
+  // The entry of the query and of the first key of row y of the keys.
+  const float* entry =
+      bias == nullptr ? nullptr : bias + (y - qy + s.window_h - 1) * step - qx + s.window_w - 1;
   for (int64_t i = 0; i < count;) {
     const int64_t n = key_w - x < count - i ? key_w - x : count - i;
-    if (bias != nullptr) {
-      const float* const source =
-          bias + (y - qy + s.window_h - 1) * (s.window_w + key_w - 1) + x - qx + s.window_w - 1;
-      for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, load(source + j));
+    if (entry != nullptr) {
+#pragma GCC unroll 1
+      for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, load(entry + x + j));
+      entry += step;
     } else {
+#pragma GCC unroll 1
       for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, Vec{});
     }
     if (p != nullptr) {
