@@ -29,6 +29,7 @@ _EXPORT = (
     "static",
     "precision",
     "target",
+    "pad_heads",
     "with_preprocessing",
     "functions",
     "calibrate",

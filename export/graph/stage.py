@@ -24,6 +24,7 @@ from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from .metadata import describe, write_metadata
+from .pad_heads import pad_heads
 from .preprocessing import prepend
 
 
@@ -60,10 +61,11 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         return _cut_file(prepared, planned, prepared.loaded.network, progress)
     found = prepared.found
     left = () if found is None else found.left
-    model, transformed = _graph(prepared, planned.resolved, left, progress)
+    padding = prepared.options.pad_heads
+    model, transformed, padded = _graph(prepared, planned.resolved, left, progress, padding)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
-    notes = _finish(model, prepared)
+    notes = (*padded, *_finish(model, prepared))
     metadata = _describe(model, prepared, planned, planned.resolved, transform, exact)
     if transformed is not None:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
@@ -123,7 +125,9 @@ def _graph(
     resolved: Mapping[str, Mechanism],
     left: Collection[str],
     progress: Callable[[str], None],
-) -> tuple[onnx.ModelProto, TransformResult | None]:
+    padding: int | None = None,
+) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
+    """Return the graph, what the transform did, and what the padding did in words."""
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
     network = prepared.traced.network
@@ -132,6 +136,7 @@ def _graph(
     else:
         model = trace(swap(network, resolved, "operator"), facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)
+    padded = [] if padding is None else pad_heads(model, padding)
     transformed = None
     if transform.apply is not None:
         progress(transform.name)
@@ -150,7 +155,7 @@ def _graph(
         if options.functions != "none":
             attach_bodies(graph, options.opset)
             onnx.checker.check_model(graph)
-    return model, transformed
+    return model, transformed, padded
 
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:

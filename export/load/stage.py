@@ -25,7 +25,7 @@ from ..transforms import Transform, find_transform
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
 from .samples import choose_samples
-from .targeted import for_target
+from .targeted import for_target, refuse_padding
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 
@@ -98,6 +98,7 @@ def prepare(
     transform = find_transform(options.precision, options.target)
     target = find_target(options.target, transform.name)
     options = for_target(options, target)
+    refuse_padding(options.pad_heads, transform, target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
             f"`precision` {transform.name} measures the range of the feature maps on your "

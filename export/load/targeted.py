@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ...core.errors import NystraError
 from ..options import ExportOptions
-from ..targets import Target
+from ..targets import TENSORRT, Target
+from ..transforms import Transform
 
 
 def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
@@ -29,3 +30,17 @@ def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
     if "opset" in options.changed() and options.opset != target.opset:
         raise NystraError(f"`target` {target.name} has opset {target.opset}: omit `opset`")
     return replace(options, functions="inline", opset=target.opset or options.opset)
+
+
+def refuse_padding(multiple: int | None, transform: Transform, target: Target | None) -> None:
+    """Raise `NystraError` where heads are to be padded in a file that is not for a GPU."""
+    if multiple is None:
+        return
+    if transform.calibrated:
+        raise NystraError(
+            f"`pad_heads` is for GPUs, `precision` {transform.name} for CPUs: omit one of them"
+        )
+    if target is not None and target.name != TENSORRT:
+        raise NystraError(
+            f"`pad_heads` is for GPUs, `target` {target.name} for other engines: omit one of them"
+        )

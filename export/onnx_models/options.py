@@ -10,6 +10,7 @@ _WHY = {
     "static": "its inputs stay as they are",
     "precision": "its types stay as they are",
     "target": "the file stays readable by the same programs",
+    "pad_heads": "its weights stay as they are",
     "with_preprocessing": "the file has no preprocessing",
 }
 
