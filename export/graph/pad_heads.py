@@ -64,7 +64,7 @@ def pad_heads(model: onnx.ModelProto, multiple: int) -> list[str]:
         padded[sizes["head_dim"], wanted["head_dim"]] += 1
     graph.apply()
     return [
-        f"heads of {before} channels are padded to {after} at {count} sites, for a GPU"
+        f"heads of {before} channels are padded to {after} for a GPU (sites: {count})"
         for (before, after), count in sorted(padded.items())
     ]
 

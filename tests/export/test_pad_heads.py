@@ -73,7 +73,7 @@ def attributes(model: onnx.ModelProto) -> dict[str, float]:
 def test_zeros_stand_behind_every_head(parts: int) -> None:
     model = graph(parts)
     before = stored(model)
-    assert pad_heads(model, 8) == ["heads of 3 channels are padded to 8 at 1 sites, for a GPU"]
+    assert pad_heads(model, 8) == ["heads of 3 channels are padded to 8 for a GPU (sites: 1)"]
     after = stored(model)
     assert attributes(model) == {"heads": 2, "head_dim": 8, "value_dim": 8, "scale": 0.5}
     for name in before:
