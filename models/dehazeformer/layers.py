@@ -158,9 +158,8 @@ class Attention(nn.Module):
 
     def _attention(self, x: Tensor, values: Tensor) -> Tensor:
         packed = torch.cat([self.QK(x), values], 1)
-        packed = pad_to_multiple(packed, self.window, self.before)
-        seen = to_image(self.attn(to_map(packed)))
-        return crop(seen, x.shape[2], x.shape[3], self.before)
+        packed = pad_to_multiple(to_map(packed), self.window, self.before, first=1)
+        return to_image(crop(self.attn(packed), x.shape[2], x.shape[3], self.before, first=1))
 
 
 class _Mlp(nn.Module):

@@ -49,8 +49,9 @@ class MapAttention(WindowSite):
     def forward(self, x: Tensor) -> Tensor:
         """Return the attention of the map x."""
         rows, columns = self.geometry.window
-        qkv = to_map(self.to_qkv(pad_to_multiple(x, (rows, columns))))
-        y = crop(to_image(self.attend(self.packed(qkv))), x.shape[2], x.shape[3])
+        padded = pad_to_multiple(to_map(x), (rows, columns), first=1)
+        qkv = to_map(self.to_qkv(to_image(padded)))
+        y = to_image(crop(self.attend(self.packed(qkv)), x.shape[2], x.shape[3], first=1))
         if self.gate is not None:
             y = y * self.gate(x)
         out: Tensor = self.to_out(y)

@@ -35,7 +35,7 @@ def _mirrored(size: int, total: int, before: int) -> Tensor:
 
 
 def pad_to_multiple(
-    image: Tensor, multiple: tuple[int, int], before: tuple[int, int] = (0, 0)
+    image: Tensor, multiple: tuple[int, int], before: tuple[int, int] = (0, 0), *, first: int = 2
 ) -> Tensor:
     """Pad an image (B, C, H, W) by mirroring to a multiple of rows and columns.
 
@@ -44,10 +44,12 @@ def pad_to_multiple(
         multiple: The size multiple of rows and columns.
         before: Rows and columns of padding at the top and left; the rest is at the bottom and
             right.
+        first: Axis of the rows, followed by that of the columns: 1 for a map (B, H, W, C), in
+            which onnxruntime copies whole pixels, several times as fast.
     """
-    rows = reflect_index(image.shape[2], multiple[0], before[0]).to(image.device)
-    columns = reflect_index(image.shape[3], multiple[1], before[1]).to(image.device)
-    return image.index_select(2, rows).index_select(3, columns)
+    rows = reflect_index(image.shape[first], multiple[0], before[0]).to(image.device)
+    columns = reflect_index(image.shape[first + 1], multiple[1], before[1]).to(image.device)
+    return image.index_select(first, rows).index_select(first + 1, columns)
 
 
 def mirror(image: Tensor, around: tuple[int, int]) -> Tensor:
@@ -58,11 +60,26 @@ def mirror(image: Tensor, around: tuple[int, int]) -> Tensor:
     return image
 
 
-def crop(image: Tensor, height: int, width: int, before: tuple[int, int] = (0, 0)) -> Tensor:
-    """Return ``height`` x ``width`` pixels of an image (..., H, W) from ``before`` on."""
+def crop(
+    image: Tensor,
+    height: int,
+    width: int,
+    before: tuple[int, int] = (0, 0),
+    *,
+    first: int = -2,
+) -> Tensor:
+    """Return ``height`` x ``width`` pixels of an image from ``before`` on.
+
+    Args:
+        image: (..., H, W), or a map (B, H, W, C).
+        height: Rows to keep.
+        width: Columns to keep.
+        before: Rows and columns to skip at the top and left.
+        first: Axis of the rows, followed by that of the columns; 1 for a map.
+    """
     rows = torch.arange(height, device=image.device)
     columns = torch.arange(width, device=image.device)
-    first = image.dim() - 2
+    first %= image.dim()
     if any(before):
         rows, columns = rows + before[0], columns + before[1]
     return image.index_select(first, rows).index_select(first + 1, columns)

@@ -84,10 +84,11 @@ class LowRankAttention(MapAttention):
         weight = (width / of_queries.shape[-1]) ** 0.5
         features = torch.cat([of_queries * weight, of_keys]).transpose(0, 1)
         features = features.unflatten(0, self.geometry.window)  # (wh, ww, 2 heads, R)
-        features = over_map(features, (qkv.shape[1], qkv.shape[2]), self.geometry)
+        images, rows, columns = qkv.shape[:3]
+        features = over_map(features, (images * rows, columns), self.geometry)
+        features = features.unflatten(0, (images, rows))  # no window lies in two images
         queries_keys, values = qkv.split((2 * heads * width, heads * width), -1)
         content = queries_keys.unflatten(-1, (2 * heads, width))
-        features = features.expand(qkv.shape[0], -1, -1, -1, -1)
         return torch.cat([torch.cat([content, features], -1).flatten(-2), values], -1)
 
 
