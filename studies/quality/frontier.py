@@ -1,17 +1,20 @@
 """Measure what settings of ``cluster`` lose and cost in windows of each size, and draw both.
 
-A line of the table is a setting at all sites of one window size, the others staying exact: the
-change of PSNR on images with ground truth, and the time of the operator on one thread by its own
-clock, on a map that all window sizes divide. Networks without a position bias run at windows that
-they were not trained with, where ``WINDOW`` says so; their loss is against exact attention there::
+A row is a setting at all sites of one window size, the others staying exact: the change of PSNR on
+images with ground truth, and the time of the operator on one thread by its own clock, on a map that
+all window sizes divide. Networks without a position bias run at windows that they were not trained
+with, where ``WINDOW`` says so; their loss is against exact attention there. Rows that the JSON file
+has are not measured again; every window size gets a chart of its own, with a panel for each
+network, in which a star marks the setting that `cluster` has by default::
 
-    python -m studies.quality.frontier --set Set5/LR_bicubic/X2 Set5/HR --out frontier.png \\
-        swinir_x2_w16:16 swinir_x2_w32_nobias:24 swinir_x2_w32_nobias:32 swinir_x2_w32_nobias:64
+    python -m studies.quality.frontier --set Set5/LR_bicubic/X2 Set5/HR --rows rows.json \\
+        --out charts swinir_x2_w16:16 swinir_x2_w32_nobias:24 swinir_x2_w32_nobias:32 sst_x2_w64:64
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import sys
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -66,10 +70,8 @@ class Subject:
     model: LoadedModel
 
     @staticmethod
-    def of(text: str) -> Subject:
-        """Return what ``NAME:WINDOW`` means; a network of one window size is run at that."""
-        name, _, window = text.rpartition(":")
-        side = int(window)
+    def of(name: str, side: int) -> Subject:
+        """Return a network at a window; one of a single window size is run at that."""
         model = load(name)
         if "window_size" in model.hyper:
             model = load(name, window_size=side)
@@ -108,7 +110,7 @@ def frontier(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
             "plan": label(mechanism),
             "psnr": found.quality.psnr,
             "loss": exact.quality.psnr - found.quality.psnr,
-            "ms": statistics.median(times[mechanism]),
+            "ms": min(times[mechanism]),
         }
         if isinstance(mechanism, Cluster):
             against = statistics.mean(found.against(exact))
@@ -146,62 +148,77 @@ def _once(module: WindowSite, qkv: Tensor) -> float:
 
 
 def draw(rows: Sequence[Row], out: Path) -> None:
-    """Write an image with a panel for each network and window: loss over time."""
-    panels = list(dict.fromkeys((row["model"], row["window"]) for row in rows))
-    across = min(3, len(panels))
-    down = math.ceil(len(panels) / across)
-    figure = Figure(figsize=(4.4 * across, 3.4 * down), layout="constrained")
-    for number, (model, window) in enumerate(panels):
-        axes = figure.add_subplot(down, across, number + 1)
-        own = [row for row in rows if (row["model"], row["window"]) == (model, window)]
-        for block, rounds in ((4, 0), (4, 1), (8, 0), (8, 1)):
-            line = [row for row in own if row.get("block") == block and row["rounds"] == rounds]
-            name = f"block {block}" + (", a second round" if rounds else "")
-            style = {"marker": "o", "markersize": 4, "linestyle": "--" if rounds else "-"}
-            colour = "C0" if block == 4 else "C1"
-            axes.plot(
-                [row["ms"] for row in line],
-                [row["loss"] for row in line],
-                color=colour,
-                label=name,
-                **style,
-            )
-            for row in line:
-                axes.annotate(
-                    str(row["clusters"]), (row["ms"], row["loss"]), fontsize=7, xytext=(3, 3),
-                    textcoords="offset points",
-                )  # fmt: skip
-        axes.axhline(0, color="0.6", linewidth=0.8)
-        exact = next(row for row in own if "block" not in row)
-        axes.set(
-            title=f"{model}, window {window} (exact: {exact['ms']:.0f} ms)",
-            xlabel="ms of one site, 192x192",
-            ylabel="dB lost",
+    """Write the chart of one window size: loss over time, a panel for each network."""
+    names = list(dict.fromkeys(row["model"] for row in rows))
+    figure = Figure(figsize=(5.2 * len(names), 4), layout="constrained")
+    for number, name in enumerate(names):
+        _panel(
+            figure.add_subplot(1, len(names), number + 1),
+            [row for row in rows if row["model"] == name],
         )
-        axes.title.set_fontsize(9)
-        axes.grid(visible=True, alpha=0.3)
     figure.axes[0].legend(fontsize="small")
-    out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
 
 
+def _panel(axes: Axes, rows: Sequence[Row]) -> None:
+    for block, rounds in ((4, 0), (4, 1), (8, 0), (8, 1)):
+        line = [row for row in rows if row.get("block") == block and row["rounds"] == rounds]
+        axes.plot(
+            [row["ms"] for row in line],
+            [row["loss"] for row in line],
+            color="C0" if block == 4 else "C1",
+            label=f"block {block}" + (", a second round" if rounds else ""),
+            linestyle="--" if rounds else "-",
+            marker="o",
+            markersize=4,
+        )
+        for row in line:
+            place = row["ms"], row["loss"]
+            axes.annotate(
+                str(row["clusters"]), place, fontsize=7, xytext=(3, 3), textcoords="offset points"
+            )
+    exact = next(row for row in rows if "block" not in row)
+    usual = next(row for row in rows if _is_default(row))
+    axes.plot([usual["ms"]], [usual["loss"]], "*", color="C3", markersize=14, label="default")
+    axes.axhline(0, color="0.6", linewidth=0.8)
+    axes.set(
+        title=f"{exact['model']}, window {exact['window']} (exact: {exact['ms']:.0f} ms)",
+        xlabel=f"ms of one site, {SIDE}x{SIDE}, one thread",
+        ylabel="dB lost",
+    )
+    axes.title.set_fontsize(9)
+    axes.grid(visible=True, alpha=0.3)
+
+
+def _is_default(row: Row) -> bool:
+    usual = Cluster()
+    clusters, block = usual.sizes(row["window"] ** 2)
+    wanted = {"clusters": math.prod(clusters), "block": block, "rounds": usual.rounds}
+    return wanted.items() <= row.items()
+
+
 def main() -> None:
-    """Measure, print the rows as JSON and draw them."""
+    """Measure what is missing, keep the rows as JSON and draw them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("subjects", nargs="+", metavar="NAME:WINDOW", type=Subject.of)
+    parser.add_argument("subjects", nargs="*", metavar="NAME:WINDOW")
     parser.add_argument("--set", nargs=2, metavar=("INPUTS", "TRUTHS"), type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5, help="turns of the times (%(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="image to write")
-    parser.add_argument("--json", type=Path, help="where the rows go")
+    parser.add_argument("--rows", type=Path, required=True, help="JSON file of the rows")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the charts")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    images = ImageSet("", *options.set)
-    rows = [
-        row for subject in options.subjects for row in frontier(subject, images, options.rounds)
-    ]
-    if options.json is not None:
-        options.json.write_bytes(stable_json(rows))
-    draw(rows, options.out)
+    rows = json.loads(options.rows.read_bytes()) if options.rows.exists() else []
+    for text in options.subjects:
+        name, _, window = text.rpartition(":")
+        if (Path(name).stem, int(window)) not in {(row["model"], row["window"]) for row in rows}:
+            rows += frontier(
+                Subject.of(name, int(window)), ImageSet("", *options.set), options.rounds
+            )
+            options.rows.write_bytes(stable_json(rows))
+    options.out.mkdir(parents=True, exist_ok=True)
+    for window in sorted({row["window"] for row in rows}):
+        own = [row for row in rows if row["window"] == window]
+        draw(own, options.out / f"cluster_frontier_w{window}.png")
 
 
 if __name__ == "__main__":

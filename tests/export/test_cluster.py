@@ -94,7 +94,7 @@ def test_where_it_cannot_pay() -> None:
 
 @pytest.mark.parametrize(
     ("window", "clusters", "block"),
-    [(16, (4, 4), 4), (32, (4, 4), 4), (48, (8, 8), 8), (96, (8, 8), 8)],
+    [(16, (4, 4), 4), (24, (4, 4), 4), (32, (4, 4), 8), (48, (8, 8), 8), (96, (8, 8), 8)],
 )
 def test_large_windows_have_more_clusters_and_larger_blocks(
     window: int, clusters: tuple[int, int], block: int

@@ -21,12 +21,13 @@ from ....plugins.operators.window_schema import LARGEST_SIDE
 from ..mechanism import Geometry, Windowed
 from ..operator_option import operator_option
 
-_SMALL: tuple[tuple[int, int], int] = (4, 4), 4
-_LARGE: tuple[tuple[int, int], int] = (8, 8), 8
-"""Clusters and block by window size: in larger windows exact attention costs so much more that
-finer settings still cost little."""
-
-_FROM = 48 * 48  # tokens: windows that are large
+_DEFAULTS: tuple[tuple[int, tuple[int, int], int], ...] = (
+    (48 * 48, (8, 8), 8),
+    (32 * 32, (4, 4), 8),
+    (0, (4, 4), 4),
+)
+"""Clusters and block of windows of at least so many tokens: in larger windows exact attention costs
+so much more that finer settings still cost little."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Cluster(Windowed):
             "side of the blocks of exact attention",
             2,
             MAX_BLOCK,
-            usual="4; 8 in windows of 2,304 tokens and more",
+            usual="4; 8 in windows of 1,024 tokens and more, such as 32x32",
         )
     )
     rounds: int = option(operator_option(SCHEMA, "rounds"))
@@ -109,7 +110,8 @@ class Cluster(Windowed):
 
         Lists of tokens, whatever their number, have those of small windows.
         """
-        clusters, block = _LARGE if tokens >= _FROM else _SMALL
+        usual = ((clusters, block) for least, clusters, block in _DEFAULTS if tokens >= least)
+        clusters, block = next(usual)
         return self.clusters or clusters, self.block or block
 
     def cannot_pay(self, tokens: int) -> str:
