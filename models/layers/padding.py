@@ -45,7 +45,7 @@ def pad_to_multiple(
         before: Rows and columns of padding at the top and left; the rest is at the bottom and
             right.
         first: Axis of the rows, followed by that of the columns: 1 for a map (B, H, W, C), in
-            which onnxruntime copies whole pixels, several times as fast.
+            which onnxruntime copies whole pixels instead of single values.
     """
     rows = reflect_index(image.shape[first], multiple[0], before[0]).to(image.device)
     columns = reflect_index(image.shape[first + 1], multiple[1], before[1]).to(image.device)
