@@ -49,9 +49,9 @@ USE = """
 import json
 from nystra.cli.main import main
 import numpy as np
-from nystra.runtime import Image, Session, write_image
+from nystra.runtime import ImageData, Session, write_image
 
-write_image("in.png", Image(np.random.default_rng(0).random((9, 6, 3), np.float32)))
+write_image("in.png", ImageData(np.random.default_rng(0).random((9, 6, 3), np.float32)))
 
 def nystra(*arguments):
     code = main([*map(str, arguments)])

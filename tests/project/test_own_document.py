@@ -98,5 +98,5 @@ def test_nothing_beside_the_file_is_imported(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(
-        "error: net.py imports layers, which is in the same folder: only that file file runs"
+        "error: net.py imports layers, which is in the same folder: only that file is executed"
     )
