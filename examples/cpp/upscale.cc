@@ -69,8 +69,7 @@ int main(int count, char** arguments) try {
   if (size.size() != 4 || size[0] != 1 || size[1] != 3)
     throw std::runtime_error("the model does not give one RGB image");
   write(arguments[4], size[2], size[3], results[0].GetTensorData<float>());
-  std::cout << image.width << "x" << image.height << " -> " << size[3] << "x" << size[2]
-            << "\n";
+  std::cout << image.width << "x" << image.height << " -> " << size[3] << "x" << size[2] << "\n";
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "upscale: " << error.what() << "\n";
