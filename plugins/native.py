@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from ..core.cpus import usable_cpus
 from ..core.errors import BackendUnavailableError, NystraError
-from .c_tensors import REFUSED, TYPES, CTensor, described_tensor, request
-from .library import CPU_LIBRARY, library_path
+from .c_interface import LIST, TYPES, CTensor, check, described_tensor, open_library, request
+from .library import CPU_LIBRARY
 from .operators import find_schema
 
 __all__ = ["available", "outputs", "run"]
@@ -40,18 +40,10 @@ def _library() -> ctypes.CDLL:
         OSError: It cannot be loaded on this machine.
         BackendUnavailableError: It has another interface, or no kernels for this machine.
     """
-    path = library_path(CPU_LIBRARY)
-    library = ctypes.CDLL(str(path))
-    for name in ("nystra_cpu_version", "nystra_cpu_error", "nystra_isa"):
-        getattr(library, name).restype = ctypes.c_char_p
-    listed = (ctypes.c_void_p, ctypes.c_size_t)
-    library.nystra_cpu_outputs.argtypes = (ctypes.c_char_p, *listed * 3)
-    library.nystra_cpu_run.argtypes = (ctypes.c_char_p, *listed * 3, ctypes.c_int32)
-    if library.nystra_cpu_interface() != _INTERFACE:
-        raise BackendUnavailableError(
-            f"{path} of nystra {library.nystra_cpu_version().decode()} has interface "
-            f"{library.nystra_cpu_interface()}; expected {_INTERFACE}: build it again"
-        )
+    library = open_library(CPU_LIBRARY, _INTERFACE)
+    library.nystra_isa.restype = ctypes.c_char_p
+    library.nystra_cpu_outputs.argtypes = (ctypes.c_char_p, *LIST * 3)
+    library.nystra_cpu_run.argtypes = (ctypes.c_char_p, *LIST * 3, ctypes.c_int32)
     if library.nystra_isa() is None:
         raise BackendUnavailableError(
             f"NYSTRA_CPU_ISA is {os.environ.get('NYSTRA_CPU_ISA')!r}; expected an instruction set "
@@ -109,7 +101,8 @@ def run(
     if not 1 <= threads <= _MAX_THREADS:
         raise NystraError(f"`threads` is {threads}; expected 1 to {_MAX_THREADS}")
     library = _library()
-    _check(library, library.nystra_cpu_run(*called, results, len(results), threads))
+    status = library.nystra_cpu_run(*called, results, len(results), threads)
+    check(status, library.nystra_cpu_error, MemoryError)
     return filled
 
 
@@ -142,16 +135,11 @@ def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
 
 def _described(operator: str, called: tuple[Any, ...]) -> list[Described]:
     library, described = _library(), (CTensor * len(find_schema(operator).outputs))()
-    _check(library, library.nystra_cpu_outputs(*called, described, len(described)))
+    status = library.nystra_cpu_outputs(*called, described, len(described))
+    check(status, library.nystra_cpu_error, MemoryError)
     types = list(TYPES)
     return [(tuple(array.shape[: array.rank]), types[array.type]) for array in described]
 
 
 def _tensor(array: npt.NDArray[np.generic], kind: str) -> CTensor:
     return described_tensor(array.ctypes.data, array.shape, kind)
-
-
-def _check(library: ctypes.CDLL, status: int) -> None:
-    if status:
-        message = library.nystra_cpu_error().decode()
-        raise NystraError(message) if status == REFUSED else MemoryError(message)

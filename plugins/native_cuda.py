@@ -10,9 +10,9 @@ import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from ..core.errors import BackendUnavailableError, NystraError
-from .c_tensors import REFUSED, CTensor, described_tensor, request
-from .library import CUDA_KERNELS, library_path
+from ..core.errors import BackendUnavailableError
+from .c_interface import LIST, CTensor, check, described_tensor, open_library, request
+from .library import CUDA_KERNELS
 
 __all__ = ["DeviceTensor", "missing", "run"]
 
@@ -31,24 +31,15 @@ def _library() -> ctypes.CDLL:
         OSError: It cannot be loaded on this machine.
         BackendUnavailableError: It has another interface.
     """
-    path = library_path(CUDA_KERNELS)
-    library = ctypes.CDLL(str(path))
-    for name in ("nystra_cuda_version", "nystra_cuda_error"):
-        getattr(library, name).restype = ctypes.c_char_p
-    listed = (ctypes.c_void_p, ctypes.c_size_t)
+    library = open_library(CUDA_KERNELS, _INTERFACE)
     library.nystra_cuda_workspace.argtypes = (
-        *(ctypes.c_char_p, *listed * 2, ctypes.c_size_t),
+        *(ctypes.c_char_p, *LIST * 2, ctypes.c_size_t),
         ctypes.POINTER(ctypes.c_size_t),
     )
     library.nystra_cuda_run.argtypes = (
-        *(ctypes.c_char_p, *listed * 3),
+        *(ctypes.c_char_p, *LIST * 3),
         *(ctypes.c_void_p, ctypes.c_void_p),
     )
-    if library.nystra_cuda_interface() != _INTERFACE:
-        raise BackendUnavailableError(
-            f"{path} of nystra {library.nystra_cuda_version().decode()} has interface "
-            f"{library.nystra_cuda_interface()}; expected {_INTERFACE}: build it anew"
-        )
     return library
 
 
@@ -91,13 +82,9 @@ def run(
     library = _library()
     called = request(operator, [described_tensor(*tensor) for tensor in inputs], attributes)
     size = ctypes.c_size_t()
-    _check(library, library.nystra_cuda_workspace(*called, len(outputs), ctypes.byref(size)))
+    status = library.nystra_cuda_workspace(*called, len(outputs), ctypes.byref(size))
+    check(status, library.nystra_cuda_error, RuntimeError)
     results = (CTensor * len(outputs))(*(described_tensor(*tensor) for tensor in outputs))
     workspace = allocate(size.value) if size.value else None
-    _check(library, library.nystra_cuda_run(*called, results, len(results), workspace, stream))
-
-
-def _check(library: ctypes.CDLL, status: int) -> None:
-    if status:
-        message = library.nystra_cuda_error().decode()
-        raise NystraError(message) if status == REFUSED else RuntimeError(message)
+    status = library.nystra_cuda_run(*called, results, len(results), workspace, stream)
+    check(status, library.nystra_cuda_error, RuntimeError)

@@ -27,7 +27,7 @@ _TRIAL_SIDES = (32, 128)
 
 
 class RestorationModel:
-    """A model that makes images of images; see `Served`."""
+    """A model that makes images from images; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
         """Choose the tiles and try the model on a small grey image."""

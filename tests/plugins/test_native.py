@@ -20,7 +20,7 @@ import pytest
 
 from native_nodes import NODES, arrays, attributes
 from nystra.core.errors import NystraError
-from nystra.plugins import c_tensors, native
+from nystra.plugins import c_interface, native
 from nystra.plugins.library import CPU_LIBRARY, library_path
 from nystra.plugins.operators import find_schema
 from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES
@@ -136,11 +136,11 @@ class Interface:
 
     def run(self, threads: int = 1, name: bytes | None = b"NystraPinv", **changes: Any) -> str:
         """The error of a run, its output changed; empty where it worked."""
-        inputs = (c_tensors.CTensor * 1)(native._tensor(self.a, "float32"))
-        outputs = (c_tensors.CTensor * 1)(native._tensor(self.z, "float32"))
+        inputs = (c_interface.CTensor * 1)(native._tensor(self.a, "float32"))
+        outputs = (c_interface.CTensor * 1)(native._tensor(self.z, "float32"))
         for field, value in changes.items():
             setattr(inputs[0] if field.startswith("in_") else outputs[0], field[3:], value)
-        two = (c_tensors._Attribute * 2)(*[c_tensors._attribute("iterations", 2, "int")] * 2)
+        two = (c_interface._Attribute * 2)(*[c_interface._attribute("iterations", 2, "int")] * 2)
         count = ctypes.c_size_t
         status = self.library.nystra_cpu_run(
             *(name, two, count(2 if changes.get("_twice") else 1), inputs, count(1)),
@@ -174,9 +174,9 @@ def test_lists_that_are_null(built: Path, left_out: str) -> None:
     interface = Interface(built)
     library, count = interface.library, ctypes.c_size_t
     lists: dict[str, Any] = {
-        "attributes": (c_tensors._Attribute * 1)(c_tensors._attribute("iterations", 2, "int")),
-        "inputs": (c_tensors.CTensor * 1)(native._tensor(interface.a, "float32")),
-        "outputs": (c_tensors.CTensor * 1)(native._tensor(interface.z, "float32")),
+        "attributes": (c_interface._Attribute * 1)(c_interface._attribute("iterations", 2, "int")),
+        "inputs": (c_interface.CTensor * 1)(native._tensor(interface.a, "float32")),
+        "outputs": (c_interface.CTensor * 1)(native._tensor(interface.z, "float32")),
     }
     lists[left_out] = None
     arguments = [argument for given in lists.values() for argument in (given, count(1))]

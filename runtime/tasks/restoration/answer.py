@@ -132,7 +132,7 @@ class RestoreParameters(Options):
 
 @dataclass(frozen=True)
 class RestorationAnswerer:
-    """A model that makes images of images; see `Answerer`.
+    """A model that makes images from images; see `Answerer`.
 
     Attributes:
         restorer: The model.

@@ -1,23 +1,25 @@
-"""Tensors and attributes as the C interfaces of the kernels take them (``csrc/nystra_cpu.h``)."""
+"""What the C interfaces of the kernels share (``csrc/nystra_cpu.h``, ``nystra_cuda.h``)."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.errors import NystraError
+from ..core.errors import BackendUnavailableError, NystraError
+from .library import library_path
 from .operators import find_schema
 
-__all__ = ["REFUSED", "TYPES", "CTensor", "described_tensor", "request"]
+__all__ = ["LIST", "TYPES", "CTensor", "check", "described_tensor", "open_library", "request"]
 
-REFUSED = 1
-"""The status of a call with bad input."""
+LIST = (ctypes.c_void_p, ctypes.c_size_t)
+"""The arguments of a list: its address and its length."""
 
 TYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3}
 """Their numbers in the interface."""
 
 _MAX_RANK = 8
+_REFUSED = 1  # the status of a call with bad input
 
 
 class _Attribute(ctypes.Structure):
@@ -38,6 +40,27 @@ class CTensor(ctypes.Structure):
         ("rank", ctypes.c_int32),
         ("shape", ctypes.c_int64 * _MAX_RANK),
     )
+
+
+def open_library(name: str, interface: int) -> ctypes.CDLL:
+    """Load a library whose functions begin with its name, as `library_path` takes it.
+
+    Raises:
+        FileNotFoundError: It was not built.
+        OSError: It cannot be loaded on this machine.
+        BackendUnavailableError: It has another interface.
+    """
+    path = library_path(name)
+    library = ctypes.CDLL(str(path))
+    for text in ("version", "error"):
+        getattr(library, f"{name}_{text}").restype = ctypes.c_char_p
+    if (found := getattr(library, f"{name}_interface")()) != interface:
+        version = getattr(library, f"{name}_version")().decode()
+        raise BackendUnavailableError(
+            f"{path} of nystra {version} has interface {found}; expected {interface}: "
+            "build it again"
+        )
+    return library
 
 
 def described_tensor(data: int | None, shape: Sequence[int], kind: str) -> CTensor:
@@ -71,3 +94,18 @@ def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
     if kind == "float" or isinstance(value, float):
         return _Attribute(name.encode(), 1, 0, float(value))
     return _Attribute(name.encode(), 0, max(-(1 << 63), min(int(value), (1 << 63) - 1)), 0.0)
+
+
+def check(status: int, message: Callable[[], bytes], failure: type[Exception]) -> None:
+    """Raise what a status means.
+
+    Args:
+        status: What a function of a library returned.
+        message: The library's function that says why.
+        failure: Raised where the input was good and the work failed.
+
+    Raises:
+        NystraError: The operator refuses the attributes or the inputs.
+    """
+    if status:
+        raise (NystraError if status == _REFUSED else failure)(message().decode())
