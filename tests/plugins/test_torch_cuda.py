@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import emulator_build
 from native_nodes import NODES, arrays, attributes
 from nystra.core.errors import NystraError
-from nystra.plugins import native_cuda
+from nystra.plugins import c_interface, native_cuda
 from nystra.plugins.library import CUDA_KERNELS, LIBRARY_DIR_VARIABLE, library_path
 from nystra.plugins.operators import OPERATORS, find_schema, operator_torch
 from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE, launch, run_on_cuda
@@ -157,7 +157,7 @@ def test_maps_that_ints_cannot_count_are_refused_before_a_launch(
 def test_without_the_library_it_says_so_once_and_runs_plain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(native_cuda, "library_path", _no_library)
+    monkeypatch.setattr(c_interface, "library_path", _no_library)
     inputs, every = [torch.eye(4)[None]], checked("NystraPinv")
     schema = find_schema("NystraPinv")
     with warnings.catch_warnings(record=True) as said:
