@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import onnx
@@ -52,8 +53,10 @@ class FoundNetwork(fx.GraphModule):
         planned = {path: str(site) for path, site in resolved.items() if path not in left}
         key = f"{opset} {planned}"
         if key not in self._traced:
-            network = self.rewritten.network(left) if left else self
-            self._traced[key] = trace(swap(network, resolved, "operator"), facts, opset)
+            network = self.rewritten.network(left)
+            copied = self.rewritten.folded(network, left, partial(_are_alike, resolved))
+            swapped = swap(network, resolved, "operator")
+            self._traced[key] = trace(swapped, facts, opset, copied)
         model = onnx.ModelProto()
         model.CopyFrom(self._traced[key])
         return model
@@ -66,3 +69,14 @@ class FoundNetwork(fx.GraphModule):
         for name in ("rewritten", "left", "_traced"):
             setattr(copied, name, getattr(self, name))
         return copied
+
+
+def _are_alike(resolved: Mapping[str, Mechanism], path: str, other: str) -> bool:
+    """Whether the modules at two paths, built alike, are no sites or compute the same as planned.
+
+    What is derived from the tensors of a site would be a constant of the graph.
+    """
+    if path not in resolved:
+        return True
+    one = resolved[path]
+    return one == resolved[other] and not (one.trained or one.takes_site)

@@ -114,10 +114,8 @@ def layers_as_modules(graph: fx.GraphModule) -> None:
             parent, _, last = path.rpartition(".")
             graph.get_submodule(parent)._modules[last] = layer.eval()
             made[key] = path
-        with graph.graph.inserting_before(node):
-            call = graph.graph.call_module(path, (node.args[0],))
-        node.replace_all_uses_with(call)
-        graph.graph.erase_node(node)
+        node.op, node.target = "call_module", path
+        node.args, node.kwargs = (node.args[0],), {}
 
 
 def _arguments(node: fx.Node) -> list[Any]:

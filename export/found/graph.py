@@ -6,7 +6,7 @@ import contextlib
 import copy
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from .lowering import lowered
+from .repeats import Repeats
 
 aten = torch.ops.aten
 
@@ -68,7 +69,10 @@ class Traced:
 
 
 def exported_graph(
-    network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
+    network: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[Any, ...] | None,
+    idle: Collection[str] | None = None,
 ) -> fx.GraphModule:
     """Return the graph of a network by ``torch.export``, whose free axes stay free.
 
@@ -76,10 +80,14 @@ def exported_graph(
         network: In evaluation mode; left as it is.
         examples: Inputs to trace with.
         free: Of each input the free axes, as ``torch.export`` takes them.
+        idle: Modules that are built alike are traced once, and these, by their paths, give what
+            they take; None: every module is traced.
     """
+    network = shared_copy(network)
+    repeats = None if idle is None else Repeats(network, idle)
     with torch.no_grad(), _quiet(), _without_fast_paths():
         program = torch.export.export(
-            shared_copy(network),
+            network,
             tuple(tensor.clone() for tensor in examples),
             dynamic_shapes=free,
             prefer_deferred_runtime_asserts_over_guards=True,
@@ -88,6 +96,8 @@ def exported_graph(
         if not lowered(graph, _KEPT):
             program = program.run_decompositions(_decompositions())
             graph = program.module(check_guards=False)
+    if repeats is not None:
+        repeats.expand(graph)
     _return_one(graph)
     return tidied(graph)
 

@@ -22,6 +22,7 @@ from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
 from .found_network import FoundNetwork
 from .graph import Traced, exported_graph, recorded_graph, shared_copy
+from .repeats import idle_parts
 from .sites import FoundGraph, find_in_graph
 
 _ALLOWED = 1e-4
@@ -77,10 +78,18 @@ def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel
 
 def found_graph(network: nn.Module, facts: Facts) -> FoundGraph:
     """Return the graph of a network with sites; it was compared with the network."""
+    try:
+        return _found_graph(network, facts, once=True)
+    except Exception:  # a module whose graph depends on more than can be seen of it
+        return _found_graph(network, facts, once=False)
+
+
+def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
+    """Return the graph of a network; ``once``: modules that are built alike are traced once."""
     fixed = facts.sides is not None
     for first, second in _UNITS:
         inputs = _inputs(facts, first), None if fixed else _inputs(facts, second)
-        traced = _traced(network, facts, *inputs)
+        traced = _traced(network, facts, *inputs, once=once)
         found = find_in_graph(traced)
         if not found.changing or fixed:
             break
@@ -100,14 +109,21 @@ def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) 
 
 
 def _traced(
-    network: nn.Module, facts: Facts, first: tuple[Tensor, ...], second: tuple[Tensor, ...] | None
+    network: nn.Module,
+    facts: Facts,
+    first: tuple[Tensor, ...],
+    second: tuple[Tensor, ...] | None,
+    *,
+    once: bool,
 ) -> Traced:
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     with sizes_of_one(), _silent(), without_stack_traces():
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
-        return Traced(exported_graph(network, examples, by_argument(network, free)), first, second)
+        idle = idle_parts(shared_copy(network), first) if once else None
+        graph = exported_graph(network, examples, by_argument(network, free), idle)
+        return Traced(graph, first, second)
 
 
 def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.GraphModule:

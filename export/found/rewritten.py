@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
+from ..tracing.copies import Copied
+from .folding import folded
 from .grafting import finish, put_sites
 from .graph import shared_copy
 from .regions import Region
+from .repeats import REPEATS
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ class Rewritten:
         put_sites(graph, {name: path for swap in kept for name, path in swap.names.items()})
         finish(graph)
         return graph
+
+    def folded(
+        self, network: fx.GraphModule, left: Collection[str], are_alike: Callable[[str, str], bool]
+    ) -> dict[str, Copied]:
+        """Fold what is equal in a network from `network`, in place, as `folding.folded` does.
+
+        Args:
+            network: The network.
+            left: What it was made with.
+            are_alike: Whether the sites at two paths, built alike, compute the same.
+        """
+        kept = [swap for swap in self.swaps if not _is_left(swap, left)]
+        became = {swap.region.output: swap.out for swap in kept}
+        return folded(network, self.graph.meta.get(REPEATS, ()), became, are_alike)
 
     def _without(self, left: Collection[str]) -> fx.GraphModule:
         graph = shared_copy(self.graph)

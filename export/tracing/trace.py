@@ -24,7 +24,9 @@ from ...core.errors import ExportError, TraceError
 from ...core.ports.examples import trace_size
 from ...core.ports.port import AXES, SIDES, Port, image_size
 from ...models.facts import Facts
+from .copies import Copied, expand_calls
 from .expansion import Template, expand, free_weights
+from .marks import mark_translations
 from .nodes import translation_table
 from .repeats import Call, call_translation, repeats_as_calls
 from .shortcuts import decomposed_where_needed, without_quadratic_rules, without_stack_traces
@@ -64,7 +66,9 @@ def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], .
     return tuple(shapes) if axes else None
 
 
-def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
+def trace(
+    network: nn.Module, facts: Facts, opset: int, copied: Mapping[str, Copied] | None = None
+) -> onnx.ModelProto:
     """Trace a network: its inputs to its outputs.
 
     Repeated modules are traced once each kind and copied, however often the network runs them.
@@ -73,6 +77,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
         network: Its sites in operator form.
         facts: Of the network.
         opset: 18, 19 or 20, of the default domain.
+        copied: What calls in a graph stand for, by name.
 
     Returns:
         A model with the inputs and outputs that the facts name, and nodes of the domain
@@ -87,7 +92,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     try:
         with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
             with repeats_as_calls(network) as calls:
-                exported = _raw(network, examples, free, opset, *names)
+                exported = _raw(network, examples, free, opset, *names, copied)
             squeeze_weights(exported.model)
             exported.optimize()
             if calls:
@@ -142,6 +147,7 @@ def _raw(
     opset: int,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    copied: Mapping[str, Copied] | None = None,
 ) -> torch.onnx.ONNXProgram:
     """Return the graph of a module, no two of its nodes the same, not yet optimised."""
     program = torch.export.export(
@@ -156,7 +162,10 @@ def _raw(
         input_names=inputs,
         output_names=outputs,
         opset_version=opset,
-        custom_translation_table=translation_table() | call_translation() | missing_translations(),
+        custom_translation_table=translation_table()
+        | call_translation()
+        | mark_translations()
+        | missing_translations(),
         optimize=False,
         verbose=False,
     )
@@ -166,6 +175,8 @@ def _raw(
         exported = convert(program)
     if exported is None:
         raise ExportError("torch.onnx.export returned no program")
+    if copied:
+        expand_calls(exported.model, copied, module)
     _merge_equal_nodes(exported.model)
     return exported
 

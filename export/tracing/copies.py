@@ -1,0 +1,121 @@
+"""Calls of a part of a graph become copies of it, with other weights."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from torch import Tensor, nn
+
+from .marks import DOMAIN, ENTER, LEAVE
+from .tidy import SCOPES
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a call stands for.
+
+    Attributes:
+        part: The number of the part between two marks.
+        weights: Paths of the tensors of that part, and of those that stand in their place.
+        paths: Paths of its modules, and of those in whose place they stand.
+    """
+
+    part: str
+    weights: Mapping[str, str]
+    paths: Mapping[str, str]
+
+
+def expand_calls(model: ir.Model, copied: Mapping[str, Copied], network: nn.Module) -> None:
+    """Replace every call by a copy of its part, in place, and take the marks away.
+
+    Args:
+        model: A graph with marks and calls, not optimised.
+        copied: By the name of the call.
+        network: Holds the weights.
+    """
+    graph = model.graph
+    marks: dict[str, ir.Node] = {}
+    tensors = {
+        **dict(network.named_parameters(remove_duplicate=False)),
+        **dict(network.named_buffers(remove_duplicate=False)),
+    }
+    for node in list(graph):
+        if node.domain != DOMAIN:
+            continue
+        if node.op_type in copied:
+            call = copied[node.op_type]
+            enter, leave = (marks[f"{name}_{call.part}"] for name in (ENTER, LEAVE))
+            _put_copy(graph, node, call, enter, leave, tensors)
+        else:
+            marks[node.op_type] = node
+    for node in marks.values():
+        ir.convenience.replace_nodes_and_values(
+            graph, node, [node], [], node.outputs, _values(node)
+        )
+    model.opset_imports.pop(DOMAIN, None)
+
+
+def _put_copy(
+    graph: ir.Graph,
+    node: ir.Node,
+    call: Copied,
+    enter: ir.Node,
+    leave: ir.Node,
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Put a copy of what is between two marks in the place of a call."""
+    values = dict(zip(enter.outputs, _values(node), strict=True))
+    for name, other in call.weights.items():
+        if name in graph.initializers and name != other:
+            values[graph.initializers[name]] = _weight(graph, other, tensors)
+    copies = []
+    for original in graph:
+        if original is leave:
+            break
+        if original is enter or not any(value in values for value in _values(original)):
+            continue
+        if original.domain == DOMAIN:  # a mark of a part of the part
+            inner = (values.get(value, value) for value in _values(original))
+            values.update(zip(original.outputs, inner, strict=True))
+            continue
+        copy = ir.Node(
+            original.domain,
+            original.op_type,
+            [values.get(value, value) if value else None for value in original.inputs],
+            original.attributes.values(),
+            overload=original.overload,
+            num_outputs=len(original.outputs),
+            metadata_props=_moved(original.metadata_props, call.paths),
+        )
+        for value, new in zip(original.outputs, copy.outputs, strict=True):
+            new.type, new.shape = value.type, value.shape
+            values[value] = new
+        copies.append(copy)
+    results = [values.get(value, value) for value in _values(leave)]
+    ir.convenience.replace_nodes_and_values(graph, node, [node], copies, node.outputs, results)
+
+
+def _values(node: ir.Node) -> list[ir.Value]:
+    """Return what a node takes, without what is omitted."""
+    return [value for value in node.inputs if value is not None]
+
+
+def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Value:
+    """Return the initialiser of a tensor of the network, made where there is none yet."""
+    if name not in graph.initializers:
+        tensor = ir.Tensor(tensors[name].detach().numpy(), name=name)
+        kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+        value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
+        graph.register_initializer(value)
+    return graph.initializers[name]
+
+
+def _moved(properties: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, str]:
+    """Return what names the modules that a node comes from, those of the copy."""
+    if SCOPES not in properties:
+        return {}
+    scopes = ast.literal_eval(properties[SCOPES])
+    return {SCOPES: repr([paths.get(scope, scope) for scope in scopes])}

@@ -1,0 +1,78 @@
+"""Parts of a graph that are there once: between two marks, called where the others of it were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+import torch
+from onnxscript.values import Op, Opset
+from torch import Tensor
+
+DOMAIN = "nystra.marks"
+"""Of marks and calls while a graph is traced; their operators are their names."""
+
+ENTER, LEAVE = "enter", "leave"
+"""Beginnings of the names of marks, before the number of the part."""
+
+
+@torch.library.custom_op(
+    "nystra_marks::mark", mutates_args=(), schema="(Tensor[] values, str name) -> Tensor[]"
+)
+def _mark(values: Sequence[Tensor], name: str) -> list[Tensor]:
+    return [value.clone() for value in values]
+
+
+@_mark.register_fake
+def _(values: Sequence[Tensor], name: str) -> list[Tensor]:
+    return [torch.empty_like(value) for value in values]
+
+
+@torch.library.custom_op(
+    "nystra_marks::call",
+    mutates_args=(),
+    schema="(Tensor[] values, SymInt[] sizes, int[] ranks, str name) -> Tensor[]",
+)
+def _call(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[Tensor]:
+    raise NotImplementedError(f"{name} is a place in a graph under trace: it computes nothing")
+
+
+@_call.register_fake
+def _(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[Tensor]:
+    left = iter(sizes)
+    return [values[0].new_empty([next(left) for _ in range(rank)]) for rank in ranks]
+
+
+MARK = torch.ops.nystra_marks.mark.default
+"""(values, name) -> the same values; ``enter_3`` begins part 3, ``leave_3`` ends it."""
+
+CALL = torch.ops.nystra_marks.call.default
+"""(values, sizes, ranks, name) -> tensors of those sizes, one after the other."""
+
+
+def mark_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return what ``torch.onnx.export`` needs to write marks and calls."""
+    return {MARK: _written_mark, CALL: _written_call}
+
+
+def _written_mark(values: Sequence[Any], name: str) -> Any:
+    return _node(name, values, len(values))
+
+
+def _written_call(values: Sequence[Any], sizes: Any, ranks: Sequence[int], name: str) -> Any:
+    return _node(name, values, len(ranks))
+
+
+def _node(name: str, inputs: Sequence[Any], outputs: int) -> Any:
+    formal = onnx.defs.OpSchema.FormalParameter
+    schema = onnx.defs.OpSchema(
+        name,
+        DOMAIN,
+        1,
+        inputs=[formal(f"input_{place}", "T") for place in range(len(inputs))],
+        outputs=[formal(f"output_{place}", "T") for place in range(outputs)],
+        type_constraints=[("T", ["tensor(float)"], "")],
+    )
+    results = Op(Opset(DOMAIN, 1), name, schema)(*inputs)
+    return [results] if outputs == 1 else results
