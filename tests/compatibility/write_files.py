@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -97,28 +97,36 @@ def write_checkpoint(name: str, path: Path) -> None:
     save_file(network.state_dict(), path, {"nystra": json.dumps(stated)})
 
 
-def write_files(folder: Path) -> None:
-    """Export every file to a folder, which must not exist."""
-    folder = folder.resolve()
+def write_files(folder: Path, names: Iterable[str] = FILES) -> None:
+    """Export files, all unless they are named, to a folder, which must not exist."""
+    folder, before = folder.resolve(), Path.cwd()
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)  # a manifest names the files of its export: none of them has a folder
-        images = Path("images")
-        images.mkdir()
-        for image in photographs().values():
-            shutil.copy(image, images)
-        for name, (network, flags) in FILES.items():
-            checkpoint = Path(f"{network}.safetensors")
-            write_checkpoint(network, checkpoint)
-            arguments = flags.split()
-            if "int8" in arguments:
-                arguments += ["--calibrate", str(images)]
-            _run("export", str(checkpoint), "-o", f"{name}.onnx", *arguments, "--no-speed")
-            if name not in UNRUNNABLE:
-                _run("check", f"{name}.onnx", "--baseline", f"{name}.baseline.json", "--update")
+        try:
+            _export(names)
+        finally:
+            os.chdir(before)
         folder.mkdir()
-        for file in sorted(Path().glob("*")):
+        for file in sorted(Path(work).glob("*")):
             if file.suffix in (".onnx", ".json", ".npz"):
                 shutil.copy(file, folder)
+
+
+def _export(names: Iterable[str]) -> None:
+    images = Path("images")
+    images.mkdir()
+    for image in photographs().values():
+        shutil.copy(image, images)
+    for name in names:
+        network, flags = FILES[name]
+        checkpoint = Path(f"{network}.safetensors")
+        write_checkpoint(network, checkpoint)
+        arguments = flags.split()
+        if "int8" in arguments:
+            arguments += ["--calibrate", str(images)]
+        _run("export", str(checkpoint), "-o", f"{name}.onnx", *arguments, "--no-speed")
+        if name not in UNRUNNABLE:
+            _run("check", f"{name}.onnx", "--baseline", f"{name}.baseline.json", "--update")
 
 
 def _run(*arguments: str) -> None:
