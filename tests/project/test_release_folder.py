@@ -93,6 +93,27 @@ def test_pip_refuses_a_file_that_was_changed(folder: Path, tmp_path: Path) -> No
     assert "DO NOT MATCH THE HASHES" in done.stderr
 
 
+@pytest.mark.full
+def test_the_workflow_installs_from_the_folder(folder: Path, tmp_path: Path) -> None:
+    """By the step of its own words, in which pip takes a URL: new versions end at `dist/simple`."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    [step] = [step["run"] for step in jobs["platforms"]["steps"] if "--index-url" in str(step)]
+    folder.rename(tmp_path / "dist")
+    commands = f'python() {{ {sys.executable} "$@"; }}\n{step}'
+    words = {**os.environ, "PIP_QUIET": "0", "PIP_TARGET": str(tmp_path / "there")}
+    done = subprocess.run(
+        ["bash", "-euxc", commands],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=words,
+        cwd=tmp_path,
+    )
+    assert re.search(r"--index-url file:///\S+/dist/simple nystra", done.stderr), done.stderr
+    assert_installed(done, tmp_path / "there")
+
+
 def test_every_file_stands_in_the_index_with_its_hash(folder: Path) -> None:
     page = (folder / "simple/nystra/index.html").read_text()
     links = dict(re.findall(r'href="\.\./\.\./([^"#]+)#sha256=(\w+)"', page))
