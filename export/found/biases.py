@@ -43,10 +43,11 @@ def read_biases(core: Core, layout: Layout) -> None:
         return
     each = beta.expand(layout.groups, layout.tokens, layout.keys)[layout.group]
     bias = each.amax(0)  # of a pair that some window does not mask
-    apart = (each - bias).nan_to_num(nan=0.0, neginf=-torch.inf)
-    if bool((apart < -1e-9).any()):
-        layout.masked = "regions" if _is_of_regions(apart, layout) else "other"
-    elif bool((bias < _MASKED).any()):
+    if not each.equal(bias.expand_as(each)):
+        apart = (each - bias).nan_to_num(nan=0.0, neginf=-torch.inf)
+        if bool((apart < -1e-9).any()):
+            layout.masked = "regions" if _is_of_regions(apart, layout) else "other"
+    if not layout.masked and bool((bias < _MASKED).any()):
         layout.masked = "other"
     if layout.masked == "other":
         layout.bias = "pairs"

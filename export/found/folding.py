@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_flatten
+from torch import fx
 
 from ..tracing.copies import Copied
 from ..tracing.marks import CALL, ENTER, LEAVE, MARK
-from .repeats import Repeat, build_of, is_equal
+from .pairs import Nodes, Pair, pair_of
+from .repeats import Repeat
 
 aten = torch.ops.aten
-Nodes = tuple[fx.Node, ...]
 
 
 def folded(
@@ -37,85 +35,12 @@ def folded(
         What the calls stand for, by name.
     """
     folding = _Folding(graph, became)
-    pairs = [_pair(folding, repeat, are_alike) for repeat in repeats]
+    pairs = [pair_of(graph, repeat, folding.named, are_alike) for repeat in repeats]
     for pair in sorted((pair for pair in pairs if pair), key=lambda pair: len(pair.nodes)):
         folding.fold(pair)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return folding.copied
-
-
-@dataclass
-class _Pair:
-    """Two parts of a graph, node by node.
-
-    Attributes:
-        graph: Of which.
-        repeat: What it was found by.
-        sides: What the first takes and gives, and what the other takes and gives.
-        are_alike: As `folded` takes it.
-        nodes: Of the first, the nodes of the other.
-        weights: Paths of its tensors, those of the other's.
-        paths: Paths of its modules, those of the other's.
-    """
-
-    graph: fx.GraphModule
-    repeat: Repeat
-    sides: tuple[Nodes, Nodes, Nodes, Nodes]
-    are_alike: Callable[[str, str], bool]
-    nodes: dict[fx.Node, fx.Node] = field(default_factory=dict)
-    weights: dict[str, str] = field(default_factory=dict)
-    paths: dict[str, str] = field(default_factory=dict)
-
-    def is_equal(self) -> bool:
-        """Compare them, from what they give back to what they take."""
-        takes, gives, other_takes, other_gives = self.sides
-        self.nodes |= zip(takes, other_takes, strict=True)
-        todo = list(zip(gives, other_gives, strict=True))
-        while todo:
-            one, other = todo.pop()
-            if one in self.nodes:
-                if self.nodes[one] is not other:
-                    return False
-            elif one is not other:
-                if not self._does_the_same(one, other):
-                    return False
-                ones, spec = tree_flatten((one.args, one.kwargs))
-                others, other_spec = tree_flatten((other.args, other.kwargs))
-                if spec != other_spec:
-                    return False
-                self.nodes[one] = other
-                for a, b in zip(ones, others, strict=True):
-                    if isinstance(a, fx.Node) and isinstance(b, fx.Node):
-                        todo.append((a, b))
-                    elif type(a) is not type(b) or a != b:
-                        return False
-        return True
-
-    def _does_the_same(self, one: fx.Node, other: fx.Node) -> bool:
-        if one.op != other.op or one.op == "placeholder":
-            return False
-        if one.op == "call_function":
-            return one.target == other.target
-        path, other_path = str(one.target), str(other.target)
-        if one.op == "get_attr":
-            self.weights[path] = other_path
-            return _are_of_one_shape(*(_attribute(self.graph, p) for p in (path, other_path)))
-        modules = [self.graph.get_submodule(p) for p in (path, other_path)]
-        self.paths[path] = other_path
-        self.weights |= {f"{path}.{name}": f"{other_path}.{name}" for name in _tensors(modules[0])}
-        alike = is_equal(*(build_of(module) for module in modules))
-        return alike and self.are_alike(path, other_path)
-
-
-def _pair(folding: _Folding, repeat: Repeat, are_alike: Callable[[str, str], bool]) -> _Pair | None:
-    """Return the nodes of two parts, or None where they are equal no longer."""
-    names = (*repeat.first, *repeat.other)
-    sides = [folding.named(side) for side in names]
-    if any(len(nodes) != len(side) for nodes, side in zip(sides, names, strict=True)):
-        return None
-    pair = _Pair(folding.graph, repeat, (sides[0], sides[1], sides[2], sides[3]), are_alike)
-    return pair if pair.is_equal() else None
 
 
 class _Folding:
@@ -138,7 +63,7 @@ class _Folding:
             nodes.append(self._by_name.get(name))
         return tuple(node for node in nodes if node is not None)
 
-    def fold(self, pair: _Pair) -> None:
+    def fold(self, pair: Pair) -> None:
         """Put a call in the place of the second of two equal parts."""
         takes, gives, other_takes, other_gives = pair.sides
         if (takes, gives) not in self._parts:
@@ -154,7 +79,7 @@ class _Folding:
         ranks = list(pair.repeat.ranks)
         self._put(CALL, (given, sizes, ranks, name), max(old, key=self._order().__getitem__), old)
 
-    def _marked(self, pair: _Pair) -> tuple[str, list[fx.Node]] | None:
+    def _marked(self, pair: Pair) -> tuple[str, list[fx.Node]] | None:
         """Put a part between marks; return its number and the sizes of what it gives."""
         takes = [self._latest(node) for node in pair.sides[0]]
         gives = [self._latest(node) for node in pair.sides[1]]
@@ -226,22 +151,3 @@ def _inside(takes: Sequence[fx.Node], gives: Sequence[fx.Node]) -> set[fx.Node]:
             todo.append((node, True))
             todo += [(source, False) for source in node.all_input_nodes if source not in depends]
     return {node for node, is_inside in depends.items() if is_inside} - {*takes}
-
-
-def _attribute(graph: fx.GraphModule, path: str) -> Any:
-    return operator.attrgetter(path)(graph)
-
-
-def _are_of_one_shape(one: Any, other: Any) -> bool:
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        return False
-    return (one.shape, one.dtype) == (other.shape, other.dtype)
-
-
-def _tensors(module: nn.Module) -> list[str]:
-    """Return the names of the tensors of a module."""
-    held = [
-        *module.named_parameters(remove_duplicate=False),
-        *module.named_buffers(remove_duplicate=False),
-    ]
-    return [name for name, _ in held]

@@ -29,6 +29,8 @@ _ALLOWED = 1e-4
 """Largest difference between a graph and its network, of the largest value."""
 _UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
 """Rows and columns of the two maps that are looked at, in units, first and where windows grow."""
+_SMALLEST = 1, 1
+"""Of the map at which it is seen which modules give what they take."""
 _LEAST_UNIT = 8
 _ODD = 3
 """Pixels less of sides that are multiples of nothing."""
@@ -121,7 +123,7 @@ def _traced(
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
-        idle = idle_parts(shared_copy(network), first) if once else None
+        idle = idle_parts(shared_copy(network), _inputs(facts, _SMALLEST)) if once else None
         graph = exported_graph(network, examples, by_argument(network, free), idle)
         return Traced(graph, first, second)
 
@@ -151,19 +153,20 @@ def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor
     return tuple(torch.rand(shape, generator=random) for shape in shapes)
 
 
-class _Softmaxes(TorchDispatchMode):
-    """Looks for softmaxes in a run."""
+class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run
+    """A network computes a softmax."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: bool = False
+
+class _Softmaxes(TorchDispatchMode):
+    """Ends a run at its first softmax."""
 
     def __torch_dispatch__(
         self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
     ) -> object:
         """Run an operator."""
         name = str(func)
-        self.seen = self.seen or "softmax" in name or "scaled_dot_product" in name
+        if "softmax" in name or "scaled_dot_product" in name:
+            raise _SoftmaxSeen
         return func(*args, **(kwargs or {}))  # type: ignore[operator, arg-type]
 
 
@@ -172,13 +175,15 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), _Softmaxes() as softmaxes:
+        with torch.no_grad(), _Softmaxes():  # type: ignore[no-untyped-call]
             shared_copy(network)(*_inputs(facts, _UNITS[0][0]))
+    except _SoftmaxSeen:
+        return True
     except Exception:  # it is told so where it is checked
         return False
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    return bool(softmaxes.seen)
+    return False
 
 
 def left_as_trained(found: FoundGraph) -> list[str]:

@@ -70,9 +70,12 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map; -1 beyond it."""
-        at = torch.searchsorted(self.codes, places.clamp(min=0).contiguous())
+        sizes = zip(places.shape, places.stride(), strict=True)
+        corner = places[tuple(slice(size if stride else 1) for size, stride in sizes)]
+        at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
         at = at.clamp(max=len(self.codes) - 1)
-        return torch.where(self.codes[at] == places, at, torch.full_like(at, -1))
+        at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))
+        return at.expand(places.shape)
 
     def axes_of(self, node: fx.Node) -> list[int] | None:
         """Return the axes of a tensor that lies as the map does, in its order; None of others."""
@@ -240,7 +243,9 @@ class MapWriter:
     def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
         """Return what belongs to each channel, (count,); it has to be the same at all places."""
         inside = self.places.number(place) >= 0
-        channels, whats = channel[inside], what.expand(channel.shape)[inside]
+        channels, whats = channel, what.expand(channel.shape)
+        if not bool(inside.all()):
+            channels, whats = channels[inside], whats[inside]
         out = torch.zeros(count, dtype=what.dtype)
         out[channels] = whats
         if not torch.equal(out[channels], whats):

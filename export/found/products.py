@@ -119,19 +119,17 @@ def find_core(
     left, right = factors
     left_data, right_data = three(left.data), three(right.data)
     groups, rows, columns = left_data.shape[0], left_data.shape[1], right_data.shape[2]
-    order = [number // (rows * columns), number // columns % rows, number % columns]
-    swapped = columns > 1 and bool((order[2][:, :, :1] == order[2]).all())
+    swapped, straight = _numbering(number, (groups, rows, columns))
     left_place, right_place = three(_place(left)), three(_place(right))
     blank = three(blanks[1]).all(1)
     if swapped:
-        order[1], order[2], rows, columns = order[2], order[1], columns, rows
         left_place, right_place = right_place.transpose(1, 2), left_place.transpose(1, 2)
         blank = three(blanks[0]).all(2)
     value_data, v_place = three(value.data), three(_place(value))
     if v_left:
         value_data, v_place = value_data.transpose(1, 2), v_place.transpose(1, 2)
     reason = score.reason
-    if not _straight(order, (groups, rows, columns)):
+    if not straight:
         reason = reason or "its weights are in another order than its scores"
         blank = torch.zeros(value_data.shape[:2], dtype=torch.bool)
     elif blank.shape == value_data.shape[:2]:
@@ -160,15 +158,24 @@ def find_core(
     )
 
 
-def _straight(order: list[Tensor], sizes: tuple[int, int, int]) -> bool:
-    """Whether the weights are numbered as the scores: by group, query, key."""
-    if order[0].shape != sizes:
-        return False
-    shapes = ((-1, 1, 1), (1, -1, 1), (1, 1, -1))
-    return all(
-        bool((numbers == torch.arange(size).reshape(shape)).all())
-        for numbers, size, shape in zip(order, sizes, shapes, strict=True)
-    )
+def _numbering(number: Tensor, sizes: tuple[int, int, int]) -> tuple[bool, bool]:
+    """Return how weights are numbered, which count the elements of a product.
+
+    Args:
+        number: Of the weights, three axes.
+        sizes: Of the product.
+
+    Returns:
+        Whether its columns are the queries, and whether groups, queries and keys are in order.
+    """
+    scores = torch.arange(math.prod(sizes)).reshape(sizes)
+    if number.equal(scores):
+        return False, True
+    columns = sizes[2]
+    if columns > 1 and number.equal(scores.transpose(1, 2)):
+        return True, True
+    column = number % columns
+    return columns > 1 and bool((column[:, :, :1] == column).all()), False
 
 
 def _as_groups(number: Tensor | float, like: Tensor, *, turned: bool) -> Tensor | float:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .copied_parts import CopiedParts
 from .hints import hint_of, hinted_score, unserved
 from .layout import Layout, layout_of
 from .movement import MOVES, PADS, moved_values, name_of, names, padded_places, unfolded
@@ -67,8 +68,13 @@ class Provenance(fx.Interpreter):
     """
 
     def __init__(self, graph: fx.GraphModule, *, forgets: bool) -> None:
-        """Take a graph, which is left as it is; ``forgets``: places go with what needs them."""
+        """Take a graph, which is left as it is.
+
+        With ``forgets`` places go with what needs them, and of parts that are equal but for their
+        weights the first is run: ``copied.originals`` says what stands for what.
+        """
         super().__init__(graph, garbage_collect_values=False)
+        self.copied = CopiedParts.of(graph) if forgets else CopiedParts()
         self.forgets = forgets
         self.cores: list[Core] = []
         self.layouts: dict[fx.Node, Layout] = {}
@@ -104,8 +110,13 @@ class Provenance(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node, and forget what no later one needs."""
+        if self.copied.is_copied(n, self.env):
+            given = self.copied.given(n)
+            self.copied.keep(n, given)
+            return given
         self._node = n
         result = super().run_node(n)
+        self.copied.keep(n, result)
         if n in self._last:
             self.env[n] = result
             for used in self._last[n]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import fx
@@ -145,7 +145,9 @@ def _readings(run: Provenance, second: _Second) -> list[_Reading]:
     readings = []
     for number, (core, path) in enumerate(zip(run.cores, paths, strict=True)):
         layout = run.layouts[core.out]
-        agreed = agreement(layout, layout if others is None else others.get(core.out))
+        out = second.originals.get(core.out, core.out)
+        first = run.layouts.get(out, layout)
+        agreed = agreement(first, first if others is None else others.get(out))
         readings.append(_Reading(number, core, layout, agreed, path))
     return readings
 
@@ -157,10 +159,12 @@ class _Second:
     Attributes:
         layouts: Of attention, by its result; None if there is no other size.
         shapes: Of tensors.
+        originals: Of nodes of equal parts, those of the part that was searched for them.
     """
 
     layouts: dict[fx.Node, Layout] | None
     shapes: dict[fx.Node, tuple[int, ...]]
+    originals: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,11 +175,13 @@ class _Other:
         layouts: Of its attention, in its order.
         outs: Their results in the graph itself, or None if they are of another graph.
         shapes: Of tensors, by the nodes of the graph.
+        originals: As `_Second` has them.
     """
 
     layouts: list[Layout]
     outs: list[fx.Node] | None
     shapes: dict[fx.Node, tuple[int, ...]]
+    originals: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
 
 
 def _searched_at_other_size(graph: fx.GraphModule, traced: Traced) -> _Other | None:
@@ -187,7 +193,9 @@ def _searched_at_other_size(graph: fx.GraphModule, traced: Traced) -> _Other | N
     layouts = [run.layouts[core.out] for core in run.cores]
     if own:
         shapes = _shapes(run, {node: node for node in graph.graph.nodes})
-        return _Other(layouts, [core.out for core in run.cores], shapes)
+        originals = run.copied.originals
+        shapes |= {node: shapes[one] for node, one in originals.items() if one in shapes}
+        return _Other(layouts, [core.out for core in run.cores], shapes, originals)
     of_file = {node.meta["onnx"]: node for node in graph.graph.nodes if "onnx" in node.meta}
     names = {node: of_file.get(node.meta.get("onnx")) for node in second.graph.nodes}
     shapes = _shapes(run, {node: own for node, own in names.items() if own is not None})
@@ -200,7 +208,7 @@ def _second(run: Provenance, other: _Other | None) -> _Second:
     outs = [core.out for core in run.cores] if other.outs is None else other.outs
     if len(outs) != len(other.layouts):
         return _Second({}, other.shapes)
-    return _Second(dict(zip(outs, other.layouts, strict=True)), other.shapes)
+    return _Second(dict(zip(outs, other.layouts, strict=True)), other.shapes, other.originals)
 
 
 def _shapes(run: Provenance, names: dict[fx.Node, fx.Node]) -> dict[fx.Node, tuple[int, ...]]:

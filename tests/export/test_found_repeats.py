@@ -1,5 +1,6 @@
 """What is built alike in a found network is traced once, and written as if it were not."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,10 +12,13 @@ from torch import Tensor, fx, nn
 import nystra.export.found.rewritten as rewritten
 from nystra.export import Plan, mechanism
 from nystra.export.attention.site import resolve
+from nystra.export.found.copied_parts import CopiedParts
 from nystra.export.found.found_network import FoundNetwork
-from nystra.export.found.graph import exported_graph
+from nystra.export.found.graph import Traced, exported_graph
 from nystra.export.found.loaded import with_found_sites
 from nystra.export.found.repeats import REPEATS, idle_parts, is_equal
+from nystra.export.found.rules import search
+from nystra.export.found.sites import find_in_graph
 from nystra.export.tracing.tidy import tidy
 from nystra.models.loading import LoadedModel, load
 
@@ -115,6 +119,57 @@ def test_a_graph_is_the_same_whether_modules_are_traced_once_or_each() -> None:
     assert operators(once) == operators(each)
     assert len(once.meta[REPEATS]) >= 3  # the second block twice, and the second group
     assert REPEATS not in each.meta
+
+
+class Reordered(Block):
+    """Attention of rows in an order, which is a constant."""
+
+    order: Tensor
+
+    def __init__(self, order: Tensor) -> None:
+        super().__init__(0.5, 0.5)
+        self.register_buffer("order", order)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the attention of a map (B, 8, W, 8)."""
+        return super().forward(x[:, self.order])
+
+
+@pytest.fixture(scope="module")
+def repeating() -> fx.GraphModule:
+    image = torch.rand(1, 3, 8, 12)
+    idle = idle_parts(Network().eval(), (image,))
+    return exported_graph(Network().eval(), (image,), None, idle)
+
+
+def test_equal_parts_are_searched_once_at_the_second_size(repeating: fx.GraphModule) -> None:
+    image = torch.rand(1, 3, 8, 12)
+    each = search(repeating, (image,))
+    once = search(repeating, (image,), forgets=True)
+    assert (len(each.cores), len(once.cores)) == (6, 2)  # of each factor of the scores one
+    known = {core.out for core in once.cores}
+    assert all(once.copied.originals.get(core.out, core.out) in known for core in each.cores)
+
+
+def test_what_is_found_is_the_same_whether_parts_are_searched_once_or_each(
+    repeating: fx.GraphModule,
+) -> None:
+    images = torch.rand(1, 3, 8, 12), torch.rand(1, 3, 8, 12)
+    once = find_in_graph(Traced(repeating, (images[0],), (images[1],)))
+    alone = copy.deepcopy(repeating)
+    del alone.meta[REPEATS]
+    each = find_in_graph(Traced(alone, (images[0],), (images[1],)))
+    assert once.attentions == each.attentions
+    assert [found.level for found in once.attentions] == ["map"] * 6
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_parts_whose_constants_differ_are_searched_each(*, same: bool) -> None:
+    order = torch.arange(8)
+    network = nn.Sequential(Reordered(order), Reordered(order.clone() if same else order.flip(0)))
+    graph = exported_graph(network.eval(), (torch.rand(1, 8, 8, 8),), None, frozenset())
+    assert len(graph.meta[REPEATS]) == 1
+    assert bool(CopiedParts.of(graph).part) == same
 
 
 def test_settings_that_differ_are_told_apart() -> None:

@@ -7,8 +7,8 @@ attention but of layers that no tracer follows: they choose by the values of an 
 by its sides, change their own weights while they run, or leave an order to the processor.
 
 Attention is found in the graphs of networks without an adapter too. The adapters of windows stay
-for the time of an export: without its adapter SwinIR light took 29 s of processor time with
-``--attn full`` where it takes 14 s. Geometry and results are the same for DRCT and DAT without
+for the time of an export: without its adapter SwinIR light took 20 s of processor time with
+``--attn full`` where it takes 8 s. Geometry and results are the same for DRCT and DAT without
 theirs. RGT needs its own: PyTorch traces its code for one size only.
 """
 
