@@ -5,10 +5,10 @@
     OMP_NUM_THREADS=2 python -m studies.performance.export_time --attn auto --built 16 --no-speed \\
         --folder build/auto
 
-``--folder`` keeps the checkpoint and what was measured of it, for ``auto_plans``. A smaller
-network shows the same faster: ``--width 60 --depths 2 2``. Beside the seconds stand those that this
-process kept CPUs busy, which say more on a machine that others use (with one thread: threads that
-wait for each other count as busy).
+``--folder`` keeps the checkpoint and what was measured of it, for ``studies.quality.auto_plans``.
+A smaller network shows the same faster: ``--width 60 --depths 2 2``. Beside the seconds stand those
+that this process kept CPUs busy, which say more on a machine that others use (with one thread:
+threads that wait for each other count as busy).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from safetensors.torch import save_file
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.auto_options import AutoOptions
 from nystra.models.swinir.network import SwinIR
+
+HEAD = 30
+"""Channels of a head, as published."""
 
 
 class Stopwatch:
@@ -42,7 +45,7 @@ class Stopwatch:
 
 
 def save_network(path: Path, width: int, depths: list[int], window: int) -> None:
-    """Write the checkpoint; heads are 30 channels wide, as published."""
+    """Write the checkpoint."""
     torch.manual_seed(0)
     network = SwinIR(
         upscale=2,
@@ -50,7 +53,7 @@ def save_network(path: Path, width: int, depths: list[int], window: int) -> None
         window_size=window,
         embed_dim=width,
         depths=depths,
-        num_heads=[width // 30] * len(depths),
+        num_heads=[width // HEAD] * len(depths),
         upsampler="pixelshuffle",
     )
     save_file({key: value.clone() for key, value in network.state_dict().items()}, path)
@@ -58,16 +61,20 @@ def save_network(path: Path, width: int, depths: list[int], window: int) -> None
 
 def main() -> None:
     """Export and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--attn", default="nystra")
     parser.add_argument("--built", type=int, default=8, help="window of the network (8)")
     parser.add_argument("--window", type=int, help="another one to export it at")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--no-speed", action="store_true")
-    parser.add_argument("--width", type=int, default=180)
+    parser.add_argument("--width", type=int, default=6 * HEAD, help="of the network (180)")
     parser.add_argument("--depths", type=int, nargs="+", default=[6] * 6)
     parser.add_argument("--folder", type=Path, help="keeps what is written; default: nothing does")
     args = parser.parse_args()
+    if args.width < HEAD or args.width % HEAD:
+        parser.error(f"--width is {args.width}; expected a multiple of {HEAD}")
     options = ExportOptions(
         AutoOptions() if args.attn == "auto" else Plan(mechanism(args.attn)),
         hyper={} if args.window is None else {"window_size": args.window},

@@ -85,7 +85,7 @@ def measured(case: str, folder: Path, attention: str) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cases", nargs="*", default=CASES, help="NETWORK:EXPORTER:OPSET:SIZES")
     parser.add_argument("--attn", default="full", help="the mechanism")
     args = parser.parse_args()

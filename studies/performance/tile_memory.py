@@ -73,7 +73,7 @@ def measure(model: Path, side: int, what: str) -> int:
 
 def main() -> None:
     """Print a line for each network and side."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--network", choices=NETWORKS, action="append")
     parser.add_argument("--attn", default="full")
     parser.add_argument("--measure", nargs=3, metavar=("MODEL", "SIDE", "WHAT"))

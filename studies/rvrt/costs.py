@@ -129,7 +129,7 @@ def samples() -> None:
 
 def main() -> None:
     """Measure every form in a process of its own, or the gathers."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--frames", type=int, default=4)
     parser.add_argument("--size", default="64x64")
     parser.add_argument("--samples", action="store_true")

@@ -70,7 +70,7 @@ def row(name: str, attention: str, frames: int, opset: int, keep: Path | None) -
 
 def main() -> None:
     """Export every number of frames in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--network", choices=PUBLISHED, default="001")
     parser.add_argument("--attn", default="full")
     parser.add_argument("--frames", type=int, nargs="+", default=[2, 4, 6, 8])

@@ -154,7 +154,7 @@ def plot(figures: Figures, path: Path) -> None:
 
 def main() -> None:
     """Read the command line; measure, print and keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("count", "time", "memory", "plot", "peak"))
     parser.add_argument("out", type=Path, nargs="?", help="plot: the image to write")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each size and engine (15)")

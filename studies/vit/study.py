@@ -209,7 +209,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 def main() -> None:
     """Read the command line; measure, print, keep or draw."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkpoints", type=Path, nargs="*")
     parser.add_argument("--images", type=Path, help="a sub-folder of images for each class")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each engine's timing (20)")
