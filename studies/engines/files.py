@@ -74,7 +74,8 @@ def _nystra(network: Network, path: Path, attention: str = "full", **more: Any) 
     from nystra.export import ExportOptions, Plan, export_model, mechanism
 
     checkpoint = network.shipped or path.with_name("network.pth")
-    options = ExportOptions(Plan(mechanism(attention)), speed=False, overwrite=True, **more)
+    plan, hyper = Plan(mechanism(attention)), dict(network.hyper)
+    options = ExportOptions(plan, hyper=hyper, speed=False, overwrite=True, **more)
     export_model(checkpoint, path, options)
 
 

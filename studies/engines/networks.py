@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 
@@ -22,6 +22,7 @@ class Network:
         window: Side of its largest window of attention; None: it has no attention.
         shipped: The name by which nystra ships it, trained; weights of the others are drawn from
             a seed.
+        hyper: What nystra has to be told because no tensor tells it.
     """
 
     label: str
@@ -29,6 +30,7 @@ class Network:
     side: int = 128
     window: int | None = None
     shipped: str | None = None
+    hyper: Mapping[str, object] = field(default_factory=dict)
 
     def module(self) -> nn.Module:
         """Return the network, with the same weights every time."""
@@ -49,6 +51,20 @@ def _spandrel(name: str, **settings: object) -> nn.Module:
     module = import_module(f"spandrel.architectures.{name}")
     built: nn.Module = getattr(module, name)(**settings)
     return built
+
+
+def _span() -> nn.Module:
+    """Return SPAN, whose convolutions are summed once and not in every run, as one exports it."""
+    network = _spandrel("SPAN", num_in_ch=3, num_out_ch=3).eval()
+    for module in network.modules():
+        if hasattr(module, "update_params"):
+            module.update_params()
+            module.update_params = _nothing  # type: ignore[assignment]
+    return network
+
+
+def _nothing() -> None:
+    pass
 
 
 def _own(name: str) -> nn.Module:
@@ -89,7 +105,12 @@ NETWORKS = {
         window=32,
         shipped="swinir_x2_w32_nobias",
     ),
-    "sst_light": Network("SST light x2, windows of 8 to 64", _sst, window=64),
+    "sst_light": Network(
+        "SST light x2, windows of 8 to 64",
+        _sst,
+        window=64,
+        hyper={"window_sizes": (8, 16, 32, 16, 32, 64)},
+    ),
     "hat_s": Network(
         "HAT-S x2, windows of 16",
         partial(
@@ -132,6 +153,6 @@ NETWORKS = {
         "Swin2SR light x2, windows of 8", partial(_spandrel, "Swin2SR", **_LIGHT), window=8
     ),
     "esrgan": Network("ESRGAN x4, convolutions", partial(_spandrel, "ESRGAN"), side=64),
-    "span": Network("SPAN x4, convolutions", partial(_spandrel, "SPAN", num_in_ch=3, num_out_ch=3)),
+    "span": Network("SPAN x4, convolutions", _span),
 }
 """By name; the shapes are those of the published checkpoints."""
