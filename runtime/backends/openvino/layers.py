@@ -2,12 +2,13 @@
 
 A token map (B, H, W, C) lies in memory as a map of channels (B, C, H, W) does whose channels are
 innermost, which is how the plugin's convolutions take it, and they are faster than its fully
-connected layers. Layers of 8-bit integers are left alone: as convolutions OpenVINO 2026.4 gave some
-of them the wrong steps.
+connected layers. Layers of 8-bit integers are left alone: as convolutions they are hardly faster
+(``studies/performance/openvino_int8.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,44 @@ import numpy as np
 from ....core.arrays import Array
 from .rows import CHANNELS_LAST, follows
 
+KernelOf = Callable[[Any], Any]
+"""Returns the kernel (out, in, 1, 1) of a linear layer of a token map, None for other nodes."""
+
 _TAKERS = ("NystraOperator", "Reshape")
 _FLOATS = ("f32", "f16")
 _CHANNELS_FIRST = [0, 3, 1, 2]
 
 
-def convolve(model: Any) -> int:
+def float_kernel(node: Any) -> Any:
+    """Return the kernel of a linear layer of floats; see `KernelOf`."""
+    from openvino import opset13 as opset
+
+    if not is_linear(node):
+        return None
+    held = node.input_value(1).get_node()
+    kind = held.get_output_element_type(0).get_type_name()
+    if held.get_type_name() != "Constant" or kind not in _FLOATS or len(held.shape) != 2:
+        return None
+    weight: Array = held.data if node.get_attributes()["transpose_b"] else held.data.T
+    return opset.constant(np.ascontiguousarray(weight[:, :, None, None])).output(0)
+
+
+def is_linear(node: Any) -> bool:
+    """Whether a node multiplies a token map of four known axes by something."""
+    if node.get_type_name() != "MatMul" or node.get_attributes()["transpose_a"]:
+        return False
+    shape = node.input_value(0).get_partial_shape()
+    return bool(shape.is_static and len(shape) == 4)
+
+
+def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
     """Put a convolution in place of every linear layer of a token map, in place.
 
     What follows a layer point by point follows the convolution.
 
     Args:
         model: A network of OpenVINO whose shapes are known.
+        kernel_of: Which layers.
 
     Returns:
         How many layers there were.
@@ -43,8 +70,7 @@ def convolve(model: Any) -> int:
         name = node.get_name()
         entries = node.inputs()
         sources = [entry.get_source_output().get_node().get_name() for entry in entries]
-        if (weight := _weight(node)) is not None and _is_taken_well(node):
-            kernel = opset.constant(np.ascontiguousarray(weight[:, :, None, None]))
+        if (kernel := kernel_of(node)) is not None and _is_taken_well(node, kernel_of):
             if sources[0] in channels:
                 image = channels[sources[0]]
             else:
@@ -70,29 +96,15 @@ def convolve(model: Any) -> int:
     return count
 
 
-def _is_taken_well(node: Any) -> bool:
+def _is_taken_well(node: Any, kernel_of: KernelOf) -> bool:
     """Whether all that take what a node gives take it with its channels innermost.
 
     Others would have it turned, which costs more than the convolution saves.
     """
     takers = [entry.get_node() for entry in node.output(0).get_target_inputs()]
     return all(
-        _is_taken_well(taker)
+        _is_taken_well(taker, kernel_of)
         if follows(taker)
-        else taker.get_type_name() in _TAKERS or _weight(taker) is not None
+        else taker.get_type_name() in _TAKERS or kernel_of(taker) is not None
         for taker in takers
     )
-
-
-def _weight(node: Any) -> Array | None:
-    """Return the weight (out, in) of a linear layer of a token map; None for every other node."""
-    if node.get_type_name() != "MatMul" or node.get_attributes()["transpose_a"]:
-        return None
-    shape, held = node.input_value(0).get_partial_shape(), node.input_value(1).get_node()
-    if not shape.is_static or len(shape) != 4 or held.get_type_name() != "Constant":
-        return None
-    kind = held.get_output_element_type(0).get_type_name()
-    if kind not in _FLOATS or len(held.shape) != 2:
-        return None
-    weight: Array = held.data
-    return weight if node.get_attributes()["transpose_b"] else weight.T
