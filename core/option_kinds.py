@@ -41,24 +41,28 @@ class Number(Option):
         """What a value has to be, in words."""
         kind = "whole number" if self.type is int else "number"
         if self.above and self.maximum == math.inf:
-            return f"a {kind} above {self.minimum:g}"
+            return f"a {kind} above {self._bound(self.minimum)}"
         if self.above:
-            return f"a {kind} above {self.minimum:g}, up to {self.maximum:g}"
+            return f"a {kind} above {self._bound(self.minimum)}, up to {self._bound(self.maximum)}"
         if self.maximum == math.inf:
-            return f"a {kind} of {self.minimum:g} or more"
-        return f"a {kind} from {self.minimum:g} to {self.maximum:g}"
+            return f"a {kind} of {self._bound(self.minimum)} or more"
+        return f"a {kind} from {self._bound(self.minimum)} to {self._bound(self.maximum)}"
 
     @property
     def limits(self) -> str:
         """The range where it has two ends: ``1 to 8``."""
         if math.inf in (-self.minimum, self.maximum):
             return ""
-        return f"{self.minimum:g} to {self.maximum:g}"
+        return f"{self._bound(self.minimum)} to {self._bound(self.maximum)}"
 
     @property
     def placeholder(self) -> str:
         """``N``."""
         return self.metavar or "N"
+
+    def _bound(self, bound: float) -> str:
+        """Return an end of the range, a whole number with all digits."""
+        return f"{bound:.0f}" if self.type is int else f"{bound:g}"
 
     def allows(self, value: float) -> bool:
         """Tell whether a number is in the range."""

@@ -159,7 +159,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.sizes and not args.dry_run:
         raise NystraError("--sizes is for --dry-run; an engine's sizes are --tile or --optShapes")
     if args.trust and args.engine is None:
-        raise NystraError("--trust is for --engine: an engine built here needs none")
+        raise NystraError("--trust is for --engine: engines built on this machine are trusted")
 
 
 def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions) -> int:

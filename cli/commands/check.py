@@ -180,7 +180,7 @@ def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Meas
 
 def _unasked(args: argparse.Namespace, item: str, needs: str) -> NystraError:
     return NystraError(
-        f"the baseline {args.baseline} guards {item}, which is not measured: give {needs}, or "
+        f"the baseline {args.baseline} has {item}, which is not measured: give {needs}, or "
         "`partial` to skip it"
     )
 

@@ -116,7 +116,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     facts = loaded.facts
     echo(
         f"{facts.architecture}, {facts.scale}x, {facts.input_channels} channels, "
-        f"{_window(facts.window)}, licence {facts.license}"
+        f"{_window(facts.window)}, license {facts.license}"
     )
     rows = [("site", "tokens", "FLOPs", "bias", "plan", "error", "guarded")]
     for site in reports:

@@ -155,7 +155,7 @@ def _options(args: argparse.Namespace, task: Task, name: str) -> list[Options]:
 def _check_threads(threads: int | None) -> None:
     cores = os.cpu_count() or 1
     if threads is not None and threads > cores:
-        warn(f"--threads {threads} on {cores} cores: threads that wait for each other are slow")
+        warn(f"--threads {threads} on {cores} cores: more threads than cores are slower")
 
 
 def _say_how_it_runs(session: Session, *, verbose: bool) -> None:

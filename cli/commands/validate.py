@@ -123,7 +123,7 @@ def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
         names += [] if args.sheet is None else ["`sheet`"]
         raise NystraError(f"`layerwise` compares layers only: omit {', '.join(names)}")
     if args.precision is not None:
-        raise NystraError("--layerwise runs a file as it says: omit --precision")
+        raise NystraError("--layerwise computes in the precision of the file: omit --precision")
     header = read_onnx_header(args.model)
     with steps(args) as progress:
         source = _source(args, header.metadata, progress)

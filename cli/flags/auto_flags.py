@@ -50,7 +50,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
     """
     if args.mechanism != AUTO or args.plan is not None:
         if args.costs is not None:
-            raise NystraError("--costs is for --attn auto: give that, or omit it")
+            raise NystraError("--costs is for --attn auto: add that, or omit --costs")
         return plan_from(args)
     texts = given_parameters(args)
     if texts:

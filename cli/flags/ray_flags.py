@@ -35,7 +35,7 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
             raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")
         return None
     if args.jobs is not None:
-        raise NystraError("--jobs and --ray contradict each other: --workers sets the number")
+        raise NystraError("--jobs and --ray contradict each other: use --workers with --ray")
     from ...runtime.distributed.options import ClusterOptions
 
     threads = 1 if args.threads is None else args.threads

@@ -116,22 +116,22 @@ class _Graph:
         """Note padding of the weights that make a map whose last axis has heads of these sizes."""
         node = self.producers.get(name)
         if node is None or self.uses[name] != 1:
-            raise _NotPaddedError("what it reads is read elsewhere too, or is an input")
+            raise _NotPaddedError(
+                "its input is used by other nodes too, or is an input of the graph"
+            )
         if node.op_type == "MatMul":
             self._pad_weight(node.input[1], 1, before, after)
         elif node.op_type == "Add":
             bias = next((name for name in node.input if name in self.stored), None)
             if bias is None:
-                raise _NotPaddedError("what it reads is a sum of two maps")
+                raise _NotPaddedError("its input is a sum of two maps")
             self._pad_weight(bias, 0, before, after)
             (rest,) = (name for name in node.input if name != bias)
             self._pad_source(rest, before, after)
         elif node.op_type == "Concat":
             self._pad_parts(node, before, after)
         else:
-            raise _NotPaddedError(
-                f"a node of type {node.op_type} stands between it and its weights"
-            )
+            raise _NotPaddedError(f"a node of type {node.op_type} is between it and its weights")
 
     def _pad_parts(self, node: onnx.NodeProto, before: Sequence[int], after: Sequence[int]) -> None:
         """The same of a map that is put together of several, whole heads each."""
@@ -142,11 +142,11 @@ class _Graph:
                 width -= before[last]
                 last += 1
             if width != 0 or last == first:
-                raise _NotPaddedError("it reads parts that are no whole heads")
+                raise _NotPaddedError("its input is concatenated from parts of heads")
             self._pad_source(name, before[first:last], after[first:last])
             first = last
         if first != len(before):
-            raise _NotPaddedError("it reads parts that are no whole heads")
+            raise _NotPaddedError("its input is concatenated from parts of heads")
 
     def _width(self, name: str) -> int:
         """The last axis of a map, by the weights that make it."""
@@ -161,10 +161,10 @@ class _Graph:
         readers = [node for node in self.model.graph.node if name in node.input]
         if self.uses[name] != 1 or [node.op_type for node in readers] != ["MatMul"]:
             kinds = ", ".join(node.op_type for node in readers) or "the output"
-            raise _NotPaddedError(f"what it gives goes to {kinds}, not to one projection")
+            raise _NotPaddedError(f"its output goes to {kinds}, expected one projection")
         (reader,) = readers
         if reader.input[0] != name:
-            raise _NotPaddedError("what it gives is no left factor")
+            raise _NotPaddedError("its output is not the left factor of its projection")
         self._pad_weight(reader.input[1], 0, before, after)
 
     def _pad_weight(
@@ -172,12 +172,14 @@ class _Graph:
     ) -> None:
         """Note zeros behind each head along an axis of stored weights."""
         if name not in self.stored:
-            raise _NotPaddedError("its weights are computed")
+            raise _NotPaddedError("its weights are not constants")
         if self.uses[name] != 1:
             raise _NotPaddedError("its weights are used elsewhere too")
         array = numpy_helper.to_array(self.stored[name])
         if array.ndim <= axis or array.shape[axis] != sum(before):
-            raise _NotPaddedError(f"its weights are of shape {array.shape}")
+            raise _NotPaddedError(
+                f"the shape of its weights is {array.shape}, expected {sum(before)} channels"
+            )
         parts = np.split(array, np.cumsum(before)[:-1], axis)
         padded = []
         for part, size in zip(parts, after, strict=True):

@@ -259,7 +259,7 @@ def _loop(node: Node, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor,
         carried, scanned = made[: len(carried)], [*scanned, made[len(carried) :]]
         going, number = bool(again), number + 1
     if not scanned and len(node.outputs) > len(carried):
-        raise ValueError("a Loop that collects and never runs is not read")
+        raise ValueError("a Loop that collects and never runs is not supported")
     collected = (torch.stack(list(column)) for column in zip(*scanned, strict=True))
     return (*carried, *collected)
 

@@ -81,9 +81,9 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[TensorProto]:
     """Yield the tensors of a graph and of those inside of it."""
     if depth > _DEEPEST:
-        raise NystraError(f"{path} has graphs nested more than {_DEEPEST} deep: not read")
+        raise NystraError(f"{path} has graphs nested more than {_DEEPEST} deep: not supported")
     if graph.sparse_initializer:
-        raise UnsupportedModelError(f"{path} has sparse tensors: not read")
+        raise UnsupportedModelError(f"{path} has sparse tensors: not supported")
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -98,7 +98,9 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
     """Check a tensor against its data; put those of another file into it, in place."""
     where = f"the tensor {tensor.name!r:.80} of {path}"
     if tensor.data_type not in TYPES:
-        raise UnsupportedModelError(f"{where} is of the type {tensor.data_type} of ONNX: not read")
+        raise UnsupportedModelError(
+            f"{where} is of the type {tensor.data_type} of ONNX: not supported"
+        )
     count = math.prod(tensor.dims)
     if min(tensor.dims, default=0) < 0 or count > MOST_ELEMENTS:
         shape = "x".join(map(str, tensor.dims))
@@ -176,7 +178,10 @@ def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int
 def _refuse_twice(path: Path, node: onnx.NodeProto, known: set[str]) -> None:
     twice: Sequence[str] = [name for name in node.output if name and name in known]
     if twice:
-        raise NystraError(f"{path}: {_described(node)} gives {twice[0]!r:.80} a second time")
+        raise NystraError(
+            f"{path}: {_described(node)} gives {twice[0]!r:.80} a second time, expected "
+            "each value once"
+        )
 
 
 def _check_operator(path: Path, node: onnx.NodeProto) -> None:
@@ -184,7 +189,7 @@ def _check_operator(path: Path, node: onnx.NodeProto) -> None:
     if not own or node.op_type not in (*OPERATORS, *CONTROL_FLOW):
         raise UnsupportedModelError(
             f"{path}: operator {node.op_type!r:.60} of domain "
-            f"{node.domain or 'ai.onnx'!r:.60}: not read"
+            f"{node.domain or 'ai.onnx'!r:.60}: not supported"
         )
 
 

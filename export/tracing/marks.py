@@ -35,7 +35,7 @@ def _(values: Sequence[Tensor], name: str) -> list[Tensor]:
     schema="(Tensor[] values, SymInt[] sizes, int[] ranks, str name) -> Tensor[]",
 )
 def _call(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[Tensor]:
-    raise NotImplementedError(f"{name} is a place in a graph under trace: it computes nothing")
+    raise NotImplementedError(f"{name} is a placeholder in a traced graph and cannot be computed")
 
 
 @_call.register_fake

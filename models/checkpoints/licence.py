@@ -11,4 +11,4 @@ def licence_warnings(license: str) -> tuple[str, ...]:
     """Return the sentence that a load and an export show where commercial use is forbidden."""
     if not _NO_COMMERCE.search(license):
         return ()
-    return (f"the licence of the weights, {license}, forbids commercial use",)
+    return (f"the license of the weights, {license}, forbids commercial use",)

@@ -47,7 +47,7 @@ def load_restorer(
         hyper.pop("img_size", None)  # it spoke of the trained window
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
-            f"{request.source}: depths {hyper['depths']!s:.80} were given, its tensors have "
+            f"{request.source}: depths {hyper['depths']!s:.80} were given, the tensors have "
             f"{read['depths']}"
         )
     require(hyper, request.source, _NEEDED)

@@ -67,7 +67,9 @@ def _stage(state: State, number: int, depth: int) -> Hyper:
     hidden, dim, *_ = shape_of(state, block.format(0) + "mlp.mlp.0.weight", 4)
     attending = [index for index in range(depth) if f"{block.format(index)}attn.QK.weight" in state]
     if attending != list(range(depth - len(attending), depth)):
-        raise CheckpointError(f"blocks {attending} of layer{number} attend; expected the last ones")
+        raise CheckpointError(
+            f"blocks {attending} of layer{number} have attention; expected only the last ones to"
+        )
     heads = 1
     if attending:
         key = f"{block.format(attending[-1])}attn.attn.meta.2.weight"

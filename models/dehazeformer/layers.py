@@ -129,7 +129,7 @@ class Attention(nn.Module):
             self.proj = nn.Conv2d(dim, dim, 1)
         if attends:
             if heads < 1 or dim % heads:
-                raise ValueError(f"{dim} channels are no multiple of {heads} heads")
+                raise ValueError(f"{dim} channels are not a multiple of {heads} heads")
             self.QK = nn.Conv2d(dim, 2 * dim, 1)
             self.attn = BiasedWindows(
                 WindowGeometry(

@@ -69,7 +69,7 @@ class DehazeFormer(nn.Module):
         if any(len(numbers) != STAGES for numbers in lists):
             raise ValueError(f"expected {STAGES} numbers each, one a stage, got {lists}")
         if list(embed_dims[3:]) != [embed_dims[1], embed_dims[0]]:
-            raise ValueError(f"embed_dims {list(embed_dims)} must read the same from both ends")
+            raise ValueError(f"embed_dims {list(embed_dims)} must be symmetric")
         if min(depths) < 1 or min(embed_dims) < 1 or min(mlp_ratios) <= 0:
             raise ValueError("depths, embed_dims and mlp_ratios must be above 0")
         self.window = (window_size, window_size)

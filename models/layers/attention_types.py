@@ -129,5 +129,5 @@ def _gate(state: State, prefix: str) -> str | None:
 def _root(number: int, key: str) -> int:
     side = math.isqrt(number)
     if side * side != number:
-        raise CheckpointError(f"{key} is of {number} places; expected a square")
+        raise CheckpointError(f"{key} has {number} positions; expected a square number")
     return side

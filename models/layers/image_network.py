@@ -172,7 +172,7 @@ def check_sizes(
     if min(depths) < 1 or min(heads) < 1:
         raise ValueError(f"depths {list(depths)} and num_heads {list(heads)} must be at least 1")
     if any(dim % count for count in heads):
-        raise ValueError(f"embed_dim {dim} is no multiple of num_heads {list(heads)}")
+        raise ValueError(f"embed_dim {dim} is not a multiple of num_heads {list(heads)}")
     if not 1 <= upscale <= _LARGEST_SCALE:
         raise ValueError(f"upscale {upscale} is not within 1 to {_LARGEST_SCALE}")
     if mlp_ratio <= 0 or img_range == 0:

@@ -71,7 +71,7 @@ class RVRT(nn.Module):
         rows, columns = _window(window_size)
         heads = [num_heads] * 3 if isinstance(num_heads, int) else list(num_heads)
         if in_chans not in (3, 4):
-            raise ValueError(f"in_chans {in_chans}; expected 3, or 4 with a level of the noise")
+            raise ValueError(f"in_chans {in_chans}; expected 3, or 4 with a noise level")
         _check(embed_dim, num_blocks, depths, heads, inputconv_groups)
         _check_alignment(embed_dim, attention_heads, deformable_groups)
         self.upscale, self.window = upscale, (CLIP, rows, columns)
@@ -217,7 +217,7 @@ def _check(
     if min(*groups, *depths, *heads, *conv_groups) < 1:
         raise ValueError("num_blocks, depths, heads and groups must be at least 1")
     if any(dim % count for count in heads):
-        raise ValueError(f"embed_dim {dim} is no multiple of num_heads {list(heads)}")
+        raise ValueError(f"embed_dim {dim} is not a multiple of num_heads {list(heads)}")
 
 
 def _check_alignment(dim: int, heads: int, groups: int) -> None:
@@ -226,7 +226,7 @@ def _check_alignment(dim: int, heads: int, groups: int) -> None:
             f"attention_heads {heads} and deformable_groups {groups} must be 1 or more"
         )
     if 2 * dim % heads:
-        raise ValueError(f"twice embed_dim {dim} is no multiple of attention_heads {heads}")
+        raise ValueError(f"twice embed_dim {dim} is not a multiple of attention_heads {heads}")
     if 4 * dim % groups:
         raise ValueError(
             f"{groups} deformable_groups cannot cut the {4 * dim} channels of keys and values, "

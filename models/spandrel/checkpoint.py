@@ -50,8 +50,8 @@ def _licence(reading: Reading) -> tuple[str, ...]:
     if not reading.restricted:
         return ()
     text = (
-        f"the code of {reading.name} comes from {MORE}, whose licences restrict its use, mostly "
-        "to non-commercial use: read the licence of the architecture"
+        f"the code of {reading.name} comes from {MORE}, whose licenses restrict its use, mostly "
+        "to non-commercial use: read the license of the architecture"
     )
     return (text,)
 

@@ -100,7 +100,7 @@ class SST(nn.Module):
         if not len(window_sizes) == len(num_heads) == len(ranks):
             raise ValueError(
                 f"window_sizes {list(window_sizes)}, num_heads {list(num_heads)} and ranks "
-                f"{list(ranks)} must be as long as each other: one number a layer of a block"
+                f"{list(ranks)} must have the same length: one number per layer of a block"
             )
         if min(dim, n_blocks, upscaling_factor, intermediate_dim) < 1 or exp_ratio <= 0:
             raise ValueError("dim, n_blocks, upscaling_factor and exp_ratio must be above 0")

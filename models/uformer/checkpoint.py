@@ -25,7 +25,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
     hyper, kept, dropped = retarget(trained, request.overrides, state, _PARTS)
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
-            f"{request.source}: depths {hyper['depths']!s:.80} were given, its tensors have "
+            f"{request.source}: depths {hyper['depths']!s:.80} were given, the tensors have "
             f"{read['depths']}"
         )
     require(hyper, request.source, _NEEDED)

@@ -172,7 +172,7 @@ def _geometry(
 ) -> WindowGeometry:
     """Return the windows of a block of that width."""
     if width % heads:
-        raise ValueError(f"{width} channels are no multiple of {heads} heads")
+        raise ValueError(f"{width} channels are not a multiple of {heads} heads")
     return WindowGeometry(
         heads=heads,
         head_dim=width // heads,
@@ -203,6 +203,5 @@ def _check_stages(depths: Sequence[int], heads: Sequence[int]) -> None:
         raise ValueError(f"depths {list(depths)} and num_heads {list(heads)} must be at least 1")
     if list(depths) != list(reversed(depths)):
         raise ValueError(
-            f"depths {list(depths)} must read the same from both ends: the published network is "
-            "built of no others"
+            f"depths {list(depths)} must be symmetric: the published network is built of no others"
         )

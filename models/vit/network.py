@@ -190,7 +190,7 @@ def grid_of(image_size: Sequence[int], patch_size: int) -> tuple[int, int]:
     height, width = image_size
     if min(height, width) < 1 or height % patch_size or width % patch_size:
         raise ValueError(
-            f"image_size {height}x{width} is no multiple of the patches of {patch_size} pixels"
+            f"image_size {height}x{width} is not a multiple of the patches of {patch_size} pixels"
         )
     return height // patch_size, width // patch_size
 

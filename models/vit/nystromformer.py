@@ -27,7 +27,7 @@ def segment_means(tokens: int, landmarks: int, like: Tensor) -> Tensor:
         ValueError: There are more landmarks than tokens.
     """
     if landmarks > tokens:
-        raise ValueError(f"{landmarks} landmarks of {tokens} tokens")
+        raise ValueError(f"{landmarks} landmarks, expected at most {tokens}, the number of tokens")
     least, longer = divmod(tokens, landmarks)
     bounds = torch.tensor(
         [least * part + max(0, part - (landmarks - longer)) for part in range(landmarks + 1)],

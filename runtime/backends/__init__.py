@@ -108,7 +108,7 @@ def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]
         kind = find_backend(candidate)
         if kind.artefact != artefact:
             raise NystraError(
-                f"{candidate} opens {kind.artefact} files and this one is {artefact}, which "
+                f"{candidate} opens {kind.artefact} files, and this is a file of {artefact}, which "
                 f"{' or '.join(_openers(artefact))} opens"
             )
         usable, reason = kind.available()

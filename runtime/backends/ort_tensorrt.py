@@ -65,5 +65,6 @@ def _plugins(library: Path) -> Path:
         return library_path(_PLUGINS)
     except FileNotFoundError as error:
         raise BackendUnavailableError(
-            f"ort-tensorrt needs the plugins lib{_PLUGINS}.so: none beside {library}, and {error}"
+            f"ort-tensorrt needs the plugins lib{_PLUGINS}.so: there is none next to {library}, "
+            f"and {error}"
         ) from error

@@ -104,7 +104,7 @@ def find(key: str) -> tuple[Path, EngineRecord] | None:
     verify(engine, record)
     if record.key != key:
         raise NystraError(
-            f"{path} is not the record that its name stands for: delete it and build again"
+            f"{path} is the record of another engine than its name says: delete it and build again"
         )
     return engine, record
 

@@ -60,7 +60,7 @@ def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | 
     return Refusal(
         name,
         operator,
-        f"{model.library.name} was loaded and yet {len(plugins)} of {len(nodes)} nystra nodes "
+        f"{model.library.name} was loaded, but only {len(plugins)} of {len(nodes)} nystra nodes "
         "are plugins: build the library of this nystra, or compile the bodies with `library` "
         "none",
     )

@@ -140,7 +140,7 @@ def image_of(image: Any, name: str) -> ImageData:
             np.divide(np.asarray(image), _PEAK_16, dtype=np.float32)[:, :, None], bits=16
         )
     if image.mode in ("I", "F"):
-        raise NystraError(f"{name} has 32 bits a channel, expected 8 or 16: convert it first")
+        raise NystraError(f"{name} has 32 bits per channel, expected 8 or 16: convert it first")
     grey = image.mode in ("1", "L", "LA", "La")
     transparent = "transparency" in image.info or image.mode in ("LA", "PA", "RGBA")
     if image.mode in ("La", "RGBa"):  # which Pillow would round to 8 bits once more

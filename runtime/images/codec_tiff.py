@@ -125,10 +125,12 @@ def _is_plain(page: Any) -> bool:
 
 def _check_kind(name: str, page: Any) -> None:
     if int(page.photometric) not in (_MINISWHITE, _MINISBLACK, _RGB):
-        raise NystraError(f"{name} has the colours {named(page.photometric)}, expected grey or RGB")
+        raise NystraError(
+            f"{name} has the color space {named(page.photometric)}, expected gray or RGB"
+        )
     if page.samplesperpixel > 4:
         raise NystraError(
-            f"{name} has {page.samplesperpixel} channels, expected grey or RGB and alpha"
+            f"{name} has {page.samplesperpixel} channels, expected gray or RGB, and alpha"
         )
     compression = int(page.compression)
     if compression in (NONE, *DEFLATE, PACKBITS) or (
@@ -163,7 +165,7 @@ def _by_tifffile(name: str, page: Any) -> ImageData:
     planes, colours = values.shape[2], 3 if kind == _RGB else 1
     extras = [int(item) for item in page.extrasamples]
     if planes != colours and (planes > colours + 1 or extras not in ([1], [2])):
-        raise NystraError(f"{name} has {planes} channels, expected grey or RGB and alpha")
+        raise NystraError(f"{name} has {planes} channels, expected gray or RGB, and alpha")
     peak = np.float32(np.iinfo(values.dtype).max)
     pixels = np.divide(values[:, :, :colours], peak, dtype=np.float32, order="C")
     if kind == _MINISWHITE:

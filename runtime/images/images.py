@@ -186,22 +186,22 @@ def encode_image(
     limit = _SIDE_LIMITS.get(kind)
     if limit is not None and max(height, width) > limit:
         raise NystraError(
-            f"{kind} holds at most {limit} pixels a side, {name} has {width}x{height}: write PNG"
+            f"{kind} has at most {limit} pixels per side, {name} is {width}x{height}: write PNG"
         )
     opaque = image.alpha is None or bool(np.all(image.alpha >= 1.0))
     if kind == "JPEG":
         if not opaque:
-            raise NystraError(f"JPEG holds no alpha, and {name} has it: write PNG")
+            raise NystraError(f"JPEG has no alpha channel, and {name} has one: write PNG")
         image = replace(image, alpha=None)
     if not bool(np.isfinite(image.pixels).all()):
-        raise NystraError(f"{name} holds NaN or infinity: the model's output is bad")
+        raise NystraError(f"{name} has NaN or infinity: the model's output is invalid")
     if kind in _EIGHT_BIT_ONLY:
         image = replace(image, bits=8)
     stream = io.BytesIO()
     try:
         codecs.encode(stream, kind, image, quality)
     except MemoryError as error:
-        raise NystraError(f"the memory does not suffice to write {name} as {kind}") from error
+        raise NystraError(f"not enough memory to write {name} as {kind}") from error
     except Exception as error:  # the codecs raise whatever odd metadata makes them run into
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise NystraError(f"{name} cannot be written as {kind}: {reason}") from error

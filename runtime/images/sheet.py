@@ -92,7 +92,7 @@ def comparison_sheet(
     wide = max(sum(columns) + _GAP * (len(columns) + 1), words + 2 * _GAP)
     size = (wide, _CAPTION * len(heading) + sum(heights))
     if max(size) > _LONGEST_SIDE:
-        raise NystraError(f"the sheet would be {size[0]}x{size[1]} pixels: take smaller images")
+        raise NystraError(f"the sheet would be {size[0]}x{size[1]} pixels: use smaller images")
     sheet = Image.new("RGB", size, (255, 255, 255))
     draw = ImageDraw.Draw(sheet)
     for place, line in enumerate(heading):

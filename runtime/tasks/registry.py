@@ -108,9 +108,9 @@ def find_task(session: Session) -> Task:
         wanted = " and ".join(task.takes)
         also = f" (and {' or '.join(task.may_take)})" if task.may_take else ""
         raise NystraError(
-            f"{session.path} does not take one {wanted}{also} and give one {task.gives}, as a file "
-            f"of the task {facts.task!r} does: it takes {_described(facts.inputs)} and gives "
-            f"{_described(facts.outputs)}{_newer(session)}. Run it from Python with "
+            f"{session.path} does not take one {wanted}{also} and return one {task.gives}, as a "
+            f"file of the task {facts.task!r} does: it takes {_described(facts.inputs)} and "
+            f"returns {_described(facts.outputs)}{_newer(session)}. Run it from Python with "
             "nystra.runtime.Session"
         )
     return task

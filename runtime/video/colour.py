@@ -62,7 +62,7 @@ class Colour:
         if self.matrix not in MATRICES:
             names = ", ".join(name for name, _, _ in MATRICES.values())
             raise NystraError(
-                f"the video's colour matrix has the number {self.matrix} (ITU-T H.273), expected "
+                f"the video's color matrix is number {self.matrix} (ITU-T H.273), expected "
                 f"one of {names}: convert the video to BT.709 first"
             )
 

@@ -96,7 +96,7 @@ def test_heads_of_such_a_size_stay() -> None:
 def test_what_cannot_be_padded_is_refused_and_unchanged() -> None:
     model = graph(activation=True)
     before = model.SerializeToString()
-    with pytest.raises(UnsupportedModelError, match=r"site has heads of 3 .* type Relu stands"):
+    with pytest.raises(UnsupportedModelError, match=r"site has heads of 3 .* type Relu is"):
         pad_heads(model, 8)
     assert model.SerializeToString() == before
     shared = graph()
@@ -105,7 +105,9 @@ def test_what_cannot_be_padded_is_refused_and_unchanged() -> None:
         pad_heads(shared, 8)
     read_twice = graph()
     read_twice.graph.node.append(helper.make_node("Relu", ["y"], ["other"]))
-    with pytest.raises(UnsupportedModelError, match="goes to MatMul, Relu, not to one projection"):
+    with pytest.raises(
+        UnsupportedModelError, match="goes to MatMul, Relu, expected one projection"
+    ):
         pad_heads(read_twice, 8)
     bare = graph()
     del bare.graph.node[-2:]

@@ -187,4 +187,4 @@ def test_a_licence_that_forbids_commercial_use_is_shown(tmp_path: Path) -> None:
     said = {"nystra": '{"license": "CC-BY-NC-4.0"}'}
     save_file(state_of(), tmp_path / "a.safetensors", said)
     warnings = load(tmp_path / "a.safetensors").warnings
-    assert "the licence of the weights, CC-BY-NC-4.0, forbids commercial use" in warnings
+    assert "the license of the weights, CC-BY-NC-4.0, forbids commercial use" in warnings

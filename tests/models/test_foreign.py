@@ -129,7 +129,7 @@ def test_a_key_that_counts_without_bounds_is_refused(compact: Path, tmp_path: Pa
 
 def test_licences_are_shown(compact: Path, tmp_path: Path) -> None:
     (warning,) = load(licensed(compact, tmp_path)).warnings
-    assert warning == "the licence of the weights, CC-BY-NC-SA-4.0, forbids commercial use"
+    assert warning == "the license of the weights, CC-BY-NC-SA-4.0, forbids commercial use"
 
 
 def test_architectures_of_restricted_code_say_so(
@@ -140,7 +140,7 @@ def test_architectures_of_restricted_code_say_so(
     more.__spec__ = types.SimpleNamespace(name="spandrel_extra_arches")  # type: ignore[assignment]
     more.EXTRA_REGISTRY = [own]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "spandrel_extra_arches", more)
-    assert "spandrel_extra_arches, whose licences restrict" in " ".join(load(compact).warnings)
+    assert "spandrel_extra_arches, whose licenses restrict" in " ".join(load(compact).warnings)
 
 
 def test_our_own_network_reads_what_both_read() -> None:

@@ -81,7 +81,7 @@ def test_tensors(tmp_path: Path, make: Callable[[torch.Tensor], torch.Tensor], w
         ({"conv_first.weight": (8, 0, 3, 3)}, r"conv_first.weight has the shape \(8, 0, 3, 3\)"),
         ({f"{BLOCK}mlp.fc1.weight": ()}, "mlp.fc1.weight has the shape"),
         ({f"{BLOCK}attn.relative_position_bias_table": (49,)}, "expected 2 sizes"),
-        ({f"{BLOCK}attn.relative_position_bias_table": (49, 3)}, "no multiple of num_heads"),
+        ({f"{BLOCK}attn.relative_position_bias_table": (49, 3)}, "not a multiple of num_heads"),
         ({"a\x1b[31m": (1,)}, r"'a\\x1b\[31m' is not the name of a tensor"),
     ],
 )
@@ -95,10 +95,10 @@ def test_keys_and_shapes(tmp_path: Path, change: dict[str, tuple[int, ...]], wor
     ("hyper", "words"),
     [
         ({"depths": 5}, "depths is 5; expected a list, each a whole number"),
-        ({"depths": [1000000]}, r"depths \[1000000\] were given, its tensors have \[2\]"),
+        ({"depths": [1000000]}, r"depths \[1000000\] were given, the tensors have \[2\]"),
         ({"num_heads": 2.0}, "num_heads is 2.0; expected a whole number"),
         ({"num_heads": [0]}, "must be at least 1"),
-        ({"num_heads": [3]}, "embed_dim 8 is no multiple of num_heads"),
+        ({"num_heads": [3]}, "embed_dim 8 is not a multiple of num_heads"),
         ({"mlp_ratio": float("inf")}, "Infinity|not JSON"),
         ({"mlp_ratio": -1.0}, "mlp_ratio -1.0 must be above 0"),
         ({"window_size": 0}, "a side of 0x0 is not within 1 to 1024"),

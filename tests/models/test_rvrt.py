@@ -307,7 +307,7 @@ def test_denoising_takes_the_level_of_the_noise(tmp_path: Path) -> None:
     [
         ({"in_chans": 1}, "in_chans 1; expected 3, or 4"),
         ({"window_size": (1, 8, 8)}, "a window of 1x8x8; expected 2 frames"),
-        ({"embed_dim": 10, "num_heads": 4}, "embed_dim 10 is no multiple of num_heads"),
+        ({"embed_dim": 10, "num_heads": 4}, "embed_dim 10 is not a multiple of num_heads"),
         ({"deformable_groups": 5}, "5 deformable_groups cannot cut the 576 channels"),
         ({"num_blocks": (1, 2)}, "expected 3 numbers each"),
         ({"depths": (1, 0, 1)}, "must be at least 1"),

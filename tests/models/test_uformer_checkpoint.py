@@ -156,8 +156,8 @@ def test_variants_that_are_not_built_are_named(tmp_path: Path) -> None:
         ({"token_projection": "conv"}, "token_projection is 'conv'; expected 'linear'"),
         ({"img_size": 8}, "img_size 8 must be 16 at least"),
         ({"img_size": 16}, "img_size 16 leaves no whole window 4x4 to the modulators"),
-        ({"depths": [1] * 9}, r"depths \[1, .*were given, its tensors have"),
-        ({"num_heads": [3] * 9}, "4 channels are no multiple of 3 heads"),
+        ({"depths": [1] * 9}, r"depths \[1, .*were given, the tensors have"),
+        ({"num_heads": [3] * 9}, "4 channels are not a multiple of 3 heads"),
         ({"num_heads": [1, 2]}, "must have 9 numbers"),
         ({"in_chans": 1}, "an input of 3 channels is added to the output"),
         ({"window_size": 2000}, "2000x2000 is not within 1 to 1024"),
@@ -171,5 +171,5 @@ def test_bad_arguments_are_clear_errors(tmp_path: Path, hyper: Any, message: str
 
 
 def test_depths_that_differ_between_encoder_and_decoder() -> None:
-    with pytest.raises(ValueError, match="must read the same from both ends"):
+    with pytest.raises(ValueError, match="must be symmetric"):
         Uformer(depths=(1, 2, 1, 1, 1, 1, 1, 1, 1))

@@ -180,7 +180,7 @@ def test_positions_of_another_size(tmp_path: Path) -> None:
     assert wider.facts.preprocessing is not None
     assert wider.facts.preprocessing.size == (12, 20)
     assert wider.network(torch.rand(1, 3, 12, 20)).shape == (1, 5)
-    with pytest.raises(NystraError, match="no multiple of the patches of 2 pixels"):
+    with pytest.raises(NystraError, match="not a multiple of the patches of 2 pixels"):
         load(path, **told, resize_positions=[9, 12])
 
 

@@ -107,9 +107,7 @@ def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert baseline["items"]["accuracy_top1"] == {"accepted": 1.0, "tolerance": 0.005}
     assert main(with_images) == 0
     assert main(command) == 2
-    assert "guards accuracy_top1, which is not measured: give --labelled" in (
-        capsys.readouterr().err
-    )
+    assert "has accuracy_top1, which is not measured: give --labelled" in (capsys.readouterr().err)
     assert main([*command, "--partial"]) == 0
     guarded(model, gain=(10.0, 10.0, -10.0))  # blue is never found
     capsys.readouterr()

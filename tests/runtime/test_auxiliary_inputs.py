@@ -140,7 +140,7 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
     soft[0, 0] = 0.4
     mask, (text,) = read(soft)
     np.testing.assert_array_equal(mask, hole())
-    assert "is not black and white: 19.79% of it is grey" in text
+    assert "is not black and white: 19.79% of it is gray" in text
     mask, (text,) = read(np.zeros((*size, 1), np.float32))
     assert mask.sum() == 0
     assert "nothing would be filled" in text

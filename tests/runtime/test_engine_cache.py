@@ -112,7 +112,7 @@ def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
 def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
     _, kept = stored(tmp_path)
     beside("f" * 64).write_bytes(beside(kept.key).read_bytes())
-    with pytest.raises(NystraError, match="is not the record that its name stands for"):
+    with pytest.raises(NystraError, match="is the record of another engine than its name says"):
         cache.find("f" * 64)
 
 

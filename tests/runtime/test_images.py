@@ -236,7 +236,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     wide = ImageData(np.zeros((1, 16_384, 3), np.float32))
     bad = ImageData(np.full((2, 2, 3), np.nan, np.float32))
     cases = {
-        "p.jpg": (image, "JPEG holds no alpha"),
+        "p.jpg": (image, "JPEG has no alpha"),
         "p.gif": (image, "suffix '.gif'"),
         "p": (image, "suffix"),
         "there.png": (image, "add `overwrite`"),

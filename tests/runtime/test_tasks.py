@@ -97,9 +97,9 @@ def test_a_new_task_is_a_new_row(
     ("change", "message"),
     [
         ({"nystra.task": "cooking"}, "the task 'cooking', which nystra run does not support"),
-        ({"nystra.task": "video"}, "does not take one frames and give one frames"),
+        ({"nystra.task": "video"}, "does not take one frames and return one frames"),
         ({"nystra.io": '[{"name": "input", "role": "frames"}]'}, r"it takes input \(frames: "),
-        ({"nystra.io": '[{"name": "output", "role": "logits"}]'}, r"gives output \(logits: "),
+        ({"nystra.io": '[{"name": "output", "role": "logits"}]'}, r"returns output \(logits: "),
     ],
 )
 def test_a_file_that_no_row_serves(

@@ -106,7 +106,7 @@ def _conv_transpose(
     rank = weight.dim() - 2
     listed = list(pads or [0] * 2 * rank)
     if auto_pad != "NOTSET" or listed[:rank] != listed[rank:]:
-        raise ValueError("a ConvTranspose whose pads differ between both ends is not read")
+        raise ValueError("a ConvTranspose whose pads differ between both ends is not supported")
     steps, gaps = _ones_unless(rank, strides, dilations)
     more = list(output_padding or [0] * rank)
     return torch.convolution(x, weight, bias, steps, listed[:rank], gaps, True, more, group)
@@ -134,7 +134,7 @@ def _batch_norm(
     training_mode: int = 0,
 ) -> Tensor:
     if training_mode:
-        raise ValueError("a BatchNormalization in training mode is not read")
+        raise ValueError("a BatchNormalization in training mode is not supported")
     return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, epsilon)
 
 
@@ -203,7 +203,7 @@ def _average_pool(
     if same is None or set(gaps) != {1} or ceil_mode:
         raise ValueError(
             "an AveragePool whose pads differ between both ends, with dilations or a ceil_mode is "
-            "not read"
+            "not supported"
         )
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     return pool(x, list(kernel_shape), steps, same, False, bool(count_include_pad))

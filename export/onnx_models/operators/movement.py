@@ -98,13 +98,13 @@ def _gather_elements(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
 
 def _gather_nd(x: Tensor, index: Tensor, batch_dims: int = 0) -> Tensor:
     if batch_dims:
-        raise ValueError("GatherND with batch_dims is not read")
+        raise ValueError("GatherND with batch_dims is not supported")
     return x[index.unbind(-1)]
 
 
 def _scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none") -> Tensor:
     if reduction not in ("none", "add"):
-        raise ValueError(f"ScatterND with reduction {reduction} is not read")
+        raise ValueError(f"ScatterND with reduction {reduction} is not supported")
     added = reduction == "add"
     return torch.index_put(x, index.unbind(-1), updates.to(x.dtype), accumulate=added)
 
@@ -116,7 +116,7 @@ def _scatter_elements(
     if reduction == "add":
         return x.scatter_add(axis, places, updates.to(x.dtype))
     if reduction != "none":
-        raise ValueError(f"ScatterElements with reduction {reduction} is not read")
+        raise ValueError(f"ScatterElements with reduction {reduction} is not supported")
     return x.scatter(axis, places, updates.to(x.dtype))
 
 
@@ -145,11 +145,11 @@ def _pad(
     if mode == "constant":
         return F.pad(x, flat, value=0.0 if value is None else value.item())
     if mode not in _PAD_MODES:
-        raise ValueError(f"Pad with mode {mode} is not read")
+        raise ValueError(f"Pad with mode {mode} is not supported")
     while flat and flat[-1] == flat[-2] == 0:
         flat = flat[:-2]
     if len(flat) > 2 * (x.dim() - 1):
-        raise ValueError("Pad of the first axis with mirrored or repeated values is not read")
+        raise ValueError("Pad of the first axis with mirrored or repeated values is not supported")
     if not flat:
         return x
     wide = x if x.dim() - len(flat) // 2 <= 2 else x.flatten(0, -len(flat) // 2 - 2)

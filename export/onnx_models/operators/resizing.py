@@ -49,7 +49,7 @@ def resize(
             wanted[axis], factors[axis] = math.floor(x.shape[axis] * factor), factor
     within_bounds(wanted)
     if keep_aspect_ratio_policy != "stretch" or antialias:
-        raise ValueError("a Resize with antialias or keep_aspect_ratio_policy is not read")
+        raise ValueError("a Resize with antialias or keep_aspect_ratio_policy is not supported")
     if mode == "nearest":
         for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True)):
             if size != x.shape[axis]:
@@ -65,7 +65,9 @@ def resize(
     if not (
         alike and (mode == "linear" or cubic) and x.dim() == 4 and wanted[:2] == [*x.shape[:2]]
     ):
-        raise ValueError(f"a Resize with mode {mode} and {pixels} of rank {x.dim()} is not read")
+        raise ValueError(
+            f"a Resize with mode {mode} and {pixels} of rank {x.dim()} is not supported"
+        )
     how = "bilinear" if mode == "linear" else "bicubic"
     if corners or (sizes is not None and sizes.numel()):
         return F.interpolate(x, wanted[2:], mode=how, align_corners=corners)
@@ -75,7 +77,7 @@ def resize(
 def _nearest(before: int, after: int, factor: float, pixels: str, rounding: str) -> list[int]:
     """Return which row of so many each row of the result is."""
     if rounding not in _ROUNDED:
-        raise ValueError(f"a Resize with nearest_mode {rounding} is not read")
+        raise ValueError(f"a Resize with nearest_mode {rounding} is not supported")
     places: list[float]
     if pixels == "asymmetric":
         places = [row / factor for row in range(after)]
@@ -85,5 +87,5 @@ def _nearest(before: int, after: int, factor: float, pixels: str, rounding: str)
         alone = pixels == "pytorch_half_pixel" and after == 1
         places = [0.0 if alone else (row + 0.5) / factor - 0.5 for row in range(after)]
     else:
-        raise ValueError(f"a Resize with coordinate_transformation_mode {pixels} is not read")
+        raise ValueError(f"a Resize with coordinate_transformation_mode {pixels} is not supported")
     return [min(max(_ROUNDED[rounding](place), 0), before - 1) for place in places]

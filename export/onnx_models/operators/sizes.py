@@ -27,7 +27,7 @@ TYPES = {
 
 def _cast(x: Tensor, to: int, saturate: int = 1) -> Tensor:
     if to not in TYPES:
-        raise ValueError(f"a Cast to the type {to} of ONNX is not read")
+        raise ValueError(f"a Cast to the type {to} of ONNX is not supported")
     return x.to(TYPES[to])
 
 
@@ -69,7 +69,7 @@ def _constant_of_shape(shape: Tensor, value: Tensor | None = None) -> Tensor:
 def _range(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     first, last, step = (float(value) for value in (start, limit, delta))
     if step == 0:
-        raise ValueError("a Range by steps of 0 is not read")
+        raise ValueError("a Range by steps of 0 is not supported")
     within_bounds([max(0, math.ceil((last - first) / step))])
     if (last - first) / step <= 0:
         return torch.empty(0, dtype=start.dtype)

@@ -213,7 +213,7 @@ async def _refuse_address(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_for_memory(_: Request, error: Exception) -> Response:
-    return refused(ModelFailedError("the memory does not suffice: send a smaller image"))
+    return refused(ModelFailedError("not enough memory for this request: send a smaller image"))
 
 
 async def _refuse_question(_: Request, error: Exception) -> Response:

@@ -70,7 +70,7 @@ def read_mask(
     warnings = []
     if grey > 0:
         warnings.append(
-            f"{name} is not black and white: {grey:.2%} of it is grey; what is lighter "
+            f"{name} is not black and white: {grey:.2%} of it is gray; what is lighter "
             "than half-way is filled"
         )
     if filled == 0:

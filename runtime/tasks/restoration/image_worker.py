@@ -33,7 +33,7 @@ class _ImageWorker:
             self._job = ImageJob(restorer_for(session), options)
             return {}
         if self._job is None:
-            raise NystraError("a process that restores images was not asked to load first")
+            raise NystraError("a worker process got images before it loaded a model")
         written: set[Path] = set()
         return {
             "results": [

@@ -105,7 +105,7 @@ def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int
     scale = got[2] // height if len(got) == 4 else 0
     if len(got) != 4 or scale < 1 or got[2:] != (height * scale, width * scale):
         raise NystraError(
-            f"{path} made {got} of an image of {(1, *shape)}, expected an image of the "
+            f"{path} returned {got} for an image of {(1, *shape)}, expected the "
             "same size or a whole multiple of it"
         )
     return scale

@@ -27,7 +27,7 @@ class Restorer(TiledNetwork):
         for name, channels in (("takes", self.input_channels), ("gives", self.output_channels)):
             if channels not in (1, 3):
                 raise NystraError(
-                    f"the model {name} {channels} channels, expected 1 (grey) or 3 (RGB): run it "
+                    f"the model {name} {channels} channels, expected 1 (gray) or 3 (RGB): run it "
                     "from Python with nystra.runtime.Session"
                 )
 

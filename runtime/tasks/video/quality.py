@@ -70,7 +70,7 @@ def validate_folder(
     }
     for flag, is_set in alone.items():
         if is_set:
-            raise NystraError(f"{flag} does not apply to the frames of a video: leave it out")
+            raise NystraError(f"{flag} does not apply to the frames of a video: omit it")
     return validate_clip(
         session, input_folder, truth_folder, crop_border, channel, progress=progress
     )

@@ -252,7 +252,7 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
     if options.recursive:
         raise NystraError("`recursive` does not apply to the frames of one video: omit it")
     if options.jobs not in (None, 1):
-        raise NystraError("`jobs` shares the images of a folder, not a video: leave it out")
+        raise NystraError("`jobs` shares the images of a folder, not a video: omit it")
     if not here.is_dir() and video.fps is not None:
         raise NystraError("`fps` does not apply to a video file, which has time stamps")
     if not is_video(there):

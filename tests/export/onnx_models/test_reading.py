@@ -118,7 +118,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "an input of 2^40": (_huge_input, "is declared as"),
     "an unknown operator": (
         _unknown,
-        "operator 'FancyAttention' of domain 'com.example': not read",
+        "operator 'FancyAttention' of domain 'com.example': not supported",
     ),
     "an unknown attribute": (_unknown_attribute, "the attribute 'temperature' of Softmax"),
     "a second input": (
@@ -130,7 +130,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         "has 1 inputs and 2 outputs: expected one image as the input and one",
     ),
     "no input": (_no_input, "has 0 inputs and 1 outputs"),
-    "a Scan": (_scan, "operator 'Scan' of domain 'ai.onnx': not read"),
+    "a Scan": (_scan, "operator 'Scan' of domain 'ai.onnx': not supported"),
     "an old opset": (_old, "has opset 11, expected 13 to 20"),
     "an input of strings": (_strings, "not a tensor of numbers"),
     "a file of nystra": (_nystra, "already has operators of nystra"),
