@@ -22,6 +22,15 @@ ONE_SIZE = {
     "RestoreFormer": "sides up to 32, one cell after its strides, go another way through PyTorch",
     "RetinexFormer": "from 3000 pixels on it computes another way, chosen by the sides",
 }  # why a network has no file for any size, where the tracer's words do not tell
+OTHER_SOFTMAXES = {
+    "spandrel/DCTLSA": "24 normalise features of linear attention",
+    "spandrel/HVICIDNet": "1 of a block whose result the network does not use",
+    "spandrel/MixDehazeNet": "2 weigh branches",
+    "spandrel/SeemoRe": "2 weigh experts",
+    "spandrel_extra_arches/MIRNet2": "80 weigh branches, or pixels in a mean: without queries",
+    "toys/LinearAttention": "2 normalise features of linear attention",
+    "toys/Router": "1 weighs experts",
+}  # softmaxes that are in no column, by reading the code
 _FIXES = "Specializations unexpectedly required"
 
 
@@ -127,7 +136,8 @@ def _found_row(name: str, outcome: Outcome) -> tuple[str, ...]:
     total = str(outcome.get("softmaxes", "-"))
     if "map" not in outcome:
         return (total, "-", "-", f"not searched: {outcome['failed']}", "-", "-", "-")
-    reasons = "; ".join(f"{count} {why}" for why, count in sorted(outcome["reasons"].items()))
+    whys = [f"{count} {why}" for why, count in sorted(outcome["reasons"].items())]
+    reasons = "; ".join([*whys, *([OTHER_SOFTMAXES[name]] if name in OTHER_SOFTMAXES else [])])
     size = "any" if outcome["any_size"] else "one"
     if why := outcome.get("why"):
         why = "PyTorch fixes a side" if _FIXES in why else why
