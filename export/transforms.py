@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransformInputs:
-    """What a transform gets besides the graph.
+    """The inputs of a transform other than the graph.
 
     Attributes:
         architecture: Of the network.

@@ -18,7 +18,7 @@ Hyper: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What a load goes by besides the tensors.
+    """The inputs of a load other than the tensors.
 
     Attributes:
         source: Name of the file, for messages.

@@ -1,4 +1,4 @@
-"""The geometry that a site passes to its implementation besides the tensors."""
+"""The geometry that a site passes to its implementation with the tensors."""
 
 from __future__ import annotations
 

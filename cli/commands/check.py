@@ -164,9 +164,9 @@ def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Re
     for quality in task_qualities().values():
         needed = next(iter(quality.items))
         if needed in baseline.items and quality.name not in measured_names:
-            raise _unasked(args, needed, quality.items[needed].needs)
+            raise _not_measured(args, needed, quality.items[needed].needs)
     if "speed" in baseline.items and args.speed_against is None:
-        raise _unasked(args, "speed", guarded_items()["speed"].needs)
+        raise _not_measured(args, "speed", guarded_items()["speed"].needs)
 
 
 def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
@@ -175,10 +175,10 @@ def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Meas
 
     for name, item in guarded_items().items():
         if item.needs and name in baseline.items and name not in measured.items:
-            raise _unasked(args, name, item.needs)
+            raise _not_measured(args, name, item.needs)
 
 
-def _unasked(args: argparse.Namespace, item: str, needs: str) -> NystraError:
+def _not_measured(args: argparse.Namespace, item: str, needs: str) -> NystraError:
     return NystraError(
         f"the baseline {args.baseline} has {item}, which is not measured: give {needs}, or "
         "`partial` to skip it"

@@ -112,7 +112,7 @@ class Record:
 
 
 def _fingerprint(loaded: LoadedModel, samples: Mapping[str, Feeds]) -> str:
-    """Return a name for what changes depend on besides the checkpoint."""
+    """Return a key of everything other than the checkpoint on which measured changes depend."""
     digest = hashlib.sha256(stable_json([__version__, loaded.facts.window, loaded.hyper]))
     for name, feeds in samples.items():
         digest.update(name.encode())

@@ -111,7 +111,7 @@ class Replay:
 
 
 def _cacheable_modules(network: nn.Module, sites: list[str]) -> list[str]:
-    """Return the modules beside sites: the parts of the network and of what holds several sites."""
+    """Return the modules that are not sites: parts of the network and of modules with sites."""
     held: Counter[str] = Counter()
     for path in sites:
         parts = path.split(".")

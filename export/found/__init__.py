@@ -1,1 +1,1 @@
-"""Attention found in a traced network, by what its graph computes and where its tokens lie."""
+"""Finds attention in a traced network by its operators and the positions of its tokens."""

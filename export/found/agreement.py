@@ -1,4 +1,4 @@
-"""Whether an attention lies in the same way at two sizes of the image."""
+"""Compares the layout of an attention at two image sizes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .layout import Layout
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two sizes say of one attention.
+    """The comparison of one attention at two image sizes.
 
     Attributes:
         reason: Why it is not a site of windows at every size, or "".
-        same_tokens: As many queries and keys at both.
-        whole: All places of the map attend to each other, whatever its size.
-        changing: Windows are of other sizes: larger maps may settle what they are.
+        same_tokens: The numbers of queries and keys are the same at both.
+        whole: All positions of the map attend to each other, at any size.
+        changing: The window sizes differ; larger maps may determine them.
     """
 
     reason: str = ""
@@ -28,7 +28,7 @@ class Agreement:
 
 
 def agreement(first: Layout, second: Layout | None) -> Agreement:
-    """Return what the layouts at two sizes say; the same one twice is of a graph of one size."""
+    """Compare the layouts at two sizes; for a graph of a fixed size, pass the same one twice."""
     if second is first:
         return Agreement()
     if second is None:

@@ -1,4 +1,4 @@
-"""What is multiplied with scores and added to them: scale, mask of regions, table of positions."""
+"""Reads the scale, the mask of regions and the table of position biases of an attention."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from .layout import Layout
 
 _MASKED = -50.0
-"""What masks is below it: no trained bias is."""
+"""Values below it are a mask; trained biases are above."""
 
 
 def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
-    """Return the factor of the scores, one for all or of each head; a reason goes to the layout."""
+    """Return the scale of the scores, one or one per head; sets the layout's reason on failure."""
     if not isinstance(alpha, Tensor):
         return float(alpha)
     each = alpha[:, :1, :1]
@@ -32,7 +32,7 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
 
 
 def read_biases(core: Core, layout: Layout) -> None:
-    """Read scale, mask and position bias of an attention into its layout."""
+    """Write scale, mask and position bias of an attention into its layout."""
     layout.scale = read_scale(core.alpha, layout)
     beta = core.beta
     if core.by_data:
@@ -64,7 +64,7 @@ def read_biases(core: Core, layout: Layout) -> None:
 
 
 def _is_of_regions(apart: Tensor, layout: Layout) -> bool:
-    """Whether what is masked, (windows, heads, N, Nk), are the pairs that wrap around the map."""
+    """Whether the masked pairs (windows, heads, N, Nk) are those that wrap around the map."""
     low = float(apart.min())
     binary = (apart.abs() < 1e-4) | ((apart - low).abs() < 1e-2) | torch.isinf(apart)
     far = apart < _MASKED
@@ -103,7 +103,7 @@ def bias_table(
 
 
 def _numbered(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:
-    """Return row and column of each token of a window."""
+    """Return the row and column of each token of a window."""
     rows, columns = torch.arange(sides[0]), torch.arange(sides[1])
     if columns_first:
         return rows.repeat(sides[1]), columns.repeat_interleave(sides[0])

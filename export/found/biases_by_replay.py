@@ -1,4 +1,4 @@
-"""What a graph adds to the scores of an attention, as nodes: it is run again on scores of zero."""
+"""The additive terms of an attention's scores as nodes: the graph is replayed on zero scores."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ aten = torch.ops.aten
 Shapes = Mapping[fx.Node, tuple[int, ...]]
 _EXPAND = aten.expand.default
 _SIZED = (aten.view.default, aten._unsafe_view.default, aten.reshape.default, _EXPAND)
-"""Operators that are told the sizes of their result."""
+"""Operators that take the sizes of their result as arguments."""
 
 
 def replayed(
     graph: fx.GraphModule, run: Provenance, core: Core, q: fx.Node, others: Shapes
 ) -> fx.Node:
-    """Return what the graph makes of scores that are zero, in front of their softmax.
+    """Return the value in front of the softmax if the scores are zero.
 
-    These are made of the queries' number and not of the product, which is to go.
+    The zeros are created from the number of queries, not from the product, which is removed.
 
     Args:
-        graph: Gets new nodes.
-        run: What was found of it.
-        core: The attention.
-        q: Its queries, one matrix a group.
+        graph: The graph; nodes are added to it.
+        run: The search that has run on it.
+        core: The attention in question.
+        q: Its queries, one matrix per group.
         others: Shapes of the graph's tensors at another size of the image.
 
     Raises:
-        NotOnMap: They cannot be told from the scores, or are of no size that is known.
+        NotOnMap: They cannot be separated from the scores, or their size is unknown.
     """
     call = graph.graph.call_function
     product = core.product
@@ -64,7 +64,7 @@ def replayed(
 def _free(
     graph: fx.GraphModule, run: Provenance, node: fx.Node, copy: fx.Node, others: Shapes
 ) -> None:
-    """Let sizes that a graph of one size states, and that are others at another, be requested."""
+    """Make sizes symbolic that are constants in a graph of one size but differ at another size."""
     own, other = tuple(run.values[node].data.shape), others[node]
     if len(own) != len(other):
         raise NotOnMap("its scores have another number of axes at other sizes of the image")
@@ -73,20 +73,22 @@ def _free(
     if len(free) == 1 or node.target is _EXPAND:
         sizes = [-1 if axis in free else size for axis, size in enumerate(own)]
     else:
-        asked = {axis: _asked(run, node, axis, others) for axis in free}
-        unknown = [axis for axis, source in asked.items() if source is None]
+        sources = {axis: _source_of_size(run, node, axis, others) for axis in free}
+        unknown = [axis for axis, source in sources.items() if source is None]
         if len(unknown) > 1:
             raise NotOnMap("its scores are cut into several free axes")
         with graph.graph.inserting_before(copy):
-            for axis, source in asked.items():
+            for axis, source in sources.items():
                 sizes[axis] = (
                     -1 if source is None else graph.graph.call_function(aten.sym_size.int, source)
                 )
     copy.args = (copy.args[0], sizes)
 
 
-def _asked(run: Provenance, node: fx.Node, axis: int, others: Shapes) -> tuple[fx.Node, int] | None:
-    """Return the axis of a tensor that scores of a shape are added to, as long as theirs."""
+def _source_of_size(
+    run: Provenance, node: fx.Node, axis: int, others: Shapes
+) -> tuple[fx.Node, int] | None:
+    """Return a tensor to which the scores are added, and its axis of the same length."""
     own = tuple(run.values[node].data.shape)
     lengths = (own[axis], others[node][axis])
     sources = (source for user in node.users for source in user.all_input_nodes)

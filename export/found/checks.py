@@ -1,4 +1,4 @@
-"""Whether a site that was put into a graph computes what stood there, by itself, at two sizes."""
+"""Compares each inserted site with the attention that it replaces, at two sizes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .regions import Recorder, Region
 from .site_modules import FoundMap, FoundTokens, FoundWindows, blind
 
 ALLOWED = 1e-5
-"""Largest difference of a site's result, of its largest value."""
+"""Largest allowed difference of a site's result, relative to its largest value."""
 _TELLING = 10.0
-"""By how much attention that ignores its scores has to differ more than the site does."""
+"""Attention that ignores its scores must differ by at least this many times more than the site."""
 
 
 def recorded_values(traced: Traced, names: set[str]) -> list[dict[str, Tensor]]:
-    """Return the values of nodes of the untouched graph at each size that it is run at."""
+    """Return the values of nodes of the original graph at each size."""
     runs = [_recorded(traced.graph, traced.first, {name: name for name in names})]
     if traced.second is not None:
         known = {name: name for name in names}
@@ -32,7 +32,7 @@ def recorded_values(traced: Traced, names: set[str]) -> list[dict[str, Tensor]]:
 def _recorded(
     graph: fx.GraphModule, inputs: tuple[Tensor, ...], names: dict[str, str]
 ) -> dict[str, Tensor]:
-    """Return the values of nodes under the names that are behind theirs."""
+    """Return the values of nodes, each under the name that its node maps to."""
     recorder = Recorder(graph, set(names))
     with torch.no_grad():
         recorder.run(*(tensor.clone() for tensor in inputs))
@@ -40,11 +40,11 @@ def _recorded(
 
 
 def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
-    """Return what is wrong with a region, "" where it computes what the graph does.
+    """Return why a region differs from the graph, or "" if it does not.
 
     Args:
-        region: Its inputs and its output are among the recorded values.
-        runs: Of the untouched graph, one a size.
+        region: The region; its inputs and its output are among the recorded values.
+        runs: Recorded values of the original graph, one item per size.
     """
     module = shared_copy(region.module)
     errors = []
@@ -66,11 +66,11 @@ def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
 
 
 class _NoResultError(Exception):
-    """Why a region gives nothing that could be compared."""
+    """The region has no result that can be compared; the message says why."""
 
 
 def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor]) -> float:
-    """Return the largest difference of a region's result, of its largest value.
+    """Return the largest difference of a region's result, relative to its largest value.
 
     Raises:
         _NoResultError: It has none, or one of another shape.
@@ -95,7 +95,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
 
 
 def outputs_differ(first: object, second: object) -> float:
-    """Return the largest difference of two results, of the largest value."""
+    """Return the largest difference of two results, relative to the largest value."""
     ones, others = (
         [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, Tensor)]
         for result in (first, second)

@@ -1,4 +1,4 @@
-"""What attention takes and gives, as values of a file: a product of many axes flattens them inside.
+"""Inputs and outputs of attention as values of a file, whose matrix products may have many axes.
 
 Nodes of a traced graph of modules are all values; of a file's graph those are not that an operator
 of the file is made of (``meta["cut"]`` is False).
@@ -26,7 +26,7 @@ _IN_ORDER = (
     aten.unsqueeze.default,
     aten.squeeze.dim,
 )
-"""What leaves all elements in their order, where there are as many behind it as before."""
+"""Operators that keep the order of all elements if they keep their number."""
 
 
 def is_value(node: fx.Node) -> bool:
@@ -35,10 +35,10 @@ def is_value(node: fx.Node) -> bool:
 
 
 def source_of(run: Provenance, node: fx.Node) -> fx.Node:
-    """Return the value of the file that a stack of matrices is, its leading axes flattened.
+    """Return the value of the file of which a stack of matrices is a reshape.
 
     Raises:
-        NotOnMap: It is none, or one whose matrices are repeated.
+        NotOnMap: There is no such value, or its matrices are repeated.
     """
     source = node
     while not is_value(source):
@@ -52,7 +52,7 @@ def source_of(run: Provenance, node: fx.Node) -> fx.Node:
 
 
 def stacked(graph: fx.GraphModule, run: Provenance, node: fx.Node) -> fx.Node:
-    """Return matrices (g, rows, columns), or one, as nodes of values of the file.
+    """Return matrices (g, rows, columns), or a single one, as nodes that are values of the file.
 
     Raises:
         NotOnMap: As `source_of`.
@@ -66,7 +66,7 @@ def stacked(graph: fx.GraphModule, run: Provenance, node: fx.Node) -> fx.Node:
 
 
 def result_of(run: Provenance, core: Core) -> fx.Node:
-    """Return the value of the file that an attention's tensor is; of several results the first.
+    """Return the value of the file that equals an attention's result; the first, if several do.
 
     Raises:
         NotOnMap: It is none.
@@ -90,10 +90,10 @@ def result_of(run: Provenance, core: Core) -> fx.Node:
 def unstacked(
     graph: fx.GraphModule, run: Provenance, core: Core, out: fx.Node, goal: fx.Node
 ) -> fx.Node:
-    """Return a result (g, N, e) with the leading axes of the file's value that it is.
+    """Return a result (g, N, e) with the leading axes of the corresponding value of the file.
 
     Raises:
-        NotOnMap: These are of other lengths at other sizes, and not those of the queries.
+        NotOnMap: Lengths of these axes depend on the image size and are not the queries'.
     """
     if goal is core.out:
         return out

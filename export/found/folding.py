@@ -1,4 +1,4 @@
-"""Equal parts of a graph as calls of the first of them, so that it is traced and written once."""
+"""Replaces equal parts of a graph by calls of the first one, which is traced and written once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def folded(
     became: Mapping[str, str],
     are_alike: Callable[[str, str], bool],
 ) -> dict[str, Copied]:
-    """Put calls in the place of parts that are equal to others, in place.
+    """Replace parts that are equal to earlier ones by calls, in place.
 
     Args:
-        graph: Of operators, layers and sites.
-        repeats: What was equal once; what is no longer is left.
-        became: Of nodes whose values others have now, the names of those.
+        graph: The graph of operators, layers and sites.
+        repeats: Parts that were equal when traced; those that differ now are left unchanged.
+        became: Name of each replaced node -> name of the node that now has its value.
         are_alike: Whether the modules at two paths, built alike, compute the same.
 
     Returns:
-        What the calls stand for, by name.
+        The called parts, by name.
     """
     folding = _Folding(graph, became)
     pairs = [pair_of(graph, repeat, folding.named, are_alike) for repeat in repeats]
@@ -44,7 +44,7 @@ def folded(
 
 
 class _Folding:
-    """Folds equal parts of a graph, the smallest first: they may lie in larger ones."""
+    """Folds equal parts of a graph, the smallest first, since they may be inside larger ones."""
 
     def __init__(self, graph: fx.GraphModule, became: Mapping[str, str]) -> None:
         self.graph = graph
@@ -55,7 +55,7 @@ class _Folding:
         self._parts: dict[tuple[Nodes, Nodes], tuple[str, list[fx.Node]]] = {}
 
     def named(self, names: Sequence[str]) -> Nodes:
-        """Return the nodes that have the values of nodes of some names, as far as there are any."""
+        """Return the nodes that now have the values of the named nodes, if they exist."""
         nodes = []
         for name in names:
             while name in self._became:
@@ -64,7 +64,7 @@ class _Folding:
         return tuple(node for node in nodes if node is not None)
 
     def fold(self, pair: Pair) -> None:
-        """Put a call in the place of the second of two equal parts."""
+        """Replace the second of two equal parts by a call."""
         takes, gives, other_takes, other_gives = pair.sides
         if (takes, gives) not in self._parts:
             part = self._marked(pair)
@@ -80,7 +80,7 @@ class _Folding:
         self._put(CALL, (given, sizes, ranks, name), max(old, key=self._order().__getitem__), old)
 
     def _marked(self, pair: Pair) -> tuple[str, list[fx.Node]] | None:
-        """Put a part between marks; return its number and the sizes of what it gives."""
+        """Enclose a part in marks; return its number and the shapes of its outputs."""
         takes = [self._latest(node) for node in pair.sides[0]]
         gives = [self._latest(node) for node in pair.sides[1]]
         order, number = self._order(), str(len(self._parts))
@@ -107,14 +107,14 @@ class _Folding:
         old: Sequence[fx.Node],
         inside: set[fx.Node] | None = None,
     ) -> list[fx.Node]:
-        """Put a node that gives a list behind a place, and its items in the place of values.
+        """Insert a node that returns a list, and replace values by its items.
 
         Args:
-            target: Of the new node.
-            arguments: What it takes.
-            place: Behind which it stands.
-            old: The values.
-            inside: The nodes that use the items; None: all that stand behind it.
+            target: Operator of the new node.
+            arguments: Arguments of the new node.
+            place: Node after which it is inserted.
+            old: The values that are replaced.
+            inside: Nodes that use the items; None: all later ones.
         """
         graph, order = self.graph.graph, self._order()
 
@@ -140,7 +140,7 @@ class _Folding:
 
 
 def _inside(takes: Sequence[fx.Node], gives: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return the nodes between what a part takes and gives that depend on what it takes."""
+    """Return the nodes of a part that depend on its inputs."""
     depends = dict.fromkeys(takes, True)
     todo = [(node, False) for node in gives]
     while todo:

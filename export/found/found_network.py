@@ -1,4 +1,4 @@
-"""A network that is a graph, with what PyTorch loses of one where it is copied."""
+"""A network made of a graph; unlike PyTorch's graph modules, copies keep their hooks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class FoundNetwork(fx.GraphModule):
     """A graph whose sites and layers are modules; copies keep its hooks.
 
     Attributes:
-        rewritten: What it is made of.
-        left: Why sites are left as they were although they have exact attention, by path.
+        rewritten: The graph with its sites.
+        left: Path of a site with exact attention -> why the network's own attention stays there.
     """
 
     def __init__(self, rewritten: Rewritten, network: fx.GraphModule) -> None:
@@ -36,7 +36,7 @@ class FoundNetwork(fx.GraphModule):
 
     @property
     def replaces(self) -> bool:
-        """Whether some of the network's own attention gives way to sites."""
+        """Whether sites replace any of the network's own attention."""
         return any(path not in self.left for path in self.rewritten.paths)
 
     def trace(
@@ -45,10 +45,10 @@ class FoundNetwork(fx.GraphModule):
         """Return the network with a plan as `tracing.trace.trace` does; the same plan is kept.
 
         Args:
-            resolved: Mechanism of every site.
+            resolved: The mechanism of every site.
             facts: Of the network.
-            opset: As of `trace`.
-            left: Paths of sites in whose place the network's own attention stays.
+            opset: As in `trace`.
+            left: Paths of sites that keep the network's own attention.
         """
         planned = {path: str(site) for path, site in resolved.items() if path not in left}
         key = f"{opset} {planned}"

@@ -1,4 +1,4 @@
-"""Gives a graph its modules back: sites and layers at the paths that the network has them at."""
+"""Restores modules of a graph: sites and layers at the paths that they have in the network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TENTATIVE = "found_site_"
 
 
 def unique_paths(paths: Sequence[str]) -> list[str]:
-    """Return paths with a number behind those that are there several times."""
+    """Return paths, with a number appended to those that occur several times."""
     times, seen = Counter(paths), Counter[str]()
     unique = []
     for path in paths:
@@ -30,11 +30,11 @@ def unique_paths(paths: Sequence[str]) -> list[str]:
 
 
 def put_sites(graph: fx.GraphModule, paths: Mapping[str, str]) -> None:
-    """Put sites of a graph at their paths, in place.
+    """Move the sites of a graph to their paths, in place.
 
     Args:
         graph: With its sites as submodules.
-        paths: Of each site, by the name that its submodule has.
+        paths: Name of a site's submodule -> its path.
     """
     for name, path in paths.items():
         site = graph.get_submodule(name)
@@ -46,7 +46,7 @@ def put_sites(graph: fx.GraphModule, paths: Mapping[str, str]) -> None:
 
 
 def finish(graph: fx.GraphModule) -> None:
-    """Drop what nothing in a graph uses, and make its layers modules, in place."""
+    """Remove unused nodes and tensors and turn layers into modules, in place."""
     graph.graph.eliminate_dead_code()
     layers_as_modules(graph)
     used = {node.target for node in graph.graph.nodes}
@@ -60,7 +60,7 @@ def finish(graph: fx.GraphModule) -> None:
 
 
 def put_module(graph: nn.Module, path: str, module: nn.Module) -> None:
-    """Put a module at a path, with what a module that is there holds."""
+    """Put a module at a path; it gets the submodules and tensors of the module that is there."""
     parent: nn.Module = graph
     *names, last = path.split(".")
     for name in names:
@@ -79,7 +79,7 @@ def put_module(graph: nn.Module, path: str, module: nn.Module) -> None:
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors that a module holds as plain attributes: constants of a traced graph."""
+    """Return the tensors that are plain attributes of a module: constants of a traced graph."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
 
 
@@ -184,7 +184,7 @@ def _transposed(
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:
-    """Return two numbers, of a list of one the same twice."""
+    """Return two numbers; a list of one number is repeated."""
     return int(values[0]), int(values[-1])
 
 
@@ -201,4 +201,4 @@ _SETTINGS: dict[Any, tuple[Any, ...]] = {
     aten.conv2d.padding: (_ONE, "valid", _ONE, 1),
     aten.conv_transpose2d.input: (_ONE, _ZERO, _ZERO, 1, _ONE),
 }
-"""What a layer takes besides weight and bias, and what that is where it is not said."""
+"""Arguments of a layer other than weight and bias, with their defaults."""

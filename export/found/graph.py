@@ -1,4 +1,4 @@
-"""Graphs of ATen operators: made of a network by PyTorch's tracers, and tidied."""
+"""Graphs of ATen operators, from PyTorch's tracers, simplified."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Traced:
-    """A graph and what it may be run with.
+    """A graph with inputs to run it on.
 
     Attributes:
         graph: Of ATen operators; its constants are attributes.
-        first: Inputs of the size at which attention is looked for.
-        second: Of another size, or None if the graph is of one.
+        first: Inputs of the size at which attention is searched.
+        second: Inputs of another size, or None if the graph has a fixed size.
         second_graph: What runs at that size, where a graph is of one size and a file is not; its
             nodes are known by the names of their values, ``meta["onnx"]``.
     """
@@ -103,7 +103,7 @@ def exported_graph(
 
 
 def _return_one(graph: fx.GraphModule) -> None:
-    """Let a graph of one result give that, not a list of it, and take a flat list of inputs."""
+    """Make a graph return its only result instead of a list, and take a flat list of inputs."""
     output = graph.graph.output_node()
     results: Any = output.args[0]
     if isinstance(results, (list, tuple)) and len(results) == 1:
@@ -112,7 +112,7 @@ def _return_one(graph: fx.GraphModule) -> None:
 
 
 def recorded_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
-    """Return the graph of one eager run: of one size, and of the path that it took."""
+    """Return the graph of one eager run, which has its size and its branches."""
     network = shared_copy(network)
 
     def run(*inputs: Tensor) -> Any:
@@ -135,7 +135,7 @@ def _recorded(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
 
 
 def shared_copy(network: Module) -> Module:
-    """Return a copy that shares its weights: some networks keep tensors of a run, or a tracer."""
+    """Return a copy that shares its weights: some networks store tensors of a run or a tracer."""
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
     return copy.deepcopy(network, shared)
 
@@ -160,7 +160,7 @@ def tidied(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def _detach(graph: fx.GraphModule) -> None:
-    """Make the constants of a graph leaves: a recording holds some with a history."""
+    """Detach the constants of a graph: in a recording some have an autograd history."""
     for module in graph.modules():
         for held in (module._buffers, vars(module)):
             for name, value in held.items():
@@ -169,7 +169,7 @@ def _detach(graph: fx.GraphModule) -> None:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Return what composite operators are made of, but for layers: einsum, matmul, heads."""
+    """Return the decompositions of composite operators other than layers: einsum, matmul, heads."""
     table: dict[Any, Any] = dict(torch.export.default_decompositions().items())
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     for operator in list(table):
@@ -181,7 +181,7 @@ def _decompositions() -> dict[Any, Any]:
 
 @contextlib.contextmanager
 def _without_fast_paths() -> Iterator[None]:
-    """Keep nn.MultiheadAttention from one operator that holds all of it."""
+    """Keep nn.MultiheadAttention from its single fused operator."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -199,7 +199,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _paths(network: nn.Module) -> Iterator[None]:
-    """Let the nodes of a recording know the modules that they run in."""
+    """Record in each node the module that it runs in."""
     stack: list[tuple[str, str]] = []
     meta: dict[str, Any] = torch.fx.traceback.current_meta
 
@@ -230,7 +230,7 @@ def _paths(network: nn.Module) -> Iterator[None]:
 
 
 def module_path(node: fx.Node) -> str:
-    """Return the path of the innermost module of a network's own that a node runs in."""
+    """Return the path of the innermost module of the network that a node runs in."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     while stack:
         path, kind = stack.pop()

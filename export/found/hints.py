@@ -1,4 +1,4 @@
-"""Softmaxes of no product of two tensors that are attention all the same, so that it is named."""
+"""Recognizes attention whose softmax is not of a matrix product, to report it by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MATRICES = ("mm", "bmm", "matmul")
 
 
 def hint_of(name: str, values: list[Value]) -> Hint | None:
-    """Return what the results of an operator may be to a softmax.
+    """Return the hints for the results of an operator, or None.
 
     Args:
         name: Of the operator.
@@ -35,7 +35,7 @@ def hint_of(name: str, values: list[Value]) -> Hint | None:
 
 
 def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | None:
-    """Return the score of weights that may meet values in a product; None if they cannot."""
+    """Return a score for weights that may be multiplied with values, or None if they cannot."""
     if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
         return None
     number = torch.arange(out.numel()).reshape(out.shape)
@@ -43,10 +43,10 @@ def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | No
 
 
 def unserved(score: Score, *, constant: bool) -> str:
-    """Return why weights that meet values in a product are not attention that is served, or "".
+    """Return why weights that are multiplied with values are not supported attention, or "".
 
     A softmax of a linear layer that meets values of the input may be linear attention, whose
-    softmax normalises features: nothing is said of it.
+    softmax normalizes features: it is not reported.
 
     Args:
         score: Of the weights.

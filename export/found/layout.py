@@ -1,4 +1,4 @@
-"""Layouts: how the tokens of an attention lie on their map, read off their places."""
+"""Layouts: how the tokens of an attention are arranged on their map, from their positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOWS = ("windows", "grid", "stripes", "global")
 
 @dataclass
 class Layout:
-    """How the tokens of one attention lie.
+    """How the tokens of one attention are arranged.
 
     Attributes:
         kind: ``windows``; ``grid`` (windows of every n-th place); ``stripes`` (windows as high or
@@ -32,22 +32,22 @@ class Layout:
         tokens: Queries of a group, N.
         keys: Nk.
         group: Which groups are the heads of each window, (windows, heads).
-        map: Batch, rows, columns that the queries cover.
+        map: Batch, rows and columns of the map that the queries cover.
         window: Rows and columns of the queries.
-        shift: Where windows begin, within one.
-        step: Between the places of a window.
+        shift: Offset of the windows, less than a window.
+        step: Distance between neighboring positions of a window.
         key_window: Rows and columns of the keys.
-        margin: By how much keys extend beyond queries.
-        before: Tokens without a place before those of the map: queries, keys.
-        columns_first: Tokens are numbered by columns.
+        margin: By how much the key window extends beyond the query window.
+        before: Number of queries, and of keys, without a position, before those of the map.
+        columns_first: Tokens are numbered column by column.
         places: Of the queries with a place, (windows, N): (b * rows + y) * columns + x.
-        rows: Which rows and columns of the map they are, by rank.
-        columns: The same.
+        rows: Rows of the map, by rank.
+        columns: Columns of the map, by rank.
         masked: "", ``regions`` (of the cyclic shift) or ``other``.
         bias: "", ``table``, ``pairs`` (of each pair, no table) or ``data``.
         table: The position biases as `WindowSite` takes them, float64.
         scale: Factor of the scores, one for all or of each head.
-        reason: What it does not have to be a site of windows, or "".
+        reason: Why it is not a site of windows, or "".
     """
 
     kind: str = ""
@@ -76,11 +76,11 @@ class Layout:
     reason: str = ""
 
     def unread(self, kind: str, reason: str) -> None:
-        """Say that tokens are of another kind, and why they are not windows."""
+        """Set another kind of tokens, and the reason why they are not windows."""
         self.kind, self.reason = kind, self.reason or reason
 
     def text(self) -> str:
-        """Return it in one line."""
+        """Return the layout as one line of text."""
         parts = [self.kind]
         if self.window:
             parts[0] += f" {_sides(self.window)} of a map {_sides(self.map[1:])}"
@@ -107,7 +107,7 @@ def _sides(sides: tuple[int, ...]) -> str:
 
 
 def layout_of(core: Core) -> Layout:
-    """Return how the tokens of an attention lie."""
+    """Return the layout of an attention."""
     groups, tokens, head_dim = core.q_place.shape
     sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, core.k_place.shape[1])
     layout = Layout("", *sizes, group=torch.arange(groups)[:, None], reason=core.reason)
@@ -136,13 +136,13 @@ def layout_of(core: Core) -> Layout:
 
 
 def _by_channels(core: Core) -> bool:
-    """Whether the places run along the sum of the scores: their tokens are channels."""
+    """Whether positions vary along the summed axis of the scores: the tokens are channels."""
     _, same = core.token_places(core.q_place.transpose(1, 2))
     return bool(same.float().mean() > 0.99)
 
 
 def _read_heads(layout: Layout, queries: Tensor) -> None:
-    """Order groups by windows and heads: groups of the same places are heads of one window."""
+    """Order groups by windows and heads: groups at the same positions are heads of one window."""
     _, window = queries.unique(dim=0, return_inverse=True)
     counts = window.bincount()
     if int(counts.min()) == int(counts.max()) > 1:
@@ -175,7 +175,7 @@ def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
 
 
 def _read_window(layout: Layout, rows: Tensor) -> None:
-    """Read map, window, shift and step off the queries' places (windows, N)."""
+    """Derive map, window, shift and step from the positions of the queries (windows, N)."""
     lacking = rows[0] < 0
     before = int(lacking.sum())
     if not bool(lacking[:before].all()) or not bool(((rows < 0) == lacking).all()):
@@ -217,7 +217,7 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
 def _read_runs(
     layout: Layout, window: tuple[int, ...], runs: tuple[list[tuple[int, int] | None], ...]
 ) -> None:
-    """Read kind, shift and step off where the sides of windows begin and how they continue."""
+    """Derive kind, shift and step from the starts and steps of the windows' sides."""
     starts: list[set[int]] = []
     steps = []
     for side_runs in runs:
@@ -253,7 +253,7 @@ def _read_runs(
 
 
 def _read_keys(layout: Layout, rows: Tensor, core: Core) -> None:
-    """Compare the places of the keys with those of the queries, (windows, N)."""
+    """Compare the positions of the keys with those of the queries, (windows, N)."""
     keys, one = (tensor[layout.group[:, 0]] for tensor in core.token_places(core.k_place))
     if not bool(one.all()):
         layout.unread(layout.kind, "a key combines several positions")
@@ -278,7 +278,7 @@ def _read_keys(layout: Layout, rows: Tensor, core: Core) -> None:
 
 
 def _read_around(layout: Layout, keys: Tensor) -> None:
-    """Read by how much keys extend beyond the queries of their window."""
+    """Derive by how much keys extend beyond the queries of their window."""
     _, _, y, x = decode(keys)
     y, x = _ranked(y, layout.rows), _ranked(x, layout.columns)
     found = rectangle(y, x) if bool((keys >= 0).all()) else None
@@ -299,14 +299,14 @@ def _read_around(layout: Layout, keys: Tensor) -> None:
 
 
 def _ranked(places: Tensor, sides: Tensor) -> Tensor:
-    """Return rows or columns by the rank that queries' have, going on beyond them."""
+    """Return rows or columns by their rank among the queries', extrapolated beyond these."""
     if len(sides) < 2:
         return places - sides[0]
     return torch.div(places - sides[0], sides[1] - sides[0], rounding_mode="floor")
 
 
 def _close(y: Tensor, x: Tensor, found: tuple[int, int, bool]) -> bool:
-    """Whether rows follow rows and columns columns."""
+    """Whether rows and columns are consecutive."""
     rows, columns, flipped = found
     if flipped:
         return False

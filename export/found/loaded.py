@@ -26,16 +26,16 @@ from .repeats import idle_parts
 from .sites import FoundGraph, find_in_graph
 
 _ALLOWED = 1e-4
-"""Largest difference between a graph and its network, of the largest value."""
+"""Largest difference between a graph and its network, relative to the largest value."""
 _UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
-"""Rows and columns of the two maps that are looked at, in units, first and where windows grow."""
+"""Rows and columns of the two maps, in units: at first, and again if window sizes differ."""
 _SMALLEST = 1, 1
 """Of the map at which it is seen which modules give what they take."""
 _LEAST_UNIT = 8
 _ODD = 3
-"""Pixels less of sides that are multiples of nothing."""
+"""Pixels by which sides without a required multiple are smaller."""
 _NAMED = 4
-"""So many attentions of one reason are named; of more, how many there are."""
+"""Attentions that are listed by name for one reason; of more only the number is given."""
 
 
 def with_found_sites(
@@ -49,7 +49,7 @@ def with_found_sites(
 
     Args:
         loaded: The network.
-        progress: Is called where attention is looked for, which takes as long as a trace.
+        progress: Called before the search for attention, which takes as long as a trace.
     """
     facts, network = loaded.facts, loaded.network
     if find_sites(network) or not _has_softmax(network, facts):
@@ -102,7 +102,7 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
 
 
 def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Raise ValueError where a graph with sites is not its network at a size."""
+    """Raise ValueError if a graph with sites differs from its network at some size."""
     with torch.no_grad():
         expected = shared_copy(network)(*(tensor.clone() for tensor in inputs))
         difference = outputs_differ(found.network(*inputs), expected)
@@ -129,7 +129,7 @@ def _traced(
 
 
 def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.GraphModule:
-    """Return the graph of a network of one size; of one run where PyTorch exports none."""
+    """Return the graph of a network of fixed size, recorded from a run if it cannot be exported."""
     try:
         return exported_graph(network, examples, None)
     except Exception:  # it decides by values, perhaps
@@ -137,12 +137,12 @@ def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.G
 
 
 def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor, ...]:
-    """Return images of noise, of so many units a side, several where they may be.
+    """Return noise images of the given units per side, several if the network takes a batch.
 
     Args:
         facts: Of the network.
         units: Rows and columns.
-        less: By how many pixels each side is smaller, where sides are free.
+        less: Pixels by which each side is smaller, if sides are free.
     """
     unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
     while unit * min(units) < facts.size_minimum:
@@ -171,7 +171,7 @@ class _Softmaxes(TorchDispatchMode):
 
 
 def _has_softmax(network: nn.Module, facts: Facts) -> bool:
-    """Whether a network computes a softmax; one that fails here computes none for all we know."""
+    """Whether a network computes a softmax; False for a network that fails here."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -179,7 +179,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
             shared_copy(network)(*_inputs(facts, _UNITS[0][0]))
     except _SoftmaxSeen:
         return True
-    except Exception:  # it is told so where it is checked
+    except Exception:  # the check of the graph reports it
         return False
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -187,7 +187,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
 
 
 def left_as_trained(found: FoundGraph) -> list[str]:
-    """Return one sentence for each reason why attention is not a site of a map."""
+    """Return one sentence per reason why attention is not a site of a map."""
     groups: dict[tuple[str, str], list[str]] = {}
     for attention in found.attentions:
         if attention.reason:
@@ -204,7 +204,7 @@ def left_as_trained(found: FoundGraph) -> list[str]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep PyTorch's loggers quiet while it traces."""
+    """Silence PyTorch's loggers while it traces."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""Makes a graph of ``torch.export`` one of the operators that attention is found in, by itself.
+"""Lowers a graph of ``torch.export`` to the operators that the search understands, without a trace.
 
 PyTorch does the same by another trace (``run_decompositions``), which takes three times as long as
 the first. Here writes in place become copies, and a few operators that hold others become those;
@@ -24,18 +24,18 @@ _PARTS: dict[Any, Any] = {
     aten.slice.Tensor: aten.slice_scatter.default,
     aten.select.int: aten.select_scatter.default,
 }
-"""Views that are written into, and what puts a part back."""
+"""Views that are written into -> the operator that puts the part back."""
 
 _ALIASES = names(
     "view reshape permute transpose t mT expand expand_as view_as slice select split unbind chunk "
     "squeeze unsqueeze alias detach diagonal narrow flatten unflatten to contiguous movedim "
     "split_with_sizes tensor_split reshape_as unfold as_strided swapaxes moveaxis type_as dropout"
 )
-"""Operators whose result may be the memory of what they take."""
+"""Operators whose result may share memory with their input."""
 
 
 def lowered(graph: fx.GraphModule, kept: tuple[str, ...]) -> bool:
-    """Return whether a graph was lowered, in place; where it was not it is of no use any more.
+    """Lower a graph in place; return whether it worked. If not, the graph must not be used.
 
     Args:
         graph: From ``torch.export``, its nodes with values.
@@ -54,7 +54,7 @@ def lowered(graph: fx.GraphModule, kept: tuple[str, ...]) -> bool:
 
 
 def _data(graph: fx.Graph) -> set[fx.Node]:
-    """Return the nodes that may depend on the input; what is asked of sizes does not."""
+    """Return the nodes that may depend on values of the input; those of sizes do not."""
     data: set[fx.Node] = set()
     for node in graph.nodes:
         tensors = isinstance(node.meta.get("val"), (Tensor, list, tuple))
@@ -65,7 +65,7 @@ def _data(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _is_known(node: fx.Node, kept: tuple[str, ...]) -> bool:
-    """Whether an operator is not a composite of others, or one that is known as such."""
+    """Whether an operator is not composite, or is a composite with a rule here."""
     target: Any = node.target
     name, arguments = node_name(node), node.args
     if name == "matmul" and isinstance(arguments[1], fx.Node):
@@ -85,7 +85,7 @@ _KNOWN = KNOWN | MOVES | PADS | frozenset((*PRODUCTS, *FUSED, *SOFTMAXES))
 
 
 def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
-    """Make a write in place a copy; False where that cannot be told to be the same."""
+    """Replace an in-place write by a copy; return False if equality cannot be shown."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return True
@@ -124,7 +124,7 @@ def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> bool:
-    """Whether an older view of what is written at a place of the graph is read after that."""
+    """Whether an older view of the written memory is read after the write."""
     todo = [base]
     while todo:
         for user in todo.pop().users:
@@ -140,7 +140,7 @@ def _is_alias(node: fx.Node) -> bool:
 
 
 def _same(graph: fx.Graph, node: fx.Node) -> bool:
-    """Take away what gives the tensor that it takes."""
+    """Remove operators that return their input."""
     source: Any = node.args[0]
     one, other = node.meta.get("val"), source.meta.get("val")
     if one is None or other is None or one.dtype != other.dtype:
@@ -151,7 +151,7 @@ def _same(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _sizes(graph: fx.Graph, source: fx.Node) -> list[Any]:
-    """Return the sides of a tensor, free ones asked of it where the graph inserts."""
+    """Return the sizes of a tensor; free ones as new nodes at the insertion point."""
     return [
         length
         if isinstance(length, int)
@@ -161,7 +161,7 @@ def _sizes(graph: fx.Graph, source: fx.Node) -> list[Any]:
 
 
 def _sized_as(graph: fx.Graph, node: fx.Node) -> bool:
-    """Ask another tensor for its sides alone."""
+    """Let an operator that needs only sizes take them from another tensor."""
     source, other = node.args
     if not isinstance(other, fx.Node):
         return False
@@ -192,7 +192,7 @@ def _layer_norm(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 _NORM: tuple[Any, ...] = (None, None, None, None, 1e-5)
-"""What ``layer_norm`` takes where it is not said."""
+"""Defaults of the arguments of ``layer_norm``."""
 
 
 def _matmul(graph: fx.Graph, node: fx.Node) -> bool:

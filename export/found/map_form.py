@@ -1,4 +1,4 @@
-"""Tensors written as maps: the form that windows are cut from.
+"""Tensors written as maps, the form from which windows are cut.
 
 The form of a tensor is a map (B, H, W, C) and, for each element of the tensor, its channel there.
 Movement costs nothing: it acts on the channels as on data. All conditions are comparisons of
@@ -29,7 +29,7 @@ FREE = "free"
 
 
 class NotOnMap(Exception):  # noqa: N818 - no error: the attention is served in another way
-    """Why a tensor cannot be written as a map."""
+    """A tensor cannot be written as a map; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MapForm:
 
     Attributes:
         node: The map (B, H, W, count).
-        channel: Of each element of the tensor.
+        channel: Channel of each element of the tensor.
         count: Number of channels.
         factor: What the map is still to be multiplied with: in queries and keys it becomes the
             scale of the scores, and no operator.
@@ -52,14 +52,14 @@ class MapForm:
 
 @dataclass
 class Places:
-    """Where the tensors of a graph lie, for one map; kept for all its sites.
+    """The positions of a graph's tensors on one map, shared by all its sites.
 
     Attributes:
-        run: What was found of the graph.
-        codes: The places of the map, sorted.
+        run: The search that has run on the graph.
+        codes: Sorted places of the map.
         map: Batch, rows, columns.
-        shapes: Of tensors at another size of the image.
-        axes: Of each node that was requested: those of the map, or None.
+        shapes: Shapes of tensors at another image size.
+        axes: Node -> its axes of the map, or None, for nodes requested so far.
     """
 
     run: Provenance
@@ -78,7 +78,7 @@ class Places:
         return at.expand(places.shape)
 
     def axes_of(self, node: fx.Node) -> list[int] | None:
-        """Return the axes of a tensor that lies as the map does, in its order; None of others."""
+        """Return the map's axes in a tensor that has the map's layout; None for other tensors."""
         if node not in self.axes:
             self.axes[node] = self._axes_of(node)
         return self.axes[node]
@@ -102,10 +102,10 @@ class Places:
 
 
 class MapWriter:
-    """Writes tensors as maps, for one site, into the graph that it was found in."""
+    """Writes tensors of one site as maps, into the graph of the site."""
 
     def __init__(self, graph: fx.GraphModule, places: Places, core: Core) -> None:
-        """Take a graph, which gets new nodes where it inserts at present.
+        """Take a graph, which gets new nodes at its insertion point.
 
         ``near`` is to hold what writes the results of other sites: of attention of attention in
         one window nothing lies as a map between the two.
@@ -116,11 +116,11 @@ class MapWriter:
         self._sides: tuple[Any, ...] | None = None
 
     def value(self, node: fx.Node) -> Any:
-        """Return what is known of a node."""
+        """Return the value of a node."""
         return self.places.run.values[node]
 
     def tensor(self, node: fx.Node) -> Value:
-        """Return what is known of a node; of several results the first."""
+        """Return the value of a node; of several results the first."""
         value = self.value(node)
         first = value[0] if isinstance(value, (list, tuple)) else value
         if not isinstance(first, Value):
@@ -144,13 +144,13 @@ class MapWriter:
 
     @property
     def sides(self) -> tuple[Any, ...]:
-        """Batch, rows, columns of the map: numbers, or nodes that ask a tensor for its sides."""
+        """Batch, rows, columns of the map: numbers, or nodes that read the sizes of a tensor."""
         if self._sides is None:
-            self._sides = self._asked() if is_symbolic(self.graph) else self.places.map
+            self._sides = self._requested() if is_symbolic(self.graph) else self.places.map
         return self._sides
 
-    def _asked(self) -> tuple[Any, ...]:
-        """Ask the nearest tensor before the site: one farther away may not be padded yet."""
+    def _requested(self) -> tuple[Any, ...]:
+        """Read the nearest tensor before the site: one farther away may not be padded yet."""
         wanted = [size for size in self.places.map if size > 1]
         nodes = list(self.graph.graph.nodes)
         for node in reversed(nodes[: nodes.index(self.core.out)]):
@@ -159,12 +159,12 @@ class MapWriter:
                 continue
             shape = self.tensor(node).data.shape
             if [shape[axis] for axis in axes] == wanted:
-                asked = iter([self.call(torch.ops.aten.sym_size.int, node, a) for a in axes])
-                return tuple(next(asked) if size > 1 else 1 for size in self.places.map)
+                sizes = iter([self.call(torch.ops.aten.sym_size.int, node, a) for a in axes])
+                return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
         raise NotOnMap("rows and columns of the map are axes of no tensor before it")
 
     def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Any]:
-        """Return the sizes of the axes of a map that lies in pieces, free ones by name or as -1.
+        """Return the axis sizes of a map that is cut into pieces; free ones as nodes or -1.
 
         Args:
             sizes: Of the image that attention was found in.
@@ -210,7 +210,7 @@ class MapWriter:
         return sizes
 
     def plain(self, node: fx.Node, axes: list[int]) -> MapForm:
-        """Return the form of a tensor that lies as the map does."""
+        """Return the form of a tensor that has the map's layout."""
         shape = self.tensor(node).data.shape
         others = [axis for axis in range(len(shape)) if axis not in axes]
         count = math.prod(shape[axis] for axis in others)
@@ -221,7 +221,7 @@ class MapWriter:
         return MapForm(flat, torch.arange(count).reshape(own).expand(shape), count)
 
     def placed(self, node: fx.Node, form: MapForm) -> fx.Node:
-        """Return the tensor that a node gives, from its form; the node lies as the map does."""
+        """Return a node's tensor from its form; the node has the map's layout."""
         axes = self.places.axes_of(node)
         if axes is None:
             raise NotOnMap(f"{node.name} does not lie as the map does")
@@ -241,7 +241,7 @@ class MapWriter:
         return self.call(torch.permute, out, tuple(order.index(axis) for axis in range(len(order))))
 
     def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
-        """Return what belongs to each channel, (count,); it has to be the same at all places."""
+        """Return the value of each channel, (count,), which must be equal at all positions."""
         inside = self.places.number(place) >= 0
         channels, whats = channel, what.expand(channel.shape)
         if not bool(inside.all()):
@@ -263,7 +263,7 @@ class MapWriter:
         return MapForm(node, rank[form.channel], len(used))
 
     def picked(self, node: fx.Node, index: Tensor, count: int) -> fx.Node:
-        """Return the channels of a map that an index picks."""
+        """Return the channels of a map that an index selects."""
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node
         if len(index) and bool((index.diff() == 1).all()):
@@ -272,19 +272,19 @@ class MapWriter:
 
 
 def _even(places: Tensor, axis: int) -> bool:
-    """Whether places are the same all along an axis."""
+    """Whether places are constant along an axis."""
     return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
 
 
 def is_symbolic(graph: fx.GraphModule) -> bool:
-    """Whether sides of a graph are free: it asks for some, or stands for graphs of every size."""
+    """Whether a graph has free sizes: it reads some, or represents graphs of every size."""
     return bool(graph.meta.get(FREE)) or any(
         node.target is torch.ops.aten.sym_size.int for node in graph.graph.nodes
     )
 
 
 def add_constant(graph: fx.GraphModule, value: Tensor) -> fx.Node:
-    """Add a constant to a graph where it inserts, and return its node."""
+    """Add a constant at the insertion point of a graph, and return its node."""
     number = 0
     while hasattr(graph, f"{CONSTANT}{number}"):
         number += 1
@@ -294,7 +294,7 @@ def add_constant(graph: fx.GraphModule, value: Tensor) -> fx.Node:
 
 @contextmanager
 def tentative(graph: fx.Graph, before: fx.Node) -> Iterator[None]:
-    """Insert nodes before a node; where `NotOnMap` is raised, remove them again."""
+    """Insert nodes before a node; if `NotOnMap` is raised, remove them again."""
     kept = set(graph.nodes)
     try:
         with graph.inserting_before(before):

@@ -22,7 +22,7 @@ _REDUCES = ("sum", "mean", "amax", "amin", "linalg_vector_norm", "var", "norm")
 
 
 def written(writer: MapWriter, node: fx.Node) -> MapForm:
-    """Return the form of a node: as it lies, or written from the forms of what it takes."""
+    """Return the form of a node: its own if it has the map's layout, else from its inputs."""
     form = writer.forms.get(node)
     if form is None and node in writer.near:
         form = writer.forms[node] = writer.near.pop(node)(writer)
@@ -37,7 +37,7 @@ def written(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def _moves_a_map(writer: MapWriter, node: fx.Node) -> bool:
-    """Whether a node moves a tensor that lies as the map itself: pieces of it are to share it."""
+    """Whether a node moves a tensor with the map's layout, which its pieces should share."""
     moving = node.args[0] if node.target is operator.getitem else node
     if not isinstance(moving, fx.Node) or node_name(moving) not in MOVES - {"cat", "stack"}:
         return False
@@ -56,7 +56,7 @@ def multiplied(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def rewritten(writer: MapWriter, node: fx.Node) -> MapForm:
-    """Return the form of a node written from the forms of what it takes.
+    """Return the form of a node, written from the forms of its inputs.
 
     Raises:
         NotOnMap: It is not an operator on channels.
@@ -78,7 +78,7 @@ def rewritten(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def _data_of(writer: MapWriter, node: fx.Node) -> list[fx.Node]:
-    """Return what a node takes that depends on the input."""
+    """Return the arguments of a node that depend on the input."""
     nodes = []
     for source in node.all_input_nodes:
         value = writer.value(source)
@@ -106,7 +106,7 @@ def _moved(writer: MapWriter, node: fx.Node, pick: int | None = None) -> MapForm
     elif name in ("constant_pad_nd", "pad"):
         if name == "pad" and len(args) > 2 and args[2] != "constant":
             raise NotOnMap("a mirrored border between the map and the tokens")
-        channel = F.pad(args[0], args[1])  # what lies beyond the map is looked at in the site
+        channel = F.pad(args[0], args[1])  # the border of the map is handled in the site
     else:
         moved = move(node.target, args, fx.node.map_arg(dict(node.kwargs), replaced))
         channel = moved[0 if pick is None else pick]
@@ -166,7 +166,7 @@ def _layer_norm(
 def _grouped(
     writer: MapWriter, form: MapForm, place: Tensor, dims: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Return the group of each element along dims, and the channels of each group."""
+    """Return the group of each element along the dims, and the channels of each group."""
     dims = [dim % place.dim() for dim in dims]
     kept = [dim for dim in range(place.dim()) if dim not in dims]
     size = math.prod(form.channel.shape[dim] for dim in dims)
@@ -214,7 +214,7 @@ def _linear(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def _one_by_one(writer: MapWriter, name: str, args: Any) -> tuple[Any, fx.Node, Any, int]:
-    """Return input, weight (out, in), bias and axis of a convolution of single places."""
+    """Return input, weight (out, in), bias and axis of a pointwise convolution."""
     given = [*args, *_CONVOLUTION[len(args) :]]
     x, weight, bias, stride, padding = given[:5]
     transposed, groups = name == "convolution" and given[6], given[-1]
@@ -226,7 +226,7 @@ def _one_by_one(writer: MapWriter, name: str, args: Any) -> tuple[Any, fx.Node, 
 
 
 _CONVOLUTION: tuple[Any, ...] = (None, None, None, [1], [0], [1], 1)
-"""What ``conv2d`` takes where it is not said."""
+"""Defaults of the arguments of ``conv2d``."""
 
 
 def _factor(writer: MapWriter, name: str, args: Any) -> tuple[Any, fx.Node, int]:
@@ -307,7 +307,7 @@ def _pointwise(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def _factor_of(writer: MapWriter, node: fx.Node, data: fx.Node) -> float | None:
-    """Return the number that an operator multiplies data with, or None."""
+    """Return the constant number that an operator multiplies data by, or None."""
     name = node_name(node)
     if name not in ("mul", "div") or node.args[0] is not data or node.kwargs:
         return None
@@ -324,7 +324,7 @@ def _factor_of(writer: MapWriter, node: fx.Node, data: fx.Node) -> float | None:
 
 
 def _is_free(writer: MapWriter, node: fx.Node) -> bool:
-    """Whether a constant is made of sides that are free."""
+    """Whether a constant depends on free sizes."""
     return any(not isinstance(writer.value(n), Value) for n in node.all_input_nodes)
 
 

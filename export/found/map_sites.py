@@ -1,4 +1,4 @@
-"""Sites of windows of a map, and of whole maps, in place of attention that was found."""
+"""Replaces found attention by sites of windows or of whole maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .values import Core
 
 
 def refusal(layout: Layout) -> str:
-    """Return why an attention is not a site of a map by its layout, or ""."""
+    """Return why the layout of an attention is not one of a map site, or ""."""
     if layout.reason:
         return layout.reason
     if layout.kind not in WINDOWS:
@@ -33,10 +33,10 @@ def map_site(
     """Return the site that computes an attention on its map.
 
     Args:
-        layout: How its tokens lie.
-        factor: Of queries and keys, besides that of the scores.
-        dtype: Of the position biases.
-        whole: All places of a map of any size attend to each other.
+        layout: The layout of its tokens.
+        factor: Factor of queries and keys, in addition to that of the scores.
+        dtype: Type of the position biases.
+        whole: All positions of a map of any size attend to each other.
 
     Raises:
         NotOnMap: No site computes it.
@@ -64,10 +64,10 @@ def map_site(
 
 
 class MapSites:
-    """Puts sites of maps into a graph, one after the other."""
+    """Inserts map sites into a graph, one by one."""
 
     def __init__(self, graph: fx.GraphModule, places: Places) -> None:
-        """Take a graph and where its tensors lie, for the map of all its sites."""
+        """Take a graph and the positions of its tensors, for the map of all its sites."""
         self.graph, self.places = graph, places
 
     def put(
@@ -77,7 +77,7 @@ class MapSites:
 
         Args:
             core: The attention.
-            layout: How its tokens lie.
+            layout: The layout of its tokens.
             name: Of the submodule that becomes the site.
             whole: As `map_site` takes it.
             near: Other attention that its queries, keys or values may be made of.
@@ -106,7 +106,7 @@ class MapSites:
         return goal, out, [node for node in before if node not in writer.near]
 
     def _goal(self, core: Core) -> fx.Node:
-        """Return the first tensor behind an attention, or itself, that lies as the map does."""
+        """Return the first tensor after an attention, or itself, that has the map's layout."""
         if self.places.axes_of(core.out) is not None:
             return core.out
         behind, started = {core.out}, False
@@ -123,7 +123,7 @@ class MapSites:
 
 
 class NearSite:
-    """Attention that another one may be made of, and how it is written with that."""
+    """An attention that is part of another one, and its form there."""
 
     def __init__(self, core: Core, layout: Layout, name: str) -> None:
         """Take an attention that is a site of windows."""
@@ -135,7 +135,7 @@ class NearSite:
 
 
 def map_codes(core: Core) -> Tensor:
-    """Return the places of the map that an attention's queries cover, sorted."""
+    """Return the sorted places of the map that an attention's queries cover."""
     codes = core.q_place[..., 0].flatten()
     covered: Tensor = codes[codes >= 0].unique()
     return covered

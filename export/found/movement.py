@@ -1,4 +1,4 @@
-"""Operators that move elements and compute nothing: what they do to data they do to places."""
+"""Operators that only move elements: places move with the data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def name_of(target: Any) -> str:
 
 
 def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Return what a movement makes of integers or numbers in place of data."""
+    """Apply a movement to integers or numbers instead of data."""
     if name_of(target) in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
         return [args[0].reshape(args[1])]
     others = {key: value for key, value in kwargs.items() if key != "memory_format"}
@@ -57,14 +57,14 @@ def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
 def moved_values(
     target: Any, values: list[Value], first: Value, outs: list[Any], pick: Pick
 ) -> tuple[list[Tensor], list[Score | None]]:
-    """Return places and scores of what a movement gives.
+    """Return places and scores of the result of a movement.
 
     Args:
         target: The operator.
-        values: All that it takes.
+        values: All its tensor arguments.
         first: The tensor that is moved; others may be indices.
-        outs: The tensors that it gives.
-        pick: Of its arguments.
+        outs: Its results.
+        pick: Selects among its arguments.
     """
     indexed = name_of(target) in _BY_INDEX
     if indexed and any(_chosen_by_data(value) for value in values if value is not first):
@@ -90,7 +90,7 @@ def _or_none(place: Tensor | None, data: Tensor, fill: int) -> Tensor:
 
 
 def _laid(target: Any, value: Value, of: Tensor) -> Tensor:
-    """Return numbers in memory as the data: ``as_strided`` counts elements there."""
+    """Return numbers in the memory layout of the data, on which ``as_strided`` depends."""
     if name_of(target) != "as_strided":
         return of
     like = torch.empty_strided(value.data.shape, value.data.stride(), dtype=of.dtype)
@@ -139,10 +139,10 @@ def padded_places(places: Tensor, amounts: list[int]) -> Tensor:
 def unfolded(
     numbers: Tensor, args: Any, *, padded: Callable[[Tensor, list[int]], Tensor]
 ) -> Tensor:
-    """Return what ``im2col`` makes of integers below 2^53; ``args`` as it takes them.
+    """Apply ``im2col`` to integers below 2^53, with its arguments ``args``.
 
     Args:
-        numbers: In the place of the data.
+        numbers: Numbers instead of the data.
         args: Of the operator.
         padded: How they are padded first.
     """

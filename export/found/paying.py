@@ -1,4 +1,4 @@
-"""What of a network is timed: its own attention against nodes of nystra."""
+"""The pieces of a network that are timed: its own attention against nodes of nystra."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class FoundPieces:
     """The pieces of a network that have replacements; a `Replaceable`.
 
     Attributes:
-        network: Notes what is left as it is.
+        network: Records the sites that keep the network's own attention.
         facts: Of it.
         resolved: Mechanism of every site.
         opset: Of what is timed.
-        source: What the network is called.
-        is_written: It is traced again for every plan.
+        source: Name of the network.
+        is_written: Whether the network is traced again for every plan.
     """
 
     network: FoundNetwork

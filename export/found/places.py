@@ -1,4 +1,4 @@
-"""Places: where each element of a tensor stands, as one integer.
+"""Places: the position of each element of a tensor, as one integer.
 
 A place is (batch, time, row, column); rows and columns may be negative, since padding continues the
 map beyond its border. Movement acts on places as on data.
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 NONE = -1
-"""Of an element that does not depend on the input, or lies beyond a map that is not even."""
+"""For an element that does not depend on the input, or is beyond the border of an uneven map."""
 MIXED = -2
-"""Of an element that several places went into."""
+"""For an element that combines several places."""
 MOVED = -3
-"""Of an element that the data chose."""
+"""For an element that is chosen by data."""
 
 _COLUMN, _ROW, _TIME, _BATCH = 1, 1 << 17, 1 << 34, 1 << 43  # below 2^53: exact as float64 too
 _ORIGIN = 1 << 16
 _BEYOND_ALL = 1 << 60
 _LARGE = 1 << 14
-"""Elements from which on places are worth looking at."""
+"""Places of tensors with fewer elements than this are not compacted."""
 
 
 def encode(batch: Tensor, time: Tensor, row: Tensor, column: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ FUSED = (
     "_scaled_dot_product_attention_math",
     "_scaled_dot_product_attention_math_for_mps",
 )
-"""Operators that are attention by themselves: (q, k, v, ...)."""
+"""Fused attention operators: (q, k, v, ...)."""
 
 _BATCHED = (
     torch.ops.aten.bmm.default,
@@ -31,12 +31,12 @@ _BATCHED = (
 
 
 def three(tensor: Tensor) -> Tensor:
-    """Return a matrix as a stack of one."""
+    """Return a matrix as a stack of one matrix."""
     return tensor if tensor.dim() == 3 else tensor[None]
 
 
 def linear_place(name: str, a: Value, b: Value, out: Tensor) -> Tensor:
-    """Return where the results of a linear layer stand, one factor being a constant."""
+    """Return the places of the result of a linear layer, whose one factor is a constant."""
     left = a.place is not None
     place = _place(a if left else b)
     dim = a.data.dim() - 1 if left else max(b.data.dim() - 2, 0)
@@ -48,7 +48,7 @@ def linear_place(name: str, a: Value, b: Value, out: Tensor) -> Tensor:
 
 
 def product_place(a: Value, b: Value, out: Tensor) -> Tensor:
-    """Return where a product of two tensors that depend on the input stands: as its rows do."""
+    """Return the places of a product of two tensors that depend on the input: those of its rows."""
     sides: list[tuple[Tensor, Tensor]] = []
     for value, dim in ((a, a.data.dim() - 1), (b, max(b.data.dim() - 2, 0))):
         place, exact = agreed(_place(value), dim)
@@ -97,7 +97,7 @@ def find_core(
     factors: tuple[Value, Value],
     blanks: tuple[Tensor, Tensor],
 ) -> Core | str:
-    """Return the attention whose weights meet their values at a node, or why there is none.
+    """Return the attention of a node that multiplies weights and values, or why it is none.
 
     Args:
         node: A product.
@@ -244,7 +244,7 @@ def _biases(mask: Tensor) -> Tensor:
 
 
 def fused_place(q: Value, out: Tensor) -> Tensor:
-    """Return where a fused attention stands: where its queries do."""
+    """Return the places of a fused attention: those of its queries."""
     if q.place is None:
         return torch.full(out.shape, NONE)
     place = agreed(q.place, q.data.dim() - 1)[0]

@@ -1,4 +1,4 @@
-"""What is replaced of a graph, as a module by itself: from tensors of the graph to one of them."""
+"""A replaced part of a graph as a separate module, from tensors of the graph to one of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .values import Value
 
 @dataclass(frozen=True)
 class Region:
-    """What is computed instead of one tensor of a graph.
+    """The computation that replaces one tensor of a graph.
 
     Attributes:
         paths: Of its sites.
-        inputs: Names of the nodes of the untouched graph whose tensors it takes.
-        output: Name of the node of the untouched graph whose value it gives.
-        module: Takes the inputs in that order; free sides are asked of them.
+        inputs: Names of the nodes of the original graph whose tensors it takes.
+        output: Name of the node of the original graph whose value it computes.
+        module: Takes the inputs in that order, and free sizes from them.
     """
 
     paths: tuple[str, ...]
@@ -31,7 +31,7 @@ class Region:
     module: fx.GraphModule
 
     def at(self, paths: Mapping[str, str]) -> Region:
-        """Return the region with its sites at the paths that are behind their names."""
+        """Return the region with its sites at the paths to which their names map."""
         module = shared_copy(self.module)
         put_sites(module, {name: paths[name] for name in self.paths})
         module.recompile()
@@ -63,9 +63,9 @@ def region_of(
 
     Args:
         graph: The graph with its replacements, and all that was there before.
-        run: What was found of it.
+        run: The search that has run on it.
         replacement: Of which.
-        replaced: Of every new node with the value of an old one, the old one.
+        replaced: New node -> the old node whose value it has.
     """
     inputs: dict[fx.Node, str] = {}
     inside: set[fx.Node] = set()
@@ -95,7 +95,7 @@ def region_of(
 
 
 def _depends(node: fx.Node, run: Provenance, replaced: dict[fx.Node, fx.Node]) -> bool:
-    """Whether a node has a tensor of the untouched graph that depends on the input or its size."""
+    """Whether a node is a tensor of the original graph that depends on the input or its size."""
     if node.meta.get("sized"):
         return True
     value = run.values.get(replaced.get(node, node))

@@ -1,4 +1,4 @@
-"""Modules that are built alike are traced once: the others are calls until the graph is there.
+"""Traces equally built modules once: the others are calls until the graph is complete.
 
 The first of a kind that runs is traced between two marks. What is built alike, and is called with
 arguments of the same sizes, becomes one node, which a copy of the nodes between the marks replaces
@@ -20,20 +20,20 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from ..tracing.marks import CALL, ENTER, LEAVE, MARK
 
 _SMALLEST = 4
-"""Parts that a module has at the least: a call takes as long as some operators."""
+"""Smallest number of parts of a module that is traced once: a call costs some operators."""
 
 _NO_SETTINGS = {*vars(nn.Module()), "forward"}
 
 
 @dataclass(eq=False)
 class _Kind:
-    """What is known of the first module of a kind, called with arguments of some sizes.
+    """The first module of a kind, called with arguments of certain sizes.
 
     Attributes:
-        path: Of that module.
-        arguments: What has to be the same of another call.
-        shapes: Of what it returns.
-        returns: How that lies in tuples and the like.
+        path: Path of that module.
+        arguments: Properties that another call must share.
+        shapes: Shapes of its results.
+        returns: Structure of its results (tuples, lists).
     """
 
     path: str
@@ -51,9 +51,9 @@ class Repeat:
     """Two equal parts of a graph, by the names of nodes.
 
     Attributes:
-        first: What the one takes and gives.
-        other: What the other takes and gives.
-        ranks: Of what they give.
+        first: Inputs and outputs of the first part.
+        other: Inputs and outputs of the other part.
+        ranks: Ranks of the outputs.
     """
 
     first: tuple[tuple[str, ...], tuple[str, ...]]
@@ -65,7 +65,7 @@ class Repeats:
     """The repeated modules of a network, while it is traced and after that."""
 
     def __init__(self, network: nn.Module, idle: Iterable[str] = ()) -> None:
-        """Let modules of a network that are built alike be traced once.
+        """Prepare a network so that equally built modules are traced once.
 
         Args:
             network: Is of use for one trace only.
@@ -82,7 +82,7 @@ class Repeats:
     def _run(
         self, number: int, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Trace a module, or write down its call where one of its kind was traced before."""
+        """Trace a module, or record its call if one of its kind was traced before."""
         leaves, spec = tree_flatten((args, kwargs))
         arguments = (spec, *(_described(leaf) for leaf in leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -115,9 +115,9 @@ class Repeats:
         return tree_unflatten(returned, returns)
 
     def expand(self, graph: fx.GraphModule) -> None:
-        """Replace the calls of a graph of the network by copies, and take the marks away.
+        """Replace the calls in a graph of the network by copies, and remove the marks.
 
-        What is equal is noted in its ``meta``.
+        Equal parts are recorded in its ``meta``.
         """
         marks: dict[str, fx.Node] = {}
         became: dict[fx.Node, fx.Node] = {}
@@ -166,7 +166,7 @@ class _Copy:
         self.graph, self.first, self.path, self.network = graph, first, path, network
 
     def put(self, call: fx.Node, enter: fx.Node, leave: fx.Node) -> list[fx.Node]:
-        """Put copies of the nodes between two marks before a call; return what it is to give."""
+        """Insert copies of the nodes between two marks before a call; return the results."""
         copies: dict[fx.Node, fx.Node] = {}
         with self.graph.graph.inserting_before(call):
             for node in self._inside(enter, leave):
@@ -174,7 +174,7 @@ class _Copy:
         return [copies.get(node, node) for node in _arguments(leave)[0]]
 
     def _inside(self, enter: fx.Node, leave: fx.Node) -> list[fx.Node]:
-        """Return what depends on what is entered or on weights of the module, in the order."""
+        """Return the nodes that depend on the inputs or the module's weights, in order."""
         known: dict[fx.Node, bool] = {enter: True}
         order: list[fx.Node] = []
         todo = [(node, False) for node in _arguments(leave)[0]]
@@ -218,7 +218,7 @@ class _Copy:
 
 
 def _hold(graph: fx.GraphModule, network: nn.Module, path: str) -> None:
-    """Let a graph hold what the network holds at a path."""
+    """Give a graph the module or tensor of the network at a path."""
     *parents, name = path.split(".")
     module: nn.Module = graph
     for parent in parents:
@@ -234,7 +234,7 @@ def _hold(graph: fx.GraphModule, network: nn.Module, path: str) -> None:
 
 
 def _replace_items(node: fx.Node, values: Any) -> dict[fx.Node, fx.Node]:
-    """Put values in the place of the items of a node that gives a list; return which for which."""
+    """Replace the items of a node that returns a list by values; return item -> value."""
     became = {item: values[_arguments(item)[1]] for item in node.users}
     for item, value in became.items():
         item.replace_all_uses_with(value)
@@ -248,14 +248,14 @@ def _is_like(value: object, tensor: Tensor) -> bool:
 
 
 def _described(leaf: object) -> object:
-    """Return what the nodes of a trace depend on in an argument."""
+    """Return the properties of an argument on which the nodes of a trace depend."""
     if isinstance(leaf, Tensor):
         return (*map(str, leaf.shape), leaf.dtype)
     return str(leaf) if isinstance(leaf, torch.SymInt) else leaf
 
 
 def _alike(network: nn.Module, idle: frozenset[str]) -> list[list[str]]:
-    """Return the paths of modules of each kind that there are several of."""
+    """Return the paths of the modules of each kind with more than one."""
     kinds: list[tuple[list[Any], list[str]]] = []
     for path, module in network.named_modules():
         parts = list(module.modules())
@@ -271,7 +271,7 @@ def _alike(network: nn.Module, idle: frozenset[str]) -> list[list[str]]:
 
 
 def idle_parts(network: nn.Module, inputs: tuple[Tensor, ...]) -> frozenset[str]:
-    """Return the paths of modules without tensors that give what they take, as dropout does.
+    """Return the paths of modules without tensors that return their input, such as dropout.
 
     Args:
         network: Is run, and of no use after that.
@@ -295,7 +295,7 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def build_of(module: nn.Module, idle: Iterable[str] = ()) -> list[Any]:
-    """Return what a graph of a module depends on: kinds, settings and shapes of its parts."""
+    """Return what determines a module's graph: types, settings and shapes of its parts."""
     parts: list[Any] = []
     for path, part in module.named_modules():
         if path in idle:

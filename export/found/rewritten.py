@@ -1,4 +1,4 @@
-"""A graph that holds what stood in it and the sites in its place, and gives either."""
+"""A graph with both its own attention and the sites, from which networks are made."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .repeats import REPEATS
 
 @dataclass(frozen=True)
 class Swap:
-    """Sites in place of one value of a graph.
+    """Sites that replace one value of a graph.
 
     Attributes:
-        region: The same by itself.
-        names: The path of each site, by the name that it has in the graph.
-        out: Name of the node that has the value now; ``region.output`` had it.
+        region: The replaced part as a separate module.
+        names: Name of each site in the graph -> its path.
+        out: Name of the node that has the value now, instead of ``region.output``.
     """
 
     region: Region
@@ -33,11 +33,11 @@ class Swap:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A graph that holds both; copies of a network share it.
+    """A graph with own attention and sites; copies of a network share it.
 
     Attributes:
-        graph: With all sites in use; is left as it is.
-        swaps: What can be undone, in the graph's order.
+        graph: The graph with all sites in use; never changed.
+        swaps: The replacements, which can be undone, in the graph's order.
         data: Names of the nodes that depend on the input.
     """
 
@@ -55,14 +55,14 @@ class Rewritten:
         return [path for swap in self.swaps for path in swap.region.paths]
 
     def own(self) -> fx.GraphModule:
-        """Return a copy whose attention is its own; nothing is removed from it."""
+        """Return a copy that uses the network's own attention; nothing is removed from it."""
         return self._without(self.paths)
 
     def network(self, left: Collection[str] = ()) -> fx.GraphModule:
         """Return a network with sites and layers at their paths; its weights are shared.
 
         Args:
-            left: Paths of sites in whose place the graph's own attention stays.
+            left: Paths of sites that keep the graph's own attention.
         """
         graph = self._without(left)
         kept = [swap for swap in self.swaps if not _is_left(swap, left)]

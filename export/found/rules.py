@@ -1,4 +1,4 @@
-"""Runs a graph on values with places and scores, and notes the attention that it comes by."""
+"""Runs a graph on values with places and scores, and records the attention in it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Provenance(fx.Interpreter):
     """Runs a graph of ATen operators on values with places.
 
     Attributes:
-        cores: The attentions that it came by, in the graph's order.
-        layouts: How their tokens lie, by their results.
+        cores: The attentions that were found, in the graph's order.
+        layouts: Their layouts, by their results.
         passed: Attention that cannot be replaced.
         values: Of every node; of what depends on the input the shape only.
     """
@@ -246,7 +246,7 @@ class Provenance(fx.Interpreter):
         return [fused_place(args[0], outs[0]), *rest]
 
     def _note(self, core: Core) -> None:
-        """Keep an attention, and how its tokens lie: what it has of each pair is read and goes."""
+        """Record an attention and its layout; its values per pair are read and freed."""
         self.layouts[core.out] = layout_of(core)
         self.cores.append(core.without_pairs())
 

@@ -59,7 +59,7 @@ def _takes_all(args: Any, first: Value) -> bool:
 
 
 def _other(args: Any, first: Value) -> tuple[Any, bool, Score | None]:
-    """Return what an operator takes besides a value, whether it is data, and its score."""
+    """Return the other operand of an operator, whether it depends on the input, and its score."""
     others = [a for a in args[:2] if isinstance(a, (Value, int, float)) and a is not first]
     if not others:  # the value itself, twice
         return first.data.double(), True, first.score

@@ -1,4 +1,4 @@
-"""The sites that are put into a graph in place of the attention that was found."""
+"""The sites that replace found attention in a graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FoundWindows(WindowSite):
 
 
 class FoundMap(MapSite):
-    """Attention between all places of a map."""
+    """Attention between all positions of a map."""
 
     def __init__(self, heads: int, head_dim: int, value_dim: int, scale: float) -> None:
         """Say how a packed map is made of heads."""

@@ -28,12 +28,12 @@ _UNSERVED = ("channels", "neighbourhood")
 
 @dataclass(frozen=True)
 class FoundAttention:
-    """One softmax attention of a graph, served or not.
+    """One softmax attention of a graph, supported or not.
 
     Attributes:
-        path: Of its site; of its softmax where it stays as trained.
-        level: A site of a ``map``, of ``tokens``, or none: ``as trained``.
-        layout: How its tokens lie, in one line.
+        path: Path of its site, or of its softmax if it stays as trained.
+        level: ``map`` or ``tokens`` for a site, else ``as trained``.
+        layout: The layout of its tokens, as one line of text.
         reason: Why it is not a site of a map, or "".
     """
 
@@ -45,11 +45,11 @@ class FoundAttention:
 
 @dataclass(frozen=True)
 class FoundGraph:
-    """A graph with sites in place of its attention.
+    """A graph whose attention is replaced by sites.
 
     Attributes:
         rewritten: The graph.
-        attentions: What was found, in the graph's order.
+        attentions: The attentions that were found, in the graph's order.
         changing: The layout of some depends on the size in a way that larger maps may settle.
     """
 
@@ -64,18 +64,18 @@ class FoundGraph:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """What was replaced."""
+        """The replaced parts."""
         return tuple(swap.region for swap in self.rewritten.swaps)
 
     @property
     def served(self) -> int:
-        """How many attentions have a site."""
+        """Number of attentions with a site."""
         return sum(found.level != "as trained" for found in self.attentions)
 
 
 @dataclass
 class _Reading:
-    """One attention on its way: what was read of it, and the result of it."""
+    """One attention while it is processed: its layout and its outcome."""
 
     number: int
     core: Core
@@ -154,7 +154,7 @@ def _readings(run: Provenance, second: _Second) -> list[_Reading]:
 
 @dataclass(frozen=True)
 class _Second:
-    """What is known of another size of the image, by the nodes of the graph.
+    """Layouts and shapes at another image size, by the nodes of the graph.
 
     Attributes:
         layouts: Of attention, by its result; None if there is no other size.
@@ -169,7 +169,7 @@ class _Second:
 
 @dataclass(frozen=True)
 class _Other:
-    """What a search at the other size left.
+    """The result of a search at the other size.
 
     Attributes:
         layouts: Of its attention, in its order.
@@ -212,7 +212,7 @@ def _second(run: Provenance, other: _Other | None) -> _Second:
 
 
 def _shapes(run: Provenance, names: dict[fx.Node, fx.Node]) -> dict[fx.Node, tuple[int, ...]]:
-    """Return the shapes of tensors, by other nodes than the run's."""
+    """Return the shapes of tensors, by nodes of another graph than the run's."""
     return {
         names[node]: tuple(value.data.shape)
         for node, value in run.values.items()
@@ -223,7 +223,7 @@ def _shapes(run: Provenance, names: dict[fx.Node, fx.Node]) -> dict[fx.Node, tup
 def _replaced(
     graph: fx.GraphModule, run: Provenance, readings: list[_Reading], second: _Second
 ) -> list[Replacement]:
-    """Put sites into a graph, of maps where that can be, else of tokens."""
+    """Insert sites into a graph: map sites if possible, else token sites."""
     places: dict[bytes, Places] = {}
 
     def lying(reading: _Reading) -> Places:
@@ -256,7 +256,7 @@ def _on_map(
     near: dict[fx.Node, _Reading],
     lying: Callable[[_Reading], Places],
 ) -> Replacement | None:
-    """Put a site of a map in place of an attention; None if it is none, with the reason."""
+    """Replace an attention by a map site, or return None and set the reason."""
     core, layout = reading.core, reading.layout
     reading.reason = refusal(layout) or reading.agreed.reason
     if reading.reason:
@@ -285,7 +285,7 @@ def _as_tokens(
     reading: _Reading,
     others: dict[fx.Node, tuple[int, ...]],
 ) -> Replacement | None:
-    """Put a site of tokens in place of an attention; None if it stays as trained."""
+    """Replace an attention by a token site; return None if it stays as trained."""
     core, layout, agreed = reading.core, reading.layout, reading.agreed
     if core.reason or layout.kind in _UNSERVED or not agreed.same_tokens:
         reading.reason = core.reason or reading.reason or agreed.reason

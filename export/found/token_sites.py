@@ -1,4 +1,4 @@
-"""Sites of lists of tokens in place of attention that was found."""
+"""Replaces found attention by sites of token lists."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def put_tokens(
 
     Args:
         graph: Gets new nodes before the attention's result.
-        run: What was found of it.
+        run: The search that has run on it.
         core: The attention.
-        layout: How its tokens lie.
+        layout: The layout of its tokens.
         name: Of the submodule that becomes the site.
         others: Shapes of the graph's tensors at another size of the image.
 
@@ -78,7 +78,7 @@ def _dims(run: Provenance, node: fx.Node) -> int:
 def _tokens(
     graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, others: Shapes
 ) -> tuple[fx.Node, fx.Node, fx.Node, fx.Node | None]:
-    """Return nodes of q, k, v (B, h, N, d), and of what is added to the scores."""
+    """Return nodes of q, k, v (B, h, N, d) and of the additive term of the scores."""
     call = graph.graph.call_function
     if core.fused:
         if _dims(run, core.q) != 4:
@@ -108,7 +108,7 @@ def _tokens(
 
 
 def _scaled(graph: fx.GraphModule, core: Core, layout: Layout, q: fx.Node) -> fx.Node:
-    """Return queries times the factor of their head, where heads have factors of their own."""
+    """Return queries times the factor of their head, if factors differ between heads."""
     if not isinstance(core.alpha, Tensor) or isinstance(layout.scale, float):
         if isinstance(core.alpha, Tensor) and layout.scale != float(core.alpha.flatten()[0]):
             raise NotOnMap("its scores have a factor that differs between tokens")
@@ -128,7 +128,7 @@ def _scaled(graph: fx.GraphModule, core: Core, layout: Layout, q: fx.Node) -> fx
 
 
 def _mask(graph: fx.GraphModule, run: Provenance, core: Core) -> fx.Node | None:
-    """Return the mask of a fused operator as what is added to scores."""
+    """Return the mask of a fused operator as an additive term of the scores."""
     kwargs = core.out.kwargs
     mask: Any = kwargs.get("attn_mask", core.out.args[3] if len(core.out.args) > 3 else None)
     if not isinstance(mask, fx.Node):

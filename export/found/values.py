@@ -1,4 +1,4 @@
-"""What a search of a graph knows of each value: its places, and what it is to a score."""
+"""The values of a search: tensors with their places and their relation to scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
 class Hint(enum.Enum):
     """What a tensor that is not a product of two others may be to a softmax behind it.
 
-    The values are what is said of attention that has such scores.
+    Each value is the reason that is reported for attention with such scores.
     """
 
     PRODUCTS = "two tensors multiplied element by element"
@@ -30,7 +30,7 @@ class Hint(enum.Enum):
 
 @dataclass
 class Score:
-    """What a tensor is to a product of queries and keys: alpha * product[number] + beta.
+    """A tensor as a function of a product of queries and keys: alpha * product[number] + beta.
 
     Attributes:
         product: The node of the product.
@@ -39,7 +39,7 @@ class Score:
         beta: What is added: position bias and mask, however they are written.
         by_data: Something that depends on the input is added.
         softmax: The softmax that it is behind, or None.
-        reason: Why it is not an attention that can be replaced, or "".
+        reason: Why the attention cannot be replaced, or "".
         hint: What the softmax is of, where that is not a product: it stands for the product then.
     """
 
@@ -53,7 +53,7 @@ class Score:
     hint: Hint | None = None
 
     def but(self, reason: str) -> Score:
-        """Return the score with a reason, where it has none yet."""
+        """Return the score with a reason, unless it has one."""
         return self if self.reason else replace(self, reason=reason)
 
 

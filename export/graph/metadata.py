@@ -12,10 +12,10 @@ from ...models.facts import Facts
 
 
 def describe(facts: Facts) -> ModelMetadata:
-    """Return the metadata of a model file, as far as they are facts of its network.
+    """Return the metadata of a model file that are facts of its network.
 
-    Of a network that takes multiples only they say no scale: who runs the file then finds out by
-    trial runs what it takes, and pads images in front of it.
+    For a network that accepts only size multiples the scale is omitted: the runtime then finds by
+    trial runs which sizes it accepts, and pads images.
     """
     return ModelMetadata(
         architecture=facts.architecture,
@@ -35,7 +35,7 @@ def describe(facts: Facts) -> ModelMetadata:
 
 
 def write_metadata(model: onnx.ModelProto, metadata: ModelMetadata) -> None:
-    """Replace what nystra's metadata are of a model, in place, in the order of all keys."""
+    """Replace nystra's metadata of a model, in place, in the fixed order of keys."""
     own = {key_of(field.name) for field in fields(metadata)}
     entries = {entry.key: entry.value for entry in model.metadata_props if entry.key not in own}
     del model.metadata_props[:]

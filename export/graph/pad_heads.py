@@ -76,7 +76,7 @@ def _sizes(node: onnx.NodeProto) -> dict[str, int]:
 
 @dataclass
 class _Graph:
-    """A graph and what is to become of it; `apply` does it."""
+    """A graph and its pending changes, which `apply` makes."""
 
     model: onnx.ModelProto
     weights: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class _Graph:
         self.uses.update(value.name for value in graph.output)
 
     def pad(self, node: onnx.NodeProto, sizes: dict[str, int], wanted: dict[str, int]) -> None:
-        """Note what pads a site.
+        """Plan the padding of a site.
 
         Raises:
             _NotPaddedError: It cannot be.
@@ -113,7 +113,7 @@ class _Graph:
                     attribute.i = wanted[attribute.name]
 
     def _pad_source(self, name: str, before: Sequence[int], after: Sequence[int]) -> None:
-        """Note padding of the weights that make a map whose last axis has heads of these sizes."""
+        """Plan the padding of the weights of a map whose last axis has heads of these sizes."""
         node = self.producers.get(name)
         if node is None or self.uses[name] != 1:
             raise _NotPaddedError(
@@ -134,7 +134,7 @@ class _Graph:
             raise _NotPaddedError(f"a node of type {node.op_type} is between it and its weights")
 
     def _pad_parts(self, node: onnx.NodeProto, before: Sequence[int], after: Sequence[int]) -> None:
-        """The same of a map that is put together of several, whole heads each."""
+        """The same for a map that is concatenated from maps of whole heads."""
         first = 0
         for name in node.input:
             width, last = self._width(name), first
@@ -149,7 +149,7 @@ class _Graph:
             raise _NotPaddedError("its input is concatenated from parts of heads")
 
     def _width(self, name: str) -> int:
-        """The last axis of a map, by the weights that make it."""
+        """The length of the last axis of a map, from the weights that compute it."""
         node = self.producers.get(name)
         if node is not None and node.op_type in ("MatMul", "Add"):
             for weight in node.input:
@@ -170,7 +170,7 @@ class _Graph:
     def _pad_weight(
         self, name: str, axis: int, before: Sequence[int], after: Sequence[int]
     ) -> None:
-        """Note zeros behind each head along an axis of stored weights."""
+        """Plan zeros after each head along an axis of stored weights."""
         if name not in self.stored:
             raise _NotPaddedError("its weights are not constants")
         if self.uses[name] != 1:

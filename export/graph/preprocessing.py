@@ -18,12 +18,12 @@ _SIDES = (2, 3)
 
 
 def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -> None:
-    """Let a model prepare images of any size itself, in place.
+    """Add preprocessing of images of any size to a model, in place.
 
     Args:
         model: Traced and tidied; its first input is what `preprocessing` makes.
-        preprocessing: What is done to an image.
-        image: The input in its place, of the same name.
+        preprocessing: The steps.
+        image: The new input, of the same name.
     """
     replaced, graph = model.graph.input[0], model.graph
     writer = _Writer(image.name)
@@ -55,7 +55,7 @@ class _Writer:
     Attributes:
         image: Name of the tensor as far as it is prepared.
         nodes: In their order.
-        constants: That they take.
+        constants: Their constants.
     """
 
     def __init__(self, image: str) -> None:

@@ -15,7 +15,7 @@ _ADVICE = "choose another `output`, or give `overwrite`"
 
 
 def export_form(options: ExportOptions) -> dict[str, Any]:
-    """Return what makes a file another one besides checkpoint and plan, for its manifest."""
+    """Return the options other than checkpoint and plan that change a file, for its manifest."""
     return {
         "functions": options.functions,
         "opset": options.opset,

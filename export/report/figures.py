@@ -91,7 +91,7 @@ def _reason(validation: FileValidation, size: dict[str, Any]) -> str:
 
 
 def speed_text(speed: Speed) -> str:
-    """Return how fast a file is beside full attention."""
+    """Return the speed of a file relative to full attention."""
     library = "with the library" if speed.library else "without the library"
     low, high = speed.spread
     return (

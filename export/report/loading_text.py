@@ -33,7 +33,7 @@ def loading_texts(session: Session) -> list[tuple[str, str]]:
         ("C++ (examples/cpp also reads and writes images):", _cpp(session, operators)),
         ("C#:", _csharp(session, operators)),
         (
-            "Triton, config.pbtxt beside 1/model.onnx (nystra deploy triton writes both):",
+            "Triton, config.pbtxt next to 1/model.onnx (nystra deploy triton writes both):",
             _triton(session, operators),
         ),
     ]

@@ -255,7 +255,7 @@ def _shortcuts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _translations_once() -> Iterator[None]:
-    """Give PyTorch what onnxscript said before of how operators are translated.
+    """Cache onnxscript's translations of operators for PyTorch.
 
     Asked at every export it reads the sources of all 497 translations, most of a second.
     """

@@ -151,7 +151,7 @@ def _read_torch(path: Path) -> Any:
 
 
 def _foreign_object(path: Path, message: str) -> str:
-    """Return what a refused pickle asked for, or "" where it is not a pickle at all."""
+    """Return the objects that a refused pickle requests, or "" if it is not a pickle."""
     named = re.search(r"GLOBAL ([\w.]+)", message) or re.search(r"global:? ([\w.]+)", message)
     if named is not None:
         return named[1]

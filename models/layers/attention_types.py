@@ -104,8 +104,8 @@ def attention_hyper(state: State, prefix: str) -> Hyper:
             )
         kind = "RIBSiren" if coordinates == 2 else "RIB"
         frequencies = (coordinates - 2) // 4
-        told = {"rank": rank, "rib_hidden_dim": hidden, "rib_n_freqs": frequencies}
-        return hyper | {"attn_type": kind, "heads": heads} | told
+        read = {"rank": rank, "rib_hidden_dim": hidden, "rib_n_freqs": frequencies}
+        return hyper | {"attn_type": kind, "heads": heads} | read
     if f"{prefix}flashbias_q" in state:
         heads, tokens, rank = shape_of(state, f"{prefix}flashbias_q", 3)
         side = _root(tokens, f"{prefix}flashbias_q")

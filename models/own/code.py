@@ -149,9 +149,11 @@ def _line(path: Path, error: BaseException) -> str:
 def _import_fault(path: Path, error: ImportError) -> str:
     """Return why an import of the file failed."""
     name = (error.name or "").partition(".")[0]
-    beside = any(path.with_name(each).exists() for each in (name, f"{name}.py")) if name else False
-    if beside or "relative import" in str(error):
-        what = f"{name}, which is in the same folder" if beside else "by a relative import"
+    in_folder = (
+        any(path.with_name(each).exists() for each in (name, f"{name}.py")) if name else False
+    )
+    if in_folder or "relative import" in str(error):
+        what = f"{name}, which is in the same folder" if in_folder else "by a relative import"
         return (
             f"{path.name} imports {what}: only that file is executed, other files in its folder "
             "cannot be imported. Put the code into that file, or install it as a package"

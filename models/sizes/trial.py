@@ -25,9 +25,9 @@ class Stated:
 
     Attributes:
         inputs: Of the network, height and width free.
-        minimum: Smallest side that it is said to take, in pixels.
+        minimum: Smallest side that it is declared to accept, in pixels.
         works: A side that it takes, where one is known.
-        square: It is said to take squares only.
+        square: It is declared to accept only squares.
         source: Name of the network, for messages.
         by: Who says so; what that one leaves out becomes a warning. "" where nobody says anything.
     """

@@ -21,7 +21,7 @@ from .preprocessing import preprocessing_for
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
 _MORE_TOKENS = {"dist_token": "a distillation token", "reg_token": "register tokens"}
-"""Keys of timm's networks with tokens besides the class token -> what they are."""
+"""Keys of timm's networks with tokens other than the class token -> their names."""
 
 _NOT_HYPER = ("resize_positions", "preprocessing")  # which no constructor takes
 

@@ -55,7 +55,9 @@ def main() -> None:
                 f"{trained.top1 - judged.top1:+.2%} |",
                 flush=True,
             )
-    print(f"\n{judged.images} images in {len(judged.classes)} classes, told by {judged.told_by}")
+    print(
+        f"\n{judged.images} images in {len(judged.classes)} classes, matched by {judged.matched_by}"
+    )
 
 
 if __name__ == "__main__":

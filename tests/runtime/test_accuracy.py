@@ -34,7 +34,7 @@ def test_shares_by_hand(tmp_path: Path) -> None:
         classifier_for(Session(save_classifier(tmp_path / "m.onnx"))), folder
     )
     assert (measured.images, measured.classes) == (7, ("blue", "green", "red"))
-    assert (measured.told_by, measured.top1, measured.top5) == ("label", 6 / 7, 1.0)
+    assert (measured.matched_by, measured.top1, measured.top5) == ("label", 6 / 7, 1.0)
     ranks = np.arange(8.0)
     always = Classifier(lambda image: ranks[None], 3, None, Preprocessing(), 8)
     for number in ("7", "3", "2", "0"):
@@ -42,7 +42,7 @@ def test_shares_by_hand(tmp_path: Path) -> None:
         write_image(tmp_path / "n" / number / "a.png", plain("red"))
     seen: list[tuple[int, int]] = []
     measured = measure_accuracy(always, tmp_path / "n", lambda *place: seen.append(place))
-    assert (measured.told_by, measured.top1, measured.top5) == ("number", 0.25, 0.5)
+    assert (measured.matched_by, measured.top1, measured.top5) == ("number", 0.25, 0.5)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

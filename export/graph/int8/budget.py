@@ -98,7 +98,7 @@ def keep_budget(
 
 
 class _Trial:
-    """The graph with a switch for every layer, beside what it gives with none in int8."""
+    """The graph with a switch for every layer, and its outputs with no layer in int8."""
 
     def __init__(
         self, session: Session, feeds: Sequence[Feed], measure: Measure, count: int

@@ -68,7 +68,7 @@ class Quantised:
         }
 
     def sentences(self) -> list[str]:
-        """Return what is int8 and how well, and what went back to float32."""
+        """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
         measure, kept = self.measure, self.kept
         done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
@@ -84,7 +84,7 @@ class Quantised:
 
 
 def quantise_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantised:
-    """Write 8-bit layers into a model, in place, within the loss that the user accepts."""
+    """Write 8-bit layers into a model, in place, within the accuracy limit."""
     measure = measure_for(inputs.output)
     budget = measure.tolerances["int8"].budget
     least = budget if inputs.minimum is None else inputs.minimum

@@ -1,4 +1,4 @@
-"""What is left in a portable graph that some engines do not take."""
+"""Nodes of a portable graph that some engines do not support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is replaced by where sizes are known: nothing that only renames is written."""
+"""Simpler replacements of nodes whose sizes are known."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _concat(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
 
 
 def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Write what takes a run of neighbours as a slice."""
+    """Write a Gather of consecutive elements as a Slice."""
     source, index = node.input[0], graph.value(node.input[1])
     shape = graph.tensors[source].shape
     axis = _attribute(node, "axis", 0) % len(shape)
@@ -130,7 +130,7 @@ def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
 
 
 def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Choose now what is the same everywhere."""
+    """Evaluate a Where whose condition is constant everywhere."""
     condition = graph.value(node.input[0])
     if condition is None or not (condition.all() or not condition.any()):
         return None

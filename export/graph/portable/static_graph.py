@@ -29,7 +29,7 @@ _NOT_INFERRED = (
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of a tensor.
+    """Type, shape and, if constant, value of a tensor.
 
     Attributes:
         kind: Its element type (TensorProto).

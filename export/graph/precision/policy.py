@@ -1,4 +1,4 @@
-"""Which layers of an architecture stay float32, from the folder of its network."""
+"""Layers of an architecture that stay float32, as declared with its network."""
 
 from __future__ import annotations
 

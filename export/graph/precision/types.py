@@ -1,4 +1,4 @@
-"""Types of tensors and operators, as far as a low precision needs them."""
+"""Types of tensors and operators that a low precision needs."""
 
 from __future__ import annotations
 

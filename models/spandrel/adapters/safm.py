@@ -34,5 +34,5 @@ class Scales(nn.Module):
 
 
 def adapt(own: Any, _: nn.Module) -> Scales:
-    """Return the module with its cells asked for by their size."""
+    """Return the module with its cells given by their size."""
     return Scales(own)

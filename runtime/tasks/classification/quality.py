@@ -30,14 +30,14 @@ class Accuracy:
         top5: Top-5 accuracy, in 0..1.
         images: Number of labelled images.
         classes: Names of the sub-folders, sorted.
-        told_by: How sub-folders were matched with classes: ``label``, ``number`` or ``order``.
+        matched_by: How sub-folders were matched with classes: ``label``, ``number`` or ``order``.
     """
 
     top1: float
     top5: float
     images: int
     classes: tuple[str, ...]
-    told_by: str
+    matched_by: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -77,7 +77,9 @@ class AccuracyReport:
     def notes(self) -> list[str]:
         """Return the number of images, and how their classes were found."""
         file = self.runs["file"]
-        return [f"{file.images} images in {len(file.classes)} folders, matched by {file.told_by}"]
+        return [
+            f"{file.images} images in {len(file.classes)} folders, matched by {file.matched_by}"
+        ]
 
 
 def measure_accuracy(
@@ -98,7 +100,7 @@ def measure_accuracy(
     """
     labelled = _labelled(Path(folder))
     labels = classify.preprocessing.labels
-    numbers, told_by = class_numbers(tuple(labelled), labels, classify.classes)
+    numbers, matched_by = class_numbers(tuple(labelled), labels, classify.classes)
     total = sum(map(len, labelled.values()))
     places = []
     for number, images in zip(numbers, labelled.values(), strict=True):
@@ -116,7 +118,7 @@ def measure_accuracy(
             progress(len(places), total)
     ranks = np.array(places)
     shares = float(np.mean(ranks < 1)), float(np.mean(ranks < 5))
-    return Accuracy(*shares, total, tuple(labelled), told_by)
+    return Accuracy(*shares, total, tuple(labelled), matched_by)
 
 
 def class_numbers(
