@@ -35,11 +35,11 @@ class Request:
 
 @dataclass(frozen=True)
 class BuiltNetwork:
-    """A network with its weights and what it promises.
+    """A network with its weights and facts.
 
     Attributes:
         network: With the weights of the state dict, float32.
-        facts: What it promises.
+        facts: Its facts.
         hyper: Its hyper-parameters.
         warnings: What was dropped or assumed, one sentence each.
         retargeted: The window was changed from the trained one.
@@ -73,13 +73,13 @@ class PrecisionPolicy:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is behind a row of the registry.
+    """The loading code of an architecture in the registry.
 
     Attributes:
-        load: Makes the network of a state dict and a request. How is its own business: it may
+        load: Builds the network from a state dict and a request, in any way: it may
             hand both to another library. It raises ``CheckpointError`` where the tensors do not
             fit and ``NystraError`` where the hyper-parameters do not.
-        precision: What was measured of low precisions; None if nothing was: fp32 only.
+        precision: The policy for low precisions; None if none was measured: fp32 only.
         recognises: Returns whether a state dict is of this architecture, where the key patterns of
             the row cannot.
         retargets: Its attention can be given another window than the trained one, as the

@@ -1,4 +1,4 @@
-"""The properties of a loaded network: ports, size limits, tiling, window, licence."""
+"""The properties of a loaded network: ports, size limits, tiling, window, license."""
 
 from __future__ import annotations
 

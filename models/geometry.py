@@ -30,7 +30,7 @@ class TokenGeometry:
 
 @dataclass(frozen=True)
 class PatchGeometry:
-    """What a patch site compares, and what it pastes where patches match.
+    """The patches that a patch site compares, and the values that it pastes for matches.
 
     With P(m, i) the ``patch`` x ``patch`` neighbourhood of place i of map m (all channels; outside
     the map as ``border`` says), the score of query i and key j is
@@ -85,7 +85,7 @@ class PatchGeometry:
 
     @property
     def reach(self) -> int:
-        """How many strides a value patch covers."""
+        """Number of strides that a value patch covers."""
         return self.value_patch // self.value_stride
 
     @property

@@ -1,6 +1,6 @@
 """The architectures nystra knows, as data: importing this module imports none of them.
 
-A row a network; the first whose keys are all in the state dict is taken.
+One row per network; the first whose keys are all in the state dict is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOREIGN = "spandrel"
 """The row of the networks that the library spandrel reads; facts have ``spandrel:DRCT``."""
 
 MORE = "spandrel_extra_arches"
-"""The package of the architectures of spandrel whose licences restrict their use."""
+"""The package of spandrel's architectures whose licenses restrict their use."""
 
 OTHERWISE = (
     "Your own network: give its code as `module` FILE.py:CALLABLE (docs/own.md); or export it "
@@ -44,7 +44,7 @@ class RegistryRow:
         keys: Patterns of keys that its state dicts have: each must match one; ``|`` stands
             between alternatives. Without any, ``Architecture.recognises`` decides.
         module: Has ``ARCHITECTURE``; imported when the row is taken.
-        without: Patterns of keys that tell a network apart which has all of these and more.
+        without: Patterns of keys of another network that has all of these keys and more.
     """
 
     name: str
@@ -53,12 +53,12 @@ class RegistryRow:
     without: tuple[str, ...] = ()
 
     def architecture(self) -> Architecture:
-        """Import what loads this architecture."""
+        """Import the loading code of this architecture."""
         loaded: Architecture = importlib.import_module(self.module, __package__).ARCHITECTURE
         return loaded
 
     def matches(self, state: State) -> bool:
-        """Tell whether a state dict is of this architecture."""
+        """Whether a state dict is of this architecture."""
         if self.keys:
             more = any(_present(pattern, state) for pattern in self.without)
             return not more and not missing(self.keys, state)
@@ -204,12 +204,12 @@ def _present(pattern: str, keys: Collection[str]) -> bool:
 
 
 def recognised(state: State) -> bool:
-    """Tell whether a state dict is of a network of nystra's own."""
+    """Whether a state dict is of one of nystra's own networks."""
     return any(row.matches(state) for row in ARCHITECTURES if row.keys)
 
 
 def read_by_another(state: State) -> bool:
-    """Tell whether a library in the table takes a state dict."""
+    """Whether a library in the table reads a state dict."""
     return any(row.matches(state) for row in ARCHITECTURES if not row.keys)
 
 
@@ -260,7 +260,7 @@ def _foreign(state: State) -> str | None:
 
 
 def likeness(state: State) -> str:
-    """Return what a state dict looks like, in words, where no row takes it."""
+    """Describe a state dict that matches no row."""
     foreign = _foreign(state)
     if foreign is not None:
         return f"its keys look like those of {foreign}, which nystra does not support"
@@ -279,7 +279,7 @@ def likeness(state: State) -> str:
 
 
 def _nearness(row: RegistryRow, state: State) -> float:
-    """Return how much of what tells a row a state dict has, 0 to 1.
+    """Return the share of a row's keys that a state dict has, 0 to 1.
 
     A key counts by the number of names in it: ``norm.weight`` is in many networks, a layer's
     attention in few.
@@ -291,7 +291,7 @@ def _nearness(row: RegistryRow, state: State) -> float:
 
 
 def _tried_elsewhere() -> str:
-    """Return what other libraries make of a file that no row takes."""
+    """Describe how other libraries treat a file that matches no row."""
     if find_spec(FOREIGN) is None:
         return f"{FOREIGN}, which reads many others, is not installed: {install_command(FOREIGN)}"
     if find_spec(MORE) is None:

@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Repeated(nn.Module):
-    """A module that a network runs many times: itself again, or others that are built like it.
+    """A module that a network runs many times, or others that are built like it.
 
     An export traces it once for every shape of its inputs and puts a copy of that graph, with the
     weights of the module, wherever one runs. ``forward`` takes tensors by place, gives a tensor or
@@ -16,7 +16,7 @@ class Repeated(nn.Module):
 
     Attributes:
         shaped_like: For each output the place of an input that has its shape and type.
-        copied_from: How many modules of the class a network holds before its copies pay: a trace
+        copied_from: Number of modules of the class from which copying saves time: a trace
             of its own costs about as much as four in the trace of the network.
     """
 

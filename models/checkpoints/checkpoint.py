@@ -88,7 +88,7 @@ def read_checkpoint(path: str | Path, fits: Fits | None = None) -> Checkpoint:
 
 
 def _refuse_size(path: Path) -> None:
-    """Raise where a file holds nothing, or more than any checkpoint."""
+    """Raise if a file is empty, or larger than any checkpoint."""
     size = path.stat().st_size
     if size == 0:
         raise CheckpointError(f"{path} is empty: the download or copy did not finish")
@@ -115,7 +115,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except OSError:
         raise
-    except Exception as error:  # whatever the file provokes is a bad file
+    except Exception as error:  # any error here means a bad file
         raise CheckpointError(
             f"{path} is not a complete safetensors file: {_first_line(str(error))}"
         ) from error
@@ -135,7 +135,7 @@ def _read_torch(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise
-    except Exception as error:  # torch raises what the file provokes: any of it is a bad file
+    except Exception as error:  # torch raises any kind of error for a bad file
         text = str(error)
         wanted = _foreign_object(path, text)
         if wanted:
@@ -155,7 +155,7 @@ def _foreign_object(path: Path, message: str) -> str:
     named = re.search(r"GLOBAL ([\w.]+)", message) or re.search(r"global:? ([\w.]+)", message)
     if named is not None:
         return named[1]
-    try:  # a bare pickle that PyTorch's reader does not even start on
+    try:  # a bare pickle, which PyTorch's reader rejects at once
         for code, argument, _ in pickletools.genops(path.read_bytes()):
             if code.name in ("GLOBAL", "INST"):
                 return str(argument)
@@ -167,7 +167,7 @@ def _foreign_object(path: Path, message: str) -> str:
 
 
 def _kind(path: Path) -> str:
-    """Return what a file is that is not a checkpoint, or "" if its first bytes do not tell."""
+    """Return the kind of a file that is not a checkpoint, or "" if its first bytes are unknown."""
     with path.open("rb") as file:
         head = file.read(32)
     if path.suffix == ".onnx":

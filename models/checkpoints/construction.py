@@ -16,7 +16,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
-    """Return the shape of a tensor that hyper-parameters are read off.
+    """Return the shape of a tensor from which hyper-parameters are read.
 
     Raises:
         CheckpointError: It is not there, of another rank, or empty.
@@ -30,7 +30,7 @@ def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
 
 
 def merge_hyper(read: Hyper, request: Request) -> Hyper:
-    """Return the caller's hyper-parameters, else the metadata's, else those read off tensors."""
+    """Merge hyper-parameters: the caller's, then the metadata's, then those read from tensors."""
     return read | dict(request.stored) | dict(request.overrides)
 
 
@@ -113,7 +113,7 @@ def check_fit(
         optional_keys: Endings of keys that may be there or not.
 
     Raises:
-        CheckpointError: They are not; the first of each kind of fault are listed.
+        CheckpointError: They are not; the first of each kind of error are listed.
     """
     missing = [key for key in outline if key not in state]
     surplus = [key for key in state if key not in outline and not key.endswith(optional_keys)]

@@ -1,4 +1,4 @@
-"""Finding the state dict in what trainers save around it, by names alone."""
+"""Finds the state dict in the dictionaries that trainers save, by names alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRAINING_ONLY = (
     *("net_d", "netD", "discriminator", "disc", "D", "loss", "loss_fn", "criterion", "metric"),
     *("metrics", "perceptual", "vgg", "lpips", "n_averaged"),
 )
-"""Names of what only training needs."""
+"""Names of entries that only training needs."""
 
 Fits: TypeAlias = Callable[[Mapping[str, Tensor]], bool]
 """Returns whether a state dict has the keys of a network."""
@@ -40,7 +40,7 @@ def unwrap(
     Args:
         content: What the file holds: a state dict, or dictionaries around one.
         path: The file, for messages.
-        fits: As of `read_checkpoint`.
+        fits: As in `read_checkpoint`.
 
     Returns:
         The tensors by key, without a prefix of the trainer's; the names the state dict stood
@@ -76,7 +76,7 @@ def unwrap(
 
 
 def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | None:
-    """Return the name of the dictionary that leads to the network; None if this is the one."""
+    """Return the name of the dictionary that contains the network; None if this is the network."""
     inside = [key for key, value in content.items() if isinstance(key, str) and _leads(value)]
     named = [key for key in inside if key in _AVERAGED or key in _PLAIN]
     if not named and any(isinstance(value, Tensor) for value in content.values()):
@@ -86,7 +86,7 @@ def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | N
 
 
 def _leads(value: Any, deepest: int = _DEEPEST) -> bool:
-    """Return whether a value is a state dict or contains one."""
+    """Whether a value is a state dict or contains one."""
     if not isinstance(value, dict) or deepest == 0:
         return False
     return any(
@@ -96,7 +96,7 @@ def _leads(value: Any, deepest: int = _DEEPEST) -> bool:
 
 
 def _choose(names: Collection[str], path: Path, notes: list[str]) -> str | None:
-    """Return the one name of several that is meant: the moving average, or the only one."""
+    """Choose among several names: the moving average, or the only one."""
     averaged = [name for name in names if name in _AVERAGED]
     chosen = averaged or list(names)
     if not chosen:

@@ -31,9 +31,9 @@ def load_restorer(
     Args:
         architecture: Its name in the registry.
         build: Its class.
-        read: The hyper-parameters that the tensors tell.
+        read: The hyper-parameters that were read from the tensors.
         state: The tensors.
-        request: What the load goes by besides.
+        request: The other inputs of the load.
         ranges: Window -> ``img_range`` of the published networks that have it, where it is not 1.
 
     Raises:
@@ -44,7 +44,7 @@ def load_restorer(
     check_types(build, trained | dict(request.overrides), request.source)
     hyper, kept, warning = retarget(trained, request.overrides, state, (POSITION_BIAS,))
     if warning and "img_size" not in request.overrides:
-        hyper.pop("img_size", None)  # it spoke of the trained window
+        hyper.pop("img_size", None)  # it was for the trained window
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
             f"{request.source}: depths {hyper['depths']!s:.80} were given, the tensors have "
@@ -63,7 +63,7 @@ def load_restorer(
 def restorer_facts(
     architecture: str, network: ImageNetwork, hyper: Hyper, license_name: str
 ) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a network."""
     channels = {"channels": hyper["in_chans"]}
     sides = {} if network.fixed_size is None else image_size(*network.fixed_size)
     return Facts(

@@ -13,7 +13,7 @@ _BUFFERS = (".relative_position_index", ".attn_mask")
 
 @dataclass(frozen=True)
 class WindowPart:
-    """Trained tensors that are of one window and cannot be carried to another.
+    """Trained tensors that depend on the window and cannot be used at another one.
 
     Attributes:
         switch: The hyper-parameter that builds them, false without them.
@@ -28,7 +28,7 @@ class WindowPart:
     unit: str = ""
 
     def dropped_from(self, state: State) -> str:
-        """Return how many there are and how large, in words; "" where there are none."""
+        """Return the number and size of dropped tensors in words; "" if there are none."""
         tensors = [value for key, value in state.items() if key.endswith(self.key)]
         if not tensors:
             return ""
@@ -44,16 +44,16 @@ POSITION_BIAS = WindowPart(
 def retarget(
     known: Hyper, overrides: Mapping[str, Any], state: State, parts: tuple[WindowPart, ...]
 ) -> tuple[Hyper, State, str]:
-    """Return what to build when the caller asks for hyper-parameters of his own.
+    """Return the hyper-parameters and tensors of a network with the caller's hyper-parameters.
 
-    A window other than the trained one drops what is of that window, and the shift mask, as
+    At a window other than the trained one, its tensors and the shift mask are dropped, as
     PnP-Nystra does.
 
     Args:
         known: Hyper-parameters of the checkpoint.
         overrides: Those of the caller.
         state: The tensors.
-        parts: What of the network is of its window.
+        parts: The parts of the network that depend on its window.
 
     Returns:
         The hyper-parameters, the tensors that are kept, and a sentence that says what was

@@ -21,7 +21,7 @@ def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
     """Check that tensors are plain, as large as they say, and finite.
 
     Raises:
-        CheckpointError: One is not; its key and what it is are named.
+        CheckpointError: One is not; the message names its key and kind.
     """
     if len(state) > _MOST_TENSORS:
         raise CheckpointError(

@@ -17,12 +17,12 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def colorization_hyper(state: State) -> Hyper:
-    """Return what the tensors tell; patch, metric and scale stand in the file's metadata."""
+    """Read hyper-parameters from the tensors; patch, metric and scale are in the metadata."""
     return {"channels": shape_of(state, "embed.weight", 4)[0]}
 
 
 def colorization_facts(network: Colorization, hyper: Hyper, license_name: str) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a network."""
     return Facts(
         architecture="colorization",
         task="colorization",

@@ -17,7 +17,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def contextual_attention_hyper(state: State) -> Hyper:
-    """Return the constructor arguments: the tensors tell all of them."""
+    """Return the constructor arguments, all of which are read from the tensors."""
     width, inputs, *_ = shape_of(state, "coarse_generator.conv1.conv.weight", 4)
     return {"input_dim": inputs - 2, "ngf": width}
 
@@ -25,7 +25,7 @@ def contextual_attention_hyper(state: State) -> Hyper:
 def contextual_attention_facts(
     network: InpaintingGenerator, hyper: Hyper, license_name: str
 ) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a network."""
     channels = {"channels": hyper["input_dim"]}
     return Facts(
         architecture="contextual_attention",

@@ -20,9 +20,9 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def csnln_hyper(state: State) -> Hyper:
-    """Return the constructor arguments: the tensors tell all of them.
+    """Return the constructor arguments, all of which are read from the tensors.
 
-    ``rgb_range`` is read off the mean colour, and left out where no mean is subtracted.
+    ``rgb_range`` is derived from the mean color, and omitted if no mean is subtracted.
 
     Raises:
         UnsupportedModelError: The enlarging convolution is of no published scale.
@@ -50,7 +50,7 @@ def csnln_hyper(state: State) -> Hyper:
 
 
 def csnln_facts(network: CSNLN, hyper: Hyper, license_name: str) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a network."""
     channels = {"channels": hyper["n_colors"]}
     return Facts(
         architecture="csnln",

@@ -33,7 +33,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def dehazeformer_hyper(state: State) -> Hyper:
-    """Return the constructor arguments; without their buffers, tensors do not tell the window.
+    """Return the constructor arguments; the window can be read only from buffers, if saved.
 
     Raises:
         CheckpointError: Tensors are missing, or numbered with a gap.
@@ -62,7 +62,7 @@ def _depths(state: State) -> list[int]:
 
 
 def _stage(state: State, number: int, depth: int) -> Hyper:
-    """Return what the tensors tell of a stage, counted from 1."""
+    """Read the hyper-parameters of a stage, counted from 1, from the tensors."""
     block = f"layer{number}.blocks.{{}}."
     hidden, dim, *_ = shape_of(state, block.format(0) + "mlp.mlp.0.weight", 4)
     attending = [index for index in range(depth) if f"{block.format(index)}attn.QK.weight" in state]
@@ -86,7 +86,7 @@ def _stage(state: State, number: int, depth: int) -> Hyper:
 
 
 def dehazeformer_facts(network: DehazeFormer, license_name: str) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a network."""
     kept = {"channels": 3}
     return Facts(
         architecture="dehazeformer",

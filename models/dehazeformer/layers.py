@@ -17,10 +17,10 @@ _BIAS_WIDTH = 256
 
 
 class WholeNorm(nn.Module):
-    """Normalises each image by mean and deviation over all its channels and places.
+    """Normalizes each image by the mean and deviation over all its channels and pixels.
 
-    Gives (B, dim, H, W), and what the two make of the result afterwards: a gain and an offset
-    (B, dim, 1, 1). What comes of a tile is not the part of what comes of the whole.
+    Returns (B, dim, H, W), and the gain and offset for the result of the block,
+    (B, dim, 1, 1). The result of a tile differs from that part of the result of the image.
     """
 
     def __init__(self, dim: int) -> None:
@@ -41,7 +41,7 @@ class WholeNorm(nn.Module):
 
 
 class Fusion(nn.Module):
-    """Weighs two maps channel by channel, by what the whole image holds of them."""
+    """Weights two maps channel by channel, by their means over the whole image."""
 
     def __init__(self, dim: int) -> None:
         """Build the layers under the published keys."""
@@ -96,10 +96,10 @@ def _convolution(dim: int, kind: str) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Window attention and convolutions added: (B, dim, H, W) to the same.
+    """The sum of window attention and convolutions: (B, dim, H, W) to the same shape.
 
-    Windows of a shifted layer begin half a window before the map, and are mirrored at its border
-    as all that are not whole: nothing is rolled or masked.
+    Windows of a shifted layer begin half a window before the map. Incomplete windows are mirrored
+    at the border: nothing is rolled or masked.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class Attention(nn.Module):
 
         Args:
             dim: Channels of the map.
-            heads: Of attention.
+            heads: Attention heads.
             window: Side of a window.
             shifted: Windows begin half a window before the map.
-            attends: There is attention; else there are convolutions alone.
-            kind: Of the convolutions, "DWConv" or "Conv"; None for none.
+            attends: The block has attention; otherwise only convolutions.
+            kind: Kind of the convolutions, "DWConv" or "Conv"; None for none.
         """
         super().__init__()
         if not attends and kind is None:
@@ -175,7 +175,7 @@ class _Mlp(nn.Module):
 
 
 class Block(Repeated):
-    """Attention behind the norm of the whole, or convolutions behind none, and an MLP."""
+    """Attention after `WholeNorm`, or convolutions without a norm, and an MLP."""
 
     copied_from = 8
 

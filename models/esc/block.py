@@ -1,4 +1,4 @@
-"""ESC's block: one window attention, then convolutional attentions, (B, C, H, W) to the same."""
+"""ESC's block: one window attention, then convolutional attentions; keeps (B, C, H, W)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .convolutions import PartialConvolution
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """What the blocks of a network are built of.
+    """The parameters of the blocks of a network.
 
     Attributes:
         dim: Channels of the map.
         part: Channels of convolutional attention.
-        steps: How many of these there are in a block.
+        steps: Number of convolutional attentions in a block.
         first_ratio: Hidden over outer width of the block's first feed-forward.
         ratio: The same of all others.
-        norms: Each of the others is behind a norm.
+        norms: Each of the others follows a norm.
         attention: Makes the window attention.
         convolution: Makes the attention of ``part`` channels by convolution.
     """
@@ -47,7 +47,7 @@ class BlockPlan:
 
 
 class Block(Repeated):
-    """A block; it takes the map, and the large filters that the network has for all blocks."""
+    """A block; it takes the map and the network's large filters, which all blocks share."""
 
     copied_from = 5
 

@@ -28,7 +28,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def esc_facts(network: EscNetwork, license_name: str) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a network."""
     channels = {"channels": 3}
     return Facts(
         architecture="esc",

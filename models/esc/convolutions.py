@@ -1,7 +1,7 @@
-"""ESC's convolutional attention: a large filter of the whole network, and a small one of the image.
+"""ESC's convolutional attention: a large filter of the network and a small one of the image.
 
-The small filter is computed from the mean over the whole map, so the image that a network makes
-of a tile is not the part of what it makes of the whole.
+The small filter is computed from the mean over the whole map, so the result of a tile differs
+from that part of the result of the image.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def symmetric(filters: Tensor) -> Tensor:
 
 
 def depthwise_of(x: Tensor, filters: Tensor) -> Tensor:
-    """Return the depthwise convolution of each image with filters of its own, zeros around it.
+    """Return the depthwise convolution of each image with its own filters, padded with zeros.
 
-    In nine products, since a convolution has one filter for all images of a batch.
+    Computed as nine products, since a convolution has one filter for all images of a batch.
 
     Args:
         x: (B, C, H, W).
@@ -41,7 +41,7 @@ def depthwise_of(x: Tensor, filters: Tensor) -> Tensor:
 
 
 def _filter_network(width: int, inner: int) -> nn.Sequential:
-    """Return what makes the small filter of a map (B, width, H, W)."""
+    """Return the network that computes the small filter from a map (B, width, H, W)."""
     return nn.Sequential(
         nn.AdaptiveAvgPool2d(1),
         nn.Conv2d(width, inner, 1),
@@ -70,7 +70,7 @@ class LargeFilter(nn.Module):
 
 
 class SeparatedFilter(nn.Module):
-    """The same of ESC-FP: channels are mixed first, and the large filter is of each channel."""
+    """The form of ESC-FP: channels are mixed first, and the large filter is depthwise."""
 
     def __init__(self, width: int) -> None:
         """Build the network of the small filter."""
@@ -81,7 +81,7 @@ class SeparatedFilter(nn.Module):
         """Return the sum of both convolutions of x (B, width, H, W), its channels mixed.
 
         Args:
-            x: The map; the small filter is made of it as it is.
+            x: The map; the small filter is computed from it.
             channels: Mixes the channels, (width, width, 1, 1).
             places: The large filter, (width, 1, k, k).
         """
@@ -92,7 +92,7 @@ class SeparatedFilter(nn.Module):
 
 
 class PartialConvolution(nn.Module):
-    """Convolutional attention of the first channels, then all are mixed: (B, dim, H, W)."""
+    """Convolutional attention of the first channels, then a mix of all: (B, dim, H, W)."""
 
     def __init__(self, dim: int, part: int, attention: nn.Module) -> None:
         """Build the layers; ``part`` channels go through the attention."""

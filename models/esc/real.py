@@ -12,7 +12,7 @@ from .network import LargeFilterNetwork, table_attention
 
 
 def _skip(inputs: int, dim: int) -> list[nn.Module]:
-    """Return the layers that lead from the image to the end of the blocks."""
+    """Return the layers of the skip from the image to the end of the blocks."""
     return [
         nn.Conv2d(inputs, 2 * dim, 1),
         MirroredConv2d(2 * dim, 2 * dim, 7, groups=2 * dim),
@@ -22,7 +22,7 @@ def _skip(inputs: int, dim: int) -> list[nn.Module]:
 
 
 class _Real(LargeFilterNetwork):
-    """The blocks of both, and the convolution behind them."""
+    """The common part: the blocks and the convolution after them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ESCReal(_Real):
         upscaling_factor: int = 4,
         exp_ratio: float = 2,
     ) -> None:
-        """Build the network; arguments as of `ESC`.
+        """Build the network; arguments as in `ESC`.
 
         Raises:
             ValueError: The scale is not 4, or arguments contradict each other.
@@ -122,10 +122,10 @@ class ESCRealM(_Real):
         upsampler: str = "pixelshuffle",
         unshuffle_mod: bool = True,
     ) -> None:
-        """Build the network; arguments as of `ESC`.
+        """Build the network; arguments as in `ESC`.
 
         Args:
-            dim: As of `ESC`, as are all that are not listed here.
+            dim: As in `ESC`.
             pdim: The same.
             kernel_size: The same.
             n_blocks: The same.

@@ -14,7 +14,7 @@ from .index import published_rows
 
 
 class ChannelAttention(nn.Module):
-    """Weighs the channels by what the whole image holds of them: (B, dim, H, W) to the same."""
+    """Weights the channels by their means over the whole image; keeps (B, dim, H, W)."""
 
     def __init__(self, dim: int, squeezed: int, most: float) -> None:
         """Build the layers under the published keys; ``most`` is the largest weight."""
@@ -29,18 +29,18 @@ class ChannelAttention(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, weighed."""
+        """Return x, weighted."""
         weighed: Tensor = x * (self.most * self.attention(x))  # a factor of weights, not of a map
         return weighed
 
 
 class ConvBlock(nn.Module):
-    """Two convolutions and channel attention (``CAB``): (B, dim, H, W) to the same."""
+    """Two convolutions and channel attention (``CAB``); keeps (B, dim, H, W)."""
 
     def __init__(
         self, dim: int, compress_ratio: int, squeeze_factor: int, conv_scale: float
     ) -> None:
-        """Build the layers under the published keys; what they give counts ``conv_scale``."""
+        """Build the layers under the published keys; their result is scaled by ``conv_scale``."""
         super().__init__()
         compressed = dim // compress_ratio
         self.cab = nn.Sequential(
@@ -77,7 +77,7 @@ class HybridBlock(Block):
 class OverlapBlock(WindowSite):
     """Attention to the keys in and around each window, and an MLP (``OCAB``).
 
-    The keys around the map are zeros: they score by position bias alone, and their values are 0.
+    Keys outside the map are zeros: their scores are the position bias, and their values are 0.
     """
 
     bias_rows: Tensor

@@ -44,7 +44,7 @@ def attention_of_type(
         rank: Of the position bias, for RIB, RIBSiren and FlashBias.
         hidden: Width of the network of positions, for RIB and RIBSiren.
         frequencies: Of the coordinates, for RIB.
-        gate: As `MapAttention` takes it.
+        gate: As in `MapAttention`.
         shift: Rows and columns by which the map is rolled.
 
     Raises:
@@ -75,14 +75,14 @@ def attention_of_type(
 
 
 def attention_hyper(state: State, prefix: str) -> Hyper:
-    """Return what the tensors of an attention layer tell of it.
+    """Read the hyper-parameters of an attention layer from its tensors.
 
     Args:
         state: The tensors by key.
-        prefix: What its keys begin with, ``body.0.0.attn.``.
+        prefix: Common beginning of its keys, ``body.0.0.attn.``.
 
     Returns:
-        ``attn_type`` and ``gate_type``; besides, where the type has them, ``heads``, ``rank``,
+        ``attn_type`` and ``gate_type``; also, if the type has them, ``heads``, ``rank``,
         ``rib_hidden_dim``, ``rib_n_freqs`` and ``window``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Layers of networks that keep their map as convolutions take it, (B, C, H, W)."""
+"""Layers of networks whose map has the layout of convolutions, (B, C, H, W)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .swin import to_image, to_map
 
 
 class ChannelNorm(nn.LayerNorm):
-    """LayerNorm over the channels of each pixel: (B, dim, H, W) to the same."""
+    """LayerNorm over the channels of each pixel; keeps (B, dim, H, W)."""
 
     def __init__(self, dim: int) -> None:
         """Build the norm."""
         super().__init__(dim, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, normalised."""
+        """Return x, normalized."""
         return to_image(super().forward(to_map(x)))
 
 
 class ConvMlp(nn.Module):
-    """Two 1x1 convolutions with a depthwise one between: (B, dim, H, W) to the same."""
+    """Two 1x1 convolutions with a depthwise one between; keeps (B, dim, H, W)."""
 
     def __init__(self, dim: int, hidden: int, last: str) -> None:
         """Build the layers; ``last`` is the published key of the last one."""

@@ -62,15 +62,15 @@ class ImageNetwork(nn.Module):
         """Build the network around its groups.
 
         Args:
-            groups: Makes them, (B, H, W, dim) to the same.
+            groups: Builds the groups, which keep (B, H, W, dim).
             dim: Channels of the map.
             in_chans: Channels of input and output.
             window: The sides of the map are multiples of it.
-            size: Of the training images, where an absolute position embedding needs it.
+            size: Size of the training images, if an absolute position embedding needs it.
             upscale: Output side over input side.
             upsampler: "pixelshuffle", "pixelshuffledirect", "nearest+conv" or "".
             img_range: The network works on (x - mean) * img_range.
-            connection: What stands before the skips, as `residual_convolution` takes it.
+            connection: The convolution before the skips, as in `residual_convolution`.
             patch_norm: A LayerNorm follows the first convolution.
             ape: Absolute position embedding; the padded input must then be ``size``.
 

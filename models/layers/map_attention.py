@@ -1,4 +1,4 @@
-"""Window attention of networks that keep their map as convolutions take it, (B, C, H, W)."""
+"""Window attention of networks whose map has the layout of convolutions, (B, C, H, W)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GATES = ("DWC", "Linear")
 
 
 class MapAttention(WindowSite):
-    """Attention in windows of a mirrored map: (B, dim, H, W) to the same, any H and W >= 1.
+    """Attention in windows of a mirrored map; keeps (B, dim, H, W), any H and W >= 1.
 
     A subclass adds the positions of the tokens to queries and keys (`packed`), or has a table.
     """
@@ -43,7 +43,7 @@ class MapAttention(WindowSite):
             self.gate = nn.Sequential(*depthwise, nn.Conv2d(dim, dim, 1), nn.Sigmoid())
 
     def packed(self, qkv: Tensor) -> Tensor:
-        """Return the packed map as the implementation takes it, for the projections of the map."""
+        """Return the packed map for the implementation, from the projections of the map."""
         return qkv
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,9 +59,9 @@ class MapAttention(WindowSite):
 
 
 class TableAttention(MapAttention):
-    """Attention whose position biases are counted from the query to the key.
+    """Attention whose position biases have offsets from the query to the key.
 
-    The published table is (heads, (2 wh - 1)(2 ww - 1)); Swin counts from the key to the query.
+    The published table is (heads, (2 wh - 1)(2 ww - 1)); Swin's offsets are from key to query.
     """
 
     def __init__(self, dim: int, geometry: WindowGeometry, gate: str | None = None) -> None:
@@ -76,10 +76,10 @@ class TableAttention(MapAttention):
 
 
 def over_map(features: Tensor, sides: tuple[int, int], geometry: WindowGeometry) -> Tensor:
-    """Return what each place of a map has of the places of a window, (H, W, ...).
+    """Repeat the features of a window's positions over a map, (H, W, ...).
 
     Args:
-        features: Of each place of a window, (wh, ww, ...).
+        features: Features of each position of a window, (wh, ww, ...).
         sides: H and W, multiples of the window.
         geometry: Of the windows: where they are shifted, places count from a window's corner.
     """

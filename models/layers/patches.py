@@ -16,12 +16,12 @@ from ..geometry import PatchGeometry
 
 
 def neighbourhoods(image: Tensor, side: int, border: str = "zero") -> Tensor:
-    """Return the patch around every place of a map.
+    """Return the patch around every pixel of a map.
 
     Args:
         image: (B, C, H, W).
-        side: Of the patches, odd.
-        border: What lies outside the map: ``zero``, or ``replicate`` for its edge.
+        side: Side of the patches, odd.
+        border: Values outside the map: ``zero``, or ``replicate`` for its edge.
 
     Returns:
         (B, C * side * side, H, W), channels in the order (channel, row, column).
@@ -42,7 +42,7 @@ def shrink_nearest(image: Tensor, factor: int) -> Tensor:
 
 
 def patch_scores(query: Tensor, key: Tensor, geometry: PatchGeometry) -> Tensor:
-    """Return how well the patches match, before masks, fusing and the scale.
+    """Return the scores of the patches, before masks, fusing and the scale.
 
     Args:
         query: (B, C, H, W), already shrunk.
@@ -60,7 +60,7 @@ def patch_scores(query: Tensor, key: Tensor, geometry: PatchGeometry) -> Tensor:
 
 
 def key_norms(patches: Tensor, geometry: PatchGeometry) -> Tensor:
-    """Return what the keys are divided by.
+    """Return the divisors of the keys.
 
     Args:
         patches: Of the key map, (B, D, Hk * Wk).
@@ -95,7 +95,7 @@ def usable_keys(key_mask: Tensor, geometry: PatchGeometry) -> Tensor:
 def fuse_scores(
     scores: Tensor, query_grid: tuple[int, int], key_grid: tuple[int, int], side: int
 ) -> Tensor:
-    """Add up the scores of pairs that lie side by side along the diagonals of the score matrix.
+    """Add up the scores of neighboring pairs along the diagonals of the score matrix.
 
     With flat indices i of queries and j of keys, out[i, j] is the sum of score[i + d, j + d] for
     d = -(side // 2) .. side // 2, first with row-major indices, then with column-major ones.

@@ -46,17 +46,17 @@ def plain_geometry(
 
 
 class PlainAttention(MapAttention):
-    """Attention that knows no positions."""
+    """Attention without positions."""
 
     def __init__(
         self, dim: int, heads: int, window: int, *, shift: int = 0, gate: str | None = None
     ) -> None:
-        """Build the layers; arguments as of `LowRankAttention`."""
+        """Build the layers; arguments as in `LowRankAttention`."""
         super().__init__(dim, plain_geometry(dim, heads, window, shift), gate)
 
 
 class LowRankAttention(MapAttention):
-    """Attention with a position bias of low rank; a subclass makes the features of places."""
+    """Attention with a low-rank position bias; a subclass computes the position features."""
 
     def __init__(
         self, dim: int, heads: int, window: int, rank: int, *, shift: int, gate: str | None
@@ -67,9 +67,9 @@ class LowRankAttention(MapAttention):
             dim: Channels of the map.
             heads: Of attention.
             window: Side of a window.
-            rank: Of the position bias, R.
+            rank: Rank of the position bias, R.
             shift: Rows and columns by which the map is rolled.
-            gate: As `MapAttention` takes it.
+            gate: As in `MapAttention`.
         """
         super().__init__(dim, plain_geometry(dim, heads, window, shift, rank=rank), gate)
 
@@ -78,7 +78,7 @@ class LowRankAttention(MapAttention):
         raise NotImplementedError
 
     def packed(self, qkv: Tensor) -> Tensor:
-        """Return the packed map with the features of places behind each head's q and k."""
+        """Return the packed map with the position features appended to each head's q and k."""
         heads, width = self.geometry.heads, self.geometry.value_dim
         of_queries, of_keys = self.places()
         weight = (width / of_queries.shape[-1]) ** 0.5
@@ -86,19 +86,19 @@ class LowRankAttention(MapAttention):
         features = features.unflatten(0, self.geometry.window)  # (wh, ww, 2 heads, R)
         images, rows, columns = qkv.shape[:3]
         features = over_map(features, (images * rows, columns), self.geometry)
-        features = features.unflatten(0, (images, rows))  # no window lies in two images
+        features = features.unflatten(0, (images, rows))  # no window spans two images
         queries_keys, values = qkv.split((2 * heads * width, heads * width), -1)
         content = queries_keys.unflatten(-1, (2 * heads, width))
         return torch.cat([torch.cat([content, features], -1).flatten(-2), values], -1)
 
 
 class StoredPlaces(LowRankAttention):
-    """Features of places that are trained one by one (``FlashBias``)."""
+    """Position features that are parameters (``FlashBias``)."""
 
     def __init__(
         self, dim: int, heads: int, window: int, rank: int, *, shift: int = 0, gate: str | None
     ) -> None:
-        """Build the layers; arguments as of `LowRankAttention`."""
+        """Build the layers; arguments as in `LowRankAttention`."""
         super().__init__(dim, heads, window, rank, shift=shift, gate=gate)
         for name in ("flashbias_q", "flashbias_k"):
             start = nn.init.trunc_normal_(torch.zeros(heads, window**2, rank), std=0.02)
@@ -110,7 +110,7 @@ class StoredPlaces(LowRankAttention):
 
 
 class ComputedPlaces(LowRankAttention):
-    """Features of places by a small network of their coordinates (``RIB``, ``RIBSiren``)."""
+    """Position features from a small network of the coordinates (``RIB``, ``RIBSiren``)."""
 
     axis: Tensor
 
@@ -143,7 +143,7 @@ class ComputedPlaces(LowRankAttention):
         """
         super().__init__(dim, heads, window, rank, shift=shift, gate=gate)
         self.sine = sine
-        # Of rows as of columns. In this order: the highest frequency amplifies what is rounded.
+        # Of rows as of columns. In this order: the highest frequency amplifies rounding errors.
         x = 2 * (torch.arange(window, dtype=torch.float32) + 0.5) / window - 1
         waves = [wave(2**i * x) for i in range(frequencies) for wave in (torch.sin, torch.cos)]
         self.register_buffer("axis", torch.stack([x, *waves], -1), persistent=False)
@@ -169,7 +169,7 @@ class RotaryAttention(MapAttention):
     def __init__(
         self, dim: int, heads: int, window: int, *, shift: int = 0, gate: str | None = None
     ) -> None:
-        """Build the layers; arguments as of `LowRankAttention`."""
+        """Build the layers; arguments as in `LowRankAttention`."""
         super().__init__(dim, plain_geometry(dim, heads, window, shift, scale=1.0), gate)
         if self.geometry.head_dim % 2:
             raise ValueError(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Stack(nn.Module):
-    """Blocks that each take what the one before returned, and keep its shape."""
+    """Blocks that run one after the other and keep the shape."""
 
     def __init__(self, blocks: Iterable[nn.Module]) -> None:
         """Hold the blocks."""

@@ -14,7 +14,7 @@ from .window_sides import Sides, position_bias_table
 
 
 def to_image(x: Tensor) -> Tensor:
-    """Return a map (B, H, W, C) as convolutions take it, (B, C, H, W)."""
+    """Return a map (B, H, W, C) in the layout of convolutions, (B, C, H, W)."""
     return x.permute(0, 3, 1, 2)
 
 
@@ -40,7 +40,7 @@ def window_geometry(
         heads: Of attention.
         window: Rows and columns of a window.
         shift: Rows and columns by which the map is rolled.
-        mask: Tokens that the shift made neighbours do not see each other.
+        mask: Tokens that are neighbors only because of the shift do not attend to each other.
         qk_scale: Factor of the scores; None is head size ** -0.5.
         margin: Rows and columns by which the key window extends beyond the window, on each side.
     """
@@ -58,7 +58,7 @@ def window_geometry(
 
 
 class WindowAttention(WindowSite):
-    """Projections around window attention: (B, H, W, dim) to the same."""
+    """Projections around window attention; keeps (B, H, W, dim)."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class WindowAttention(WindowSite):
 
 
 class Block(Repeated):
-    """Attention and MLP, each behind a LayerNorm and a skip: (B, *sides, dim) to the same."""
+    """Attention and MLP, each with a LayerNorm before it and a skip; keeps (B, *sides, dim)."""
 
     copied_from = 8
 
@@ -101,7 +101,7 @@ class Block(Repeated):
 
 
 def residual_convolution(dim: int, connection: str) -> nn.Module:
-    """Return what stands before a skip: "1conv", "3conv" or "identity".
+    """Return the layer before a skip: "1conv", "3conv" or "identity".
 
     Raises:
         ValueError: ``connection`` is none of them.
@@ -131,12 +131,12 @@ class _Blocks(nn.Module):
 
 
 class ResidualGroup(nn.Module):
-    """Blocks, a convolution and a skip: (B, H, W, dim) to the same."""
+    """Blocks, a convolution and a skip; keeps (B, H, W, dim)."""
 
     def __init__(
         self, blocks: Sequence[nn.Module], conv: nn.Module, overlap: nn.Module | None = None
     ) -> None:
-        """Build the group of its blocks, what comes before the skip, and HAT's last block."""
+        """Build the group from its blocks, the layer before the skip, and HAT's last block."""
         super().__init__()
         self.residual_group = _Blocks(blocks, overlap)
         self.conv = conv
@@ -152,10 +152,10 @@ class ResidualGroup(nn.Module):
 
 
 def each_group(heads: int | Sequence[int], groups: int) -> list[int]:
-    """Return the heads of each group; one number is of all.
+    """Return the heads of each group; a single number is for all.
 
     Raises:
-        ValueError: There are as many numbers as neither groups nor one.
+        ValueError: The count of numbers is neither one nor that of the groups.
     """
     each = [heads] if isinstance(heads, int) else list(heads)
     if len(each) not in (1, groups):

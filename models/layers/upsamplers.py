@@ -1,4 +1,4 @@
-"""How the networks of SST's kind make an image of their map: (map, image) to the image."""
+"""The upsamplers of SST and ESC: (map, image) to the image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def enlarged(image: Tensor, scale: int) -> Tensor:
 
 
 class DirectUpsampler(nn.Module):
-    """One convolution, and what it adds to the enlarged image."""
+    """One convolution, added to the enlarged image."""
 
     def __init__(self, dim: int, scale: int) -> None:
         """Build the convolution."""

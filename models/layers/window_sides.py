@@ -18,7 +18,7 @@ def both_sides(size: int | Sides) -> Sides:
     """Return rows and columns of a window or of the training images.
 
     Raises:
-        ValueError: A side is not one that the operators take.
+        ValueError: A side is not supported by the operators.
     """
     rows, columns = (size, size) if isinstance(size, int) else size
     if not (1 <= rows <= LARGEST_SIDE and 1 <= columns <= LARGEST_SIDE):
@@ -27,7 +27,7 @@ def both_sides(size: int | Sides) -> Sides:
 
 
 def position_bias_table(geometry: WindowGeometry) -> nn.Parameter:
-    """Return a table to train, (one row an offset, heads), as the published networks start."""
+    """Return a table to train, (one row per offset, heads), initialized as published."""
     sides = zip(geometry.window, geometry.key_window, strict=True)
     table = torch.zeros(math.prod(rows + keys - 1 for rows, keys in sides), geometry.heads)
     return nn.Parameter(nn.init.trunc_normal_(table, std=0.02))

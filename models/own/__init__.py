@@ -1,1 +1,1 @@
-"""Networks that nystra has no file of: a module of the user, its sizes and ports measured."""
+"""The user's own networks: a module, whose sizes and ports are measured."""

@@ -1,4 +1,4 @@
-"""From a module of the user to a network behind nystra's interface, its facts measured."""
+"""From a user's module to a network with nystra's interface and measured facts."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def fill(module: nn.Module, state: State, what: str) -> None:
 
 
 def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> BuiltNetwork:
-    """Return what nystra makes of a module: padded where it needs that, with its facts.
+    """Return the module as a network with facts, padded if necessary.
 
     Args:
-        network: What is stated.
+        network: The network as declared.
         module: A plain copy of its module.
-        hyper: What it was built with.
+        hyper: The arguments that it was built with.
 
     Raises:
-        UnsupportedModelError: It fails at every size, or does not return what is stated.
+        UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
     inputs, outputs, works = measured_ports(module, network.inputs, network.outputs)
     if outputs[0].role not in _TASKS:
@@ -89,7 +89,7 @@ def _trial(
 
 
 def _window(module: nn.Module) -> tuple[int, ...] | None:
-    """Return the window of the sites that the module states, where all have the same."""
+    """Return the window of the module's declared sites, if all have the same."""
     windows = {
         tuple(site.geometry.window) for site in module.modules() if isinstance(site, WindowSite)
     }

@@ -27,13 +27,13 @@ _LARGEST = 1 << 22  # bytes of a file of code
 
 @dataclass(frozen=True)
 class Code:
-    """What ``FILE.py:CALLABLE`` names.
+    """The target of ``FILE.py:CALLABLE``.
 
     Attributes:
         path: The file.
         name: Of the callable.
         sha256: Of the file.
-        found: What the name stands for: a callable, or the network itself.
+        found: The named object: a callable, or the network itself.
     """
 
     path: Path
@@ -43,11 +43,11 @@ class Code:
 
     @property
     def text(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"{self.path.name}:{self.name}"
 
     def network(self, arguments: Mapping[str, Any]) -> OwnNetwork:
-        """Call it; a network that is there by that name is taken as it is.
+        """Call it; if the name is a network already, return that.
 
         Args:
             arguments: By keyword.
@@ -73,13 +73,13 @@ class Code:
 
 
 def read_code(text: str) -> Code:
-    """Run a file and return what its name stands for.
+    """Run a file and return the named object.
 
     Args:
         text: ``FILE.py:CALLABLE``.
 
     Raises:
-        NystraError: It is no such text, the file cannot be read or run, or has no such name.
+        NystraError: The text has another form, the file cannot be read or run, or has no such name.
     """
     file, colon, name = text.rpartition(":")
     if not colon or not name.isidentifier() or not file.endswith(".py"):
@@ -104,7 +104,7 @@ def read_code(text: str) -> Code:
 
 
 def _run(path: Path, source: bytes) -> ModuleType:
-    """Return the module that a file is; it stays known by its name, as classes need that."""
+    """Return the module of a file; it stays in ``sys.modules``, as classes need that."""
     space = ModuleType(f"nystra_own_{path.stem}")
     space.__file__, space.__package__ = str(path), ""
     sys.modules[space.__name__] = space
@@ -119,7 +119,7 @@ def _is_theirs(value: object, module: str) -> bool:
 
 @contextlib.contextmanager
 def _running(path: Path, what: str) -> Iterator[None]:
-    """Make one sentence of whatever the code raises; what it prints goes to stderr.
+    """Turn errors of the code into one sentence; its output goes to stderr.
 
     Raises:
         NystraError: It raises.
@@ -133,7 +133,7 @@ def _running(path: Path, what: str) -> Iterator[None]:
         raise NystraError(_import_fault(path, error)) from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever it raises, SystemExit too
+    except BaseException as error:  # any error, SystemExit too
         reason = " ".join(str(error).split())[:300]
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         raise NystraError(f"{what} raised {text}{_line(path, error)}") from error

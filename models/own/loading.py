@@ -22,7 +22,7 @@ from .plain_copy import plain_copy, state_sha256
 def of_module(
     network: nn.Module | OwnNetwork, hyper: Mapping[str, Any]
 ) -> tuple[Checkpoint, BuiltNetwork]:
-    """Return a module as what came of a checkpoint; ``hyper`` must be empty: it is built already.
+    """Return a module as a loaded checkpoint; ``hyper`` must be empty, since it is built already.
 
     Raises:
         NystraError: It is not a module, or cannot be used.
@@ -40,14 +40,14 @@ def of_module(
 
 
 def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetwork]:
-    """Return a checkpoint, and the network of the code that ``hyper["module"]`` names, filled.
+    """Return a checkpoint, and the network of the code in ``hyper["module"]`` with its weights.
 
     Args:
         path: Of the checkpoint.
-        hyper: What the callable gets by keyword, besides.
+        hyper: Other keyword arguments of the callable.
 
     Raises:
-        NystraError: The code cannot be run, or makes no network.
+        NystraError: The code cannot be run, or returns no network.
         CheckpointError: The tensors are not exactly those of the network.
     """
     arguments = dict(hyper)

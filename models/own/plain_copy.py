@@ -17,7 +17,7 @@ _SHARED_BY_COPIES = (type, FunctionType, BuiltinFunctionType, ModuleType, str, b
 
 
 def plain_copy(network: OwnNetwork) -> nn.Module:
-    """Return a copy of the module of a network, in evaluation mode; the module is left as it is.
+    """Return a copy of the module of a network, in evaluation mode; the module is unchanged.
 
     Weights that are float32 on the CPU are shared with it, others are converted.
 
@@ -38,7 +38,7 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
         memo[id(tensor)] = _shared(tensor)
     try:
         copied = copy.deepcopy(module, memo)
-    except Exception as error:  # whatever it holds besides tensors
+    except Exception as error:  # it may hold any kind of object
         reason = " ".join(str(error).split())[:200]
         raise NystraError(f"{network.title} cannot be copied: {reason}") from error
     return copied.eval()
@@ -55,7 +55,7 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """Return the module in the wrappers of torch.compile and of training on several devices."""
+    """Return the module without the wrappers of torch.compile and of parallel training."""
     while True:
         inner = getattr(module, "_orig_mod", None)
         if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -66,7 +66,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Yield the weights and buffers, and tensors that a module keeps elsewhere.
+    """Yield the weights and buffers, and tensors in other attributes.
 
     Those may be in lists and dictionaries, or in objects that hooks belong to, and may be results
     of a computation, of which PyTorch makes no copies.

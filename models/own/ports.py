@@ -1,4 +1,4 @@
-"""The ports of a network that states none, found by running it once."""
+"""The ports of a network that declares none, found by running it once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _ANY = (Port("output", "picture"),)
 def measured_ports(
     module: nn.Module, inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> tuple[tuple[Port, ...], tuple[Port, ...], int | None]:
-    """Return inputs and outputs of a module, and a side that it takes; None if sides are fixed.
+    """Return inputs and outputs of a module, and a side that works; None if sides are fixed.
 
     Args:
         module: In evaluation mode.
-        inputs: What is stated; (): one image.
-        outputs: What is stated; (): one output.
+        inputs: The declared inputs; (): one image.
+        outputs: The declared outputs; (): one output.
 
     Raises:
-        UnsupportedModelError: It fails at every side that is tried, or what it returns cannot be
-            told: both are to be stated then.
+        UnsupportedModelError: It fails at every side that is tried, or its results cannot be
+            identified: inputs and outputs must be declared then.
     """
     choices = [tuple(inputs)] if inputs else [(_image(channels),) for channels in _CHANNELS]
     first = ""
@@ -40,7 +40,7 @@ def measured_ports(
         for side in _SIDES if ports[0].sides is None else (None,):
             try:
                 returned = _returned(module, ports, side)
-            except Exception as error:  # whatever it raises, it does not take this
+            except Exception as error:  # any error means that it does not take this input
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 shapes = [tuple(tensor.shape) for tensor in _examples(ports, side)]
                 first = first or f"fails for {', '.join(map(str, shapes))}: {reason}"
@@ -53,7 +53,7 @@ def measured_ports(
 
 
 def _hint(reason: str) -> str:
-    """Return what to do where types of half precision met, or ""."""
+    """Return advice for errors of mixed half-precision types, or ""."""
     if not any(name in reason for name in ("Half", "BFloat16", "float16")):
         return ""
     return (
@@ -78,7 +78,7 @@ def _returned(module: nn.Module, ports: Sequence[Port], side: int | None) -> obj
 
 
 def _output(returned: Tensor, given: Tensor) -> Port:
-    """Return the port of an output by what came out for an input."""
+    """Return the port of an output, from an input and its result."""
     if returned.dim() == 2:
         classes = {"classes": returned.shape[1]}
         return Port("logits", "logits", LOGITS_AXES, classes, range=None)

@@ -1,7 +1,7 @@
-"""Calls a module so that sizes stay open where its code makes whole numbers of them by ``int``.
+"""Keeps sizes symbolic in modules whose code converts them by ``int``.
 
 Networks with windows usually find the batch as ``int(windows.shape[0] / (H * W / size / size))``,
-and Python's ``int`` makes a constant of what a tracer keeps open. While such a network is traced,
+and Python's ``int`` turns a symbolic size into a constant. While such a network is traced,
 a class of the same name stands in the modules that its code is written in. It makes a symbolic
 number whole and leaves all others to Python's.
 """
@@ -22,7 +22,7 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 
 class _Kind(type):
-    """Makes ``isinstance(x, int)`` mean what it says."""
+    """Keeps ``isinstance(x, int)`` correct."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, builtins.int)
@@ -32,16 +32,16 @@ class _Kind(type):
 
 
 class _Whole(metaclass=_Kind):
-    """What stands for ``int``."""
+    """The replacement of ``int``."""
 
     def __new__(cls, value: Any = 0, *more: Any) -> Any:
-        """Return a whole number, cut towards 0."""
+        """Return a whole number, rounded toward 0."""
         whole: Any = torch.sym_int
         return whole(value) if isinstance(value, _SYMBOLS) else builtins.int(value, *more)
 
 
 def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
-    """Return what a network returns for its inputs."""
+    """Call a network on its inputs."""
     with _open_sizes(network):
         return network(*inputs)
 
@@ -60,7 +60,7 @@ def _open_sizes(network: nn.Module) -> Iterator[None]:
 
 
 def _written_in(network: nn.Module) -> list[ModuleType]:
-    """Return the modules of the classes of a network, and of functions they have from their kin."""
+    """Return the modules of a network's classes, and of functions of its package in them."""
     names = {type(part).__module__ for part in network.modules()}
     names = {name for name in names if name.partition(".")[0] not in ("torch", "nystra")}
     packages = {name.partition(".")[0] for name in names}

@@ -26,14 +26,14 @@ Search: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PsalOptions:
-    """What PSAL searches and weighs; the search has the ranges of ``NystraPatchMatch``.
+    """The options of PSAL; the search has the ranges of ``NystraPatchMatch``.
 
     Attributes:
-        neighbors: k, matches of a query.
+        neighbors: k, matches per query.
         patch_size: Side of a patch, odd.
         iterations: Of the search.
         metric: ``l2`` (minus the sum of squared differences), ``dot`` or ``cosine``.
-        temperature: What scores are divided by before the softmax.
+        temperature: Divisor of the scores before the softmax.
         seed: Of the search.
     """
 

@@ -1,4 +1,4 @@
-"""Guided deformable attention: what aligns the clip before with the present one."""
+"""Guided deformable attention, which aligns the previous clip with the current one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAPS = 3
 
 
 class GuidedDeformableAttention(Repeated):
-    """Attention to the clip before, where optical flow and learned offsets point.
+    """Attention to the previous clip, at positions from optical flow and learned offsets.
 
     Source: J. Liang et al., "Recurrent Video Restoration Transformer with Guided Deformable
     Attention", 2022, section 3.3.

@@ -1,4 +1,4 @@
-"""The table of backends: what runs a model file.
+"""The table of backends, which run model files.
 
 To add one, write a module with a subclass of `Backend`, its facts on the class, and give it a row
 here. A backend that must not be imported from here (PyTorch) is registered by `register_backend`.
@@ -83,7 +83,7 @@ def find_backend(name: str) -> type[Backend]:
 
 
 def artefact_of(path: Path) -> str:
-    """Return what kind of file it is: the `artefact` of a backend that its suffix is, or onnx."""
+    """Return the kind of a file: its suffix if that is the `artefact` of a backend, else onnx."""
     suffix = path.suffix.removeprefix(".")
     if suffix == "onnx":  # else the modules of all backends are imported
         return suffix
@@ -156,7 +156,7 @@ def _openers(artefact: str) -> Iterator[str]:
 
 
 def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
-    """Raise `NystraError` where a backend does not compute in what a session asks for."""
+    """Raise `NystraError` if a backend does not support the precision of a session."""
     if precision in kind.arithmetic:
         return
     takers = [other for other in _BACKENDS if find_backend(other).arithmetic]
@@ -170,13 +170,13 @@ def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
 
 
 def require_precision(name: str, kind: type[Backend], path: Path, precision: str | None) -> None:
-    """Raise `BackendUnavailableError` where only other backends compute in a file's precision.
+    """Raise `BackendUnavailableError` if only other backends support a file's precision.
 
     Args:
         name: Of the backend.
         kind: Its class.
         path: The model file.
-        precision: What ``nystra.precision`` says, or None.
+        precision: The value of ``nystra.precision``, or None.
     """
     if precision is None or precision in kind.precisions:
         return

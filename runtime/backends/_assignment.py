@@ -40,7 +40,7 @@ class Assignment:
 
     @property
     def others(self) -> str:
-        """What other providers compute, in words; empty where there is nothing."""
+        """The nodes of other providers in words; empty if there are none."""
         return "; ".join(
             f"{provider} computes {_listed(operators)}"
             for provider, operators in sorted(self.nodes.items())

@@ -1,4 +1,4 @@
-"""The work of one run as a CUDA graph: recorded once, launched as long as nothing changes.
+"""A run as a CUDA graph: recorded once, launched as long as nothing changes.
 
 A graph holds the addresses of the buffers and the state of TensorRT's execution context: a context
 that gets another shape makes the graphs recorded from it undefined. So there is one graph, of the
@@ -31,7 +31,7 @@ class CudaGraph:
 
         Args:
             driver: Of the stream.
-            stream: What is recorded, and where graphs are launched.
+            stream: The stream that is recorded and launches graphs.
             wanted: Record runs.
         """
         self._driver, self._stream, self._executable = driver, stream, 0
@@ -43,9 +43,9 @@ class CudaGraph:
         return self._executable != 0
 
     def record(self, work: Callable[[], None]) -> bool:
-        """Record what ``work`` puts on the stream; return whether that became a graph.
+        """Record the operations that ``work`` enqueues; return whether that succeeded.
 
-        Nothing is done yet. Where the work cannot be recorded a warning says so, once: nothing is
+        Nothing is executed yet. If the work cannot be recorded, it warns once, and nothing is
         recorded from then on.
         """
         try:
@@ -61,7 +61,7 @@ class CudaGraph:
         return self.ready
 
     def launch(self) -> None:
-        """Put the graph on the stream."""
+        """Launch the graph on the stream."""
         self._driver.launch(self._executable, self._stream)
 
     def forget(self) -> None:
@@ -76,7 +76,7 @@ class CudaGraph:
         try:
             work()
         except BaseException:
-            with contextlib.suppress(NystraError):  # a spoilt recording ends with an error
+            with contextlib.suppress(NystraError):  # a failed recording ends with an error
                 driver.free_graph(driver.end_capture(stream))
             raise
         graph = driver.end_capture(stream)

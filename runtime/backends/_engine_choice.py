@@ -1,4 +1,4 @@
-"""Which engines of the cache suit a model and this GPU, and which of them takes a run's shapes."""
+"""Chooses engines of the cache for a model, this GPU, and the shapes of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngi
     """Return the engines of a model that this builder made for this machine's GPU, newest first.
 
     Raises:
-        BackendUnavailableError: There is none; the message says what is there instead.
+        BackendUnavailableError: There is none; the message lists engines for other devices.
     """
     device = gpu.find_device()
     engines = list(_engines_of(model, builder))
@@ -36,7 +36,7 @@ def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngi
 
 
 def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngine:
-    """Return the first engine whose profile takes these shapes of the inputs.
+    """Return the first engine whose profile accepts these input shapes.
 
     Raises:
         NystraError: No engine does.
@@ -85,7 +85,7 @@ def _place(record: EngineRecord) -> str:
 
 
 def _refused(record: EngineRecord, shapes: Shapes) -> str:
-    """Return the first input whose shape the profile does not take; empty where it takes all."""
+    """Return the first input whose shape the profile does not accept; empty if it accepts all."""
     for name, shape in shapes.items():
         least, _, most = record.profile.get(name, (shape, shape, shape))
         inside = len(shape) == len(least) and all(

@@ -1,4 +1,4 @@
-"""Which operator library a session registers, and why."""
+"""Chooses the operator library of a session, with the reason."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LibraryChoice:
     Attributes:
         path: The library, or None for none.
         reason: One sentence without a full stop that says why.
-        required: The user asked for this one: failing to load it is an error.
-        missing: The library that ``auto`` takes is needed, and not built here.
+        required: The user named this one: failing to load it is an error.
+        missing: The default library is needed, and not built here.
         refused: That library was tried, and cannot serve the model.
     """
 
@@ -35,7 +35,7 @@ def choose_library(
     Args:
         library: ``auto``, None or ``none``, or a path.
         needed: The model has nystra operators.
-        name: The library that ``auto`` takes.
+        name: The default library.
 
     Raises:
         NystraError: The path given is not a file.

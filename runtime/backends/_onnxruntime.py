@@ -1,6 +1,6 @@
-"""What the backends on onnxruntime share: a session, with or without an operator library.
+"""The base of backends on onnxruntime: a session, with or without an operator library.
 
-A backend says by which providers it runs and which library goes with them.
+A backend names its providers and the library for them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OnnxRuntimeBackend(Backend):
         self.outputs = tuple(_tensor(node) for node in self._session.get_outputs())
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model once; inputs are bound where they lie, outputs by onnxruntime.
+        """Run the model once; inputs are bound without a copy, onnxruntime allocates the outputs.
 
         Safe to call from several threads: every call has its own binding.
 
@@ -130,8 +130,8 @@ class OnnxRuntimeBackend(Backend):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is raised, and printed once
-        # Threads that spin on after a run take the cores of whatever else runs here.
+        options.log_severity_level = 4  # errors are raised, not logged as well
+        # Threads that spin after a run take cores from other work.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if self.spec.threads is not None:
             options.intra_op_num_threads = self.spec.threads

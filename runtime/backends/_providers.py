@@ -1,4 +1,4 @@
-"""Execution providers of onnxruntime: what is built in, what plug-ins bring, and on which devices.
+"""Execution providers of onnxruntime, built in or from plug-ins, and their devices.
 
 A plug-in is a library that onnxruntime (1.22 and later) loads into the process. Packages named
 ``onnxruntime-ep-*`` hold one each, with ``get_ep_names`` and ``get_library_path``.
@@ -94,7 +94,7 @@ def _packages() -> Iterator[tuple[str, Path]]:
             package = import_module(module.name)
             path = Path(package.get_library_path())
             names = list(package.get_ep_names())
-        except Exception:  # a package of others that is broken is none
+        except Exception:  # a broken third-party package is ignored
             continue
         yield from ((name, path) for name in names)
 

@@ -1,4 +1,4 @@
-"""What every backend is: facts on its class, what it holds of a loaded file, checks of its inputs.
+"""The base of all backends: class attributes, state of a loaded file, checks of inputs.
 
 A backend overrides `available`, `load` and `infer`; one whose files are not ONNX also
 `read_metadata`, and one that can give memory back `infer_and_release`.
@@ -32,26 +32,26 @@ EMULATED = (
 
 @dataclass(frozen=True)
 class NoOptions(Options):
-    """Of a backend that takes no options."""
+    """The options of a backend that has none."""
 
 
 class Backend:
-    """What runs one loaded model file; safe to use from several threads at once.
+    """Runs one loaded model file; safe to use from several threads at once.
 
     Facts, which a class declares:
 
     Attributes:
         device: ``cpu`` or ``cuda``, where it computes.
-        devices: What may stand behind its name, ``openvino:GPU``; `on` returns the class of one,
+        devices: Devices that may follow its name, ``openvino:GPU``; `on` returns the class of one,
             also of names that are not listed.
         artefact: The suffix of the files that it opens, without the dot.
         precisions: The ``nystra.precision`` of the files that it computes in.
-        arithmetic: What a session may ask it to compute in; empty: as the file says.
+        arithmetic: Precisions that a session may set; empty: only that of the file.
         options: The record of its options, whose fields are made by `core.option.option`.
         engine: The builder (`engines.toolkit`) of the engines that it runs, or None if it takes
             the model file itself.
-        library_name: The operator library that ``auto`` takes, as `library_path` names it; None
-            where it takes none.
+        library_name: The default operator library, as `library_path` names it; None
+            if it has none.
         bodies: It computes operators by the bodies in the file, where it has no library.
         measures_memory: A run takes the memory of this process, so that watching the process tells
             what a run takes.
@@ -72,7 +72,7 @@ class Backend:
         outputs: The graph's outputs.
         library: The operator library in use, or None.
         library_reason: One sentence: why that library, or why none.
-        library_missing: The library that ``auto`` takes is not built here.
+        library_missing: The default library is not built here.
         library_refused: It is built, and cannot serve the file, which runs on bodies.
         emulated: The requested precision is slow on this machine, see `EMULATED`.
         assignment: Which execution provider computes which nodes, or None if that is not known.
@@ -97,10 +97,10 @@ class Backend:
     outputs: tuple[TensorInfo, ...]
 
     def __init__(self, spec: SessionSpec) -> None:
-        """Read what the file says; `load` loads it.
+        """Read the file's metadata; `load` loads it.
 
         Args:
-            spec: What is opened, its backend being this one.
+            spec: The settings, which name this backend.
 
         Raises:
             NystraError: The file is missing or wrong, or an option does not apply.
@@ -169,7 +169,7 @@ class Backend:
 
     @property
     def operators(self) -> str:
-        """What computes the operators of nystra: ``kernels`` of a library, or their ``bodies``.
+        """Where nystra's operators are computed: ``kernels`` of a library, or ``bodies``.
 
         Empty where the file has none, and where the backend runs neither.
         """
@@ -192,8 +192,8 @@ class Backend:
 
 
 def _fit(tensor: TensorInfo, array: Array) -> Array:
-    """Return the array in the input's type, or say what is wrong with it."""
-    if not array.dtype.isnative:  # a backend takes the bytes as they lie
+    """Return the array in the input's type, or raise an error."""
+    if not array.dtype.isnative:  # a backend reads the bytes in memory order
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.name != tensor.dtype:
         floating = array.dtype.kind == "f" and tensor.dtype in ("float16", "float32", "float64")

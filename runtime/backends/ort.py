@@ -33,7 +33,7 @@ class ProviderOptions(Options):
     """How a provider is used; options of other names go to the provider itself.
 
     Attributes:
-        fallback: What becomes of nodes that the provider does not take.
+        fallback: Treatment of nodes that the provider does not support.
         hardware: The kind of device, of a plug-in that has several.
     """
 
@@ -100,7 +100,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         """
         import onnxruntime
 
-        # Providers report each node they leave to the CPU as a warning of the process.
+        # Providers print a warning for each node that they leave to the CPU.
         onnxruntime.set_default_logger_severity(3)
         self._turn = threading.Lock()
         self._found = self._find_device()

@@ -48,7 +48,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
     Attributes:
         name: Of the backend.
         provider: What onnxruntime must run it by.
-        needs: What to install where the provider cannot be loaded.
+        needs: Packages to install if the provider cannot be loaded.
     """
 
     device: ClassVar[str] = "cuda"
@@ -105,7 +105,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         return "CUDAExecutionProvider", options
 
     def _create(self, library: Path | None) -> Any:
-        """Create the session; what onnxruntime prints goes to stderr, not among our results.
+        """Create the session; onnxruntime's output goes to stderr, not into our results.
 
         Raises:
             BackendUnavailableError: onnxruntime would run it without the provider.

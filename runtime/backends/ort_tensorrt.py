@@ -49,7 +49,8 @@ class OrtTensorrtBackend(OrtCudaBackend):
         options = {
             "device_id": "0",
             "trt_engine_cache_enable": "False",
-            "trt_fp16_enable": "False",  # or it would be allowed everywhere, against the file
+            # otherwise TensorRT may use fp16 anywhere, regardless of the file
+            "trt_fp16_enable": "False",
         }
         if library is not None:
             options["trt_extra_plugin_lib_paths"] = str(_plugins(library))

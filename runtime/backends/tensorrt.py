@@ -70,18 +70,18 @@ class _Buffer:
 
 @dataclass
 class _Held:
-    """All that a backend holds of the device, in the order in which it is let go.
+    """All resources of a backend on the device, in the order of their release.
 
     Attributes:
         driver: Calls the device.
-        stream: Where everything is put.
+        stream: The stream of all operations.
         graph: The recorded run.
         buffers: Tensor name -> its memory.
         context: TensorRT's execution context, which lives shorter than its engine.
         engine: The engine.
-        loaded: Where that engine lies, and its record.
+        loaded: The file of that engine, and its record.
         runtime: TensorRT's runtime, which the engine needs alive.
-        logger: What the runtime needs alive.
+        logger: The logger, which the runtime needs alive.
     """
 
     driver: Driver
@@ -95,7 +95,7 @@ class _Held:
     logger: Any = None
 
     def release(self) -> None:
-        """Let everything go; a call that fails is passed over, since nothing is left to save."""
+        """Release everything; calls that fail are ignored, since nothing is left to save."""
         with contextlib.suppress(NystraError):
             self.driver.activate()
             self.driver.wait(self.stream)
@@ -182,7 +182,7 @@ class TensorrtBackend(Backend):
             try:
                 self._run(arrays)
             except BaseException:
-                self._shapes = {}  # nobody knows what the context and the buffers are now
+                self._shapes = {}  # the state of the context and the buffers is unknown now
                 with contextlib.suppress(NystraError):
                     held.graph.forget()
                 raise

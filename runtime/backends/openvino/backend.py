@@ -260,6 +260,6 @@ def _is_ours(library: str) -> bool:
 
 
 def _line(error: Exception) -> str:
-    """Return what an error says; of OpenVINO's the last line, which is the reason."""
+    """Return the text of an error; of OpenVINO's the last line, which is the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:400].rstrip(".") if lines else type(error).__name__

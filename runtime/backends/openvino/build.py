@@ -25,7 +25,7 @@ class CompileOptions(Options):
 
     Attributes:
         backend: ``openvino``, or ``openvino:`` and a device.
-        shapes: The shapes asked for; all three are the same.
+        shapes: The requested shapes; all three are the same.
     """
 
     backend: str

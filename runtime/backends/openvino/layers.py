@@ -47,7 +47,7 @@ def is_linear(node: Any) -> bool:
 
 
 def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
-    """Put a convolution in place of every linear layer of a token map, in place.
+    """Replace every linear layer of a token map by a convolution, in place.
 
     What follows a layer point by point follows the convolution.
 
@@ -56,7 +56,7 @@ def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
         kernel_of: Which layers.
 
     Returns:
-        How many layers there were.
+        The number of layers.
     """
     from openvino import opset13 as opset
 
@@ -97,9 +97,9 @@ def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
 
 
 def _is_taken_well(node: Any, kernel_of: KernelOf) -> bool:
-    """Whether all that take what a node gives take it with its channels innermost.
+    """Whether all users of a node's output accept it with channels innermost.
 
-    Others would have it turned, which costs more than the convolution saves.
+    Others need a transposition, which costs more than the convolution saves.
     """
     takers = [entry.get_node() for entry in node.output(0).get_target_inputs()]
     return all(
