@@ -108,12 +108,12 @@ def _rows_with_workspace() -> list[int]:
     ("fault", "message"),
     [
         ("stream", "CUDA refused to launch the kernel"),
-        ("no stream", "onnxruntime gave no CUDA stream"),
-        ("workspace", "failed to take its device memory back: a workspace was written beyond"),
+        ("no stream", "onnxruntime returned no CUDA stream"),
+        ("workspace", "failed to free its device memory: a workspace was written beyond"),
         ("null workspace", "onnxruntime failed to allocate [0-9]+ bytes of device memory"),
         ("no memory", "onnxruntime failed to allocate [0-9]+ bytes of device memory: no memory"),
         ("throws", "Failed to allocate memory for requested buffer"),
-        ("shape", "onnxruntime failed to give an output: .*shape"),
+        ("shape", "onnxruntime failed to allocate an output: .*shape"),
     ],
 )
 def test_planted_faults_are_caught(fault: str, message: str) -> None:

@@ -16,7 +16,7 @@ void run(const Job& job, const nystra_cpu_tensor* outputs, int32_t threads) {
   if (threads < 1) throw Refusal("threads is " + std::to_string(threads) + "; expected 1 or more");
   if (kernels() == nullptr)
     throw Refusal("NYSTRA_CPU_ISA is '" + std::string(std::getenv("NYSTRA_CPU_ISA")) +
-                  "'; expected a set that this CPU and this build have");
+                  "'; expected an instruction set that this CPU and this build have");
   job.run(outputs, [&](const auto& op, const Tensors& tensors) {
     op.compute(tensors, Call(threads), *kernels());
   });

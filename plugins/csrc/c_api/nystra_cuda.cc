@@ -15,8 +15,8 @@ void require_ok(Status status) {
     case Status::kUnsupported: throw Refusal("sizes that the kernel does not support");
     case Status::kLaunch:
       throw std::runtime_error(
-          "CUDA refused to launch the kernel: no device, a driver older than the CUDA this library "
-          "was built with, none of the architectures it has, or a kernel before it failed");
+          "CUDA refused to launch the kernel: there is no device, the driver is too old for this "
+          "library, the library has no code for this GPU, or an earlier kernel failed");
   }
 }
 

@@ -62,9 +62,9 @@ Input input(const Api& api, KernelContext* context, size_t index) {
 void* output(const Api& api, KernelContext* context, size_t index, const Shape& shape) {
   ort::Value* value = nullptr;
   check(api, api.KernelContext_GetOutput(context, index, shape.sizes, size_t(shape.rank), &value),
-        "give an output");
+        "allocate an output");
   void* data = nullptr;
-  check(api, api.GetTensorMutableData(value, &data), "give output memory");
+  check(api, api.GetTensorMutableData(value, &data), "return output memory");
   return data;
 }
 

@@ -25,7 +25,7 @@ void check_revision(const Attribute& revision, int64_t got) {
   if (got == known) return;
   throw Refusal("the node is of revision " + std::to_string(got) + ", this library of nystra " +
                 NYSTRA_VERSION + " knows revision " + std::to_string(known) +
-                "; use the library of the nystra that exported the model, or one as new as it");
+                "; use the library of the nystra version that exported the model, or a newer one");
 }
 
 }  // namespace

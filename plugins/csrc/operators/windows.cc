@@ -7,7 +7,7 @@ void check_multiple(const char* what, int64_t got, int64_t window, const Shape& 
   if (got != -1 && got % window != 0)
     throw Refusal("input qkv is " + text(qkv) + ", its " + what + " " + std::to_string(got) +
                   "; expected a multiple of the window's " + std::to_string(window) +
-                  " (the graph pads before)");
+                  " (pad the map first)");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Value read(const Attribute& attribute, const PluginFieldCollection& fields) {
   if (found == nullptr)
     throw Refusal(owner + " is missing; every node of nystra carries all its attributes");
   if (found->type != field_type(attribute) || found->length != 1 || found->data == nullptr)
-    throw Refusal(owner + " is no single " +
+    throw Refusal(owner + " is not a single " +
                   (attribute.integer ? "INT (kINT32)" : "FLOAT (kFLOAT32)"));
   int32_t integer = 0;
   float number = 0.0f;
@@ -38,7 +38,7 @@ Value read(const Attribute& attribute, const PluginFieldCollection& fields) {
 // Reads all of them, and refuses fields that the schema does not know.
 nystra::Attributes read_all(const Schema& schema, const PluginFieldCollection* fields) {
   if (fields == nullptr || (fields->nbFields > 0 && fields->fields == nullptr))
-    throw Refusal("no fields were given");
+    throw Refusal("got no fields, expected the attributes");
   nystra::Attributes values(schema, [&](const Attribute& a) { return read(a, *fields); });
   for (int32_t i = 0; i < fields->nbFields; ++i) {
     if (fields->fields[i].name == nullptr) throw Refusal("a field without a name");

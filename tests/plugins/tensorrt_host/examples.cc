@@ -121,13 +121,13 @@ std::vector<BadFields> make_bad_fields() {
     for (const std::string& name : names) rows.push_back({name, changes, {}, expected});
   };
   add(kAll, {{"revision", 2}}, "the node is of revision 2, this library of nystra");
-  add(kAll, {{"revision", "1"}}, "attribute revision is no single INT (kINT32)");
+  add(kAll, {{"revision", "1"}}, "attribute revision is not a single INT (kINT32)");
   add(kAll, {{"bogus", 1}}, "unknown attribute bogus; expected ");
   for (const std::string& name : kAll)
     rows.push_back({name, {}, {"revision"}, "attribute revision is missing"});
-  add(kWindowed, {{"heads", 2.0f}}, "attribute heads is no single INT");
+  add(kWindowed, {{"heads", 2.0f}}, "attribute heads is not a single INT");
   add(kWindowed, {{"shift_w", 4}}, "attribute shift_w is 4; expected less than window_w, 4");
-  add(kWindowed, {{"scale", 1}}, "attribute scale is no single FLOAT (kFLOAT32)");
+  add(kWindowed, {{"scale", 1}}, "attribute scale is not a single FLOAT (kFLOAT32)");
   add(kWindowed, {{"scale", NAN}}, "attribute scale is ");
   add(kWindowed, {{"scale", INFINITY}}, "attribute scale is inf; expected 0 to 1000000");
   for (const std::string& name : kWindowed)

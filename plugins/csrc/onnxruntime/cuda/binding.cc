@@ -13,8 +13,8 @@ void require_ok(nystra::Status status) {
     case nystra::Status::kUnsupported: throw Refusal("sizes that the kernel does not support");
     case nystra::Status::kLaunch:
       throw std::runtime_error(
-          "CUDA refused to launch the kernel: no device, a driver older than the CUDA this library "
-          "was built with, none of the architectures it has, or a kernel before it failed");
+          "CUDA refused to launch the kernel: there is no device, the driver is too old for this "
+          "library, the library has no code for this GPU, or an earlier kernel failed");
   }
 }
 
@@ -24,7 +24,7 @@ void add_cuda_operators(Registration& registration) { registration.add<CudaDevic
 
 CudaDevice::CudaDevice(const Api& api, const KernelInfo* info) : api_(api) {
   check(api, api.KernelInfoGetAllocator(info, kDefaultMemory, &allocator_),
-        "give the allocator of device memory");
+        "return the allocator of device memory");
   if (Status* const status = api.AllocatorGetInfo(allocator_, &memory_)) {
     api.ReleaseAllocator(allocator_);
     check(api, status, "describe the allocator of device memory");
@@ -35,8 +35,8 @@ CudaDevice::~CudaDevice() { api_.ReleaseAllocator(allocator_); }
 
 void CudaDevice::launch_with(KernelContext* context, size_t bytes, const Launch& launch) const {
   void* stream = nullptr;
-  check(api_, api_.KernelContext_GetGPUComputeStream(context, &stream), "give its CUDA stream");
-  if (stream == nullptr) throw std::runtime_error("onnxruntime gave no CUDA stream");
+  check(api_, api_.KernelContext_GetGPUComputeStream(context, &stream), "return its CUDA stream");
+  if (stream == nullptr) throw std::runtime_error("onnxruntime returned no CUDA stream");
   if (bytes == 0) return require_ok(launch(nullptr, stream));
 
   // Memory of the arena, bound to the stream: returned as soon as the work is on the stream, it
@@ -48,7 +48,7 @@ void CudaDevice::launch_with(KernelContext* context, size_t bytes, const Launch&
         what.c_str());
   if (workspace == nullptr) throw std::runtime_error("onnxruntime failed to " + what);
   const nystra::Status status = launch(workspace, stream);
-  check(api_, api_.AllocatorFree(allocator_, workspace), "take its device memory back");
+  check(api_, api_.AllocatorFree(allocator_, workspace), "free its device memory");
   require_ok(status);
 }
 
