@@ -201,6 +201,7 @@ def _run_step(stage: str, step: Step, settings: Settings, limit: float) -> Row:
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
+            env={**os.environ, "OUT": str(settings.out)},
             start_new_session=True,
         )
         try:

@@ -100,6 +100,17 @@ def test_a_stage_ends_in_time(settings: Settings) -> None:
     assert rows[1].reason == "not run: the stage's 8 s are over"
 
 
+def test_a_step_writes_into_the_output_of_its_stage_alone(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("OUT", raising=False)
+    assert [row.ok for row in _run(settings, "good")] == [True]
+    assert list(here.iterdir()) == []
+
+
 def test_results_are_merged_over_stages_and_calls(tmp_path: Path) -> None:
     first = [Row("kernels", "host", False, 1.0, "no GPU"), Row("kernels", "table", True, 2.0)]
     second = [Row("ort", "probe", True, 1.0), Row("kernels", "host", True, 3.0)]
