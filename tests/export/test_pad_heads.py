@@ -150,3 +150,19 @@ def test_the_numbers_are_the_same(mechanism: str, tmp_path: Path) -> None:
         if a.name == "head_dim"
     }
     assert sizes == {8}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_padded_files_pass_their_checks(
+    precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, file = tmp_path / "small.safetensors", tmp_path / "file.onnx"
+    save_file(state_of(window_size=8, embed_dim=12), checkpoint)
+    words = ["export", str(checkpoint), "-o", str(file), "--attn", "full", "-q", "--no-speed"]
+    assert main([*words, "--precision", precision, "--pad-heads", "8"]) == 0
+    assert main(["validate", str(file), "--backend", "ort-cpu"]) == 0
+    pytest.importorskip("polygraphy", reason="polygraphy is not installed (nystra[layerwise])")
+    capsys.readouterr()
+    assert main(["validate", str(file), "--layerwise", "--threads", "1"]) == 0
+    assert "no layer exceeds its tolerance" in capsys.readouterr().out
