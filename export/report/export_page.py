@@ -51,7 +51,7 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
     """
     try:
         session = Session(result.model)
-        page = Page(f"{result.model.name}: what was exported")
+        page = Page(f"{result.model.name}: export report")
         _add_figures(page, result)
         page.heading("Images")
         _add_images(page, session, result)

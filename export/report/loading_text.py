@@ -28,7 +28,7 @@ def loading_texts(session: Session) -> list[tuple[str, str]]:
     """Return title and program for each way to load a model file."""
     operators = read_onnx_header(session.path).has_operators
     return [
-        ("Python, with tiles, colour and 16 bits:", _nystra(session)),
+        ("Python, with tiles, color profiles and 16 bits:", _nystra(session)),
         ("Python, onnxruntime alone:", _python(session, operators)),
         ("C++ (examples/cpp also reads and writes images):", _cpp(session, operators)),
         ("C#:", _csharp(session, operators)),
