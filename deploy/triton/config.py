@@ -51,7 +51,7 @@ def tensor_config(
     side = warm_up_side(facts)
     config["model_warmup"] = [
         {
-            "name": "grey image",
+            "name": "gray image",
             "batch_size": 1 if most else 0,
             "inputs": [
                 {"key": port.name, "value": _zeros(port, most, side)} for port in facts.inputs
@@ -88,7 +88,7 @@ def file_config(
     image = facts.inputs[0].name
     value = {"data_type": Symbol("TYPE_STRING"), "dims": [1], "input_data_file": image}
     if len(facts.inputs) == 1:
-        warm_up = {"name": "grey image", "inputs": [{"key": image, "value": value}]}
+        warm_up = {"name": "gray image", "inputs": [{"key": image, "value": value}]}
         config["model_warmup"] = [warm_up]
     return config
 

@@ -179,7 +179,7 @@ class _Model:
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:
-        """Write the grey image that the configuration names."""
+        """Write the gray image that the configuration names."""
         if "model_warmup" not in config:
             return
         image = self.facts.inputs[0]

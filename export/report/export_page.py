@@ -71,7 +71,7 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
 def _add_figures(page: Page, result: ExportResult) -> None:
     for text in result.warnings:
         page.paragraph(f"Warning: {text}")
-    page.table(("", "measured"), figures_of(result))
+    page.table(("", "value"), figures_of(result))
     size = sum(path.stat().st_size for path in result.files) / 1e6
     names = ", ".join(path.name for path in result.files)
     page.paragraph(f"Files, {size:.2f} MB in all: {names}.")
@@ -80,12 +80,12 @@ def _add_figures(page: Page, result: ExportResult) -> None:
 def _add_sites(page: Page, result: ExportResult) -> None:
     page.heading("Sites")
     sites = result.source.resolved
-    page.paragraph(f"The mechanism at each of the {len(sites)} attention sites, and the reason.")
+    page.paragraph(f"The mechanism of each of the {len(sites)} attention sites.")
     page.table(*site_table(sites))
 
 
 def site_table(sites: Mapping[str, Mechanism]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the heads and rows of a table of sites: those with the same of everything in a row.
+    """Return the header and rows of a table of sites; sites with equal columns share a row.
 
     Args:
         sites: Mechanism of every site.
@@ -94,7 +94,7 @@ def site_table(sites: Mapping[str, Mechanism]) -> tuple[tuple[str, ...], list[tu
     for path, mechanism in sites.items():
         what = (mechanism.name, _parameters(mechanism), mechanism.reason)
         alike.setdefault(what, []).append(path)
-    heads = ("sites", "of them", "mechanism", "parameters", "why")
+    heads = ("sites", "number", "mechanism", "parameters", "reason")
     rows = [(together(paths), str(len(paths)), *what) for what, paths in alike.items()]
     if not any(reason for *_, reason in rows):
         return heads[:-1], [row[:-1] for row in rows]
@@ -102,7 +102,7 @@ def site_table(sites: Mapping[str, Mechanism]) -> tuple[tuple[str, ...], list[tu
 
 
 def together(paths: Sequence[str]) -> str:
-    """Return module paths in one text: ``layers.{0, 1}.attn`` where that is all of them.
+    """Return module paths as one text, shortened to ``layers.{0, 1}.attn`` if possible.
 
     Args:
         paths: Different ones.

@@ -11,7 +11,7 @@ from ...runtime.session import Session
 from ...runtime.tasks.registry import task_named
 
 _LIBRARY = "libnystra_onnxruntime.so"
-_BESIDE = f"./{_LIBRARY}"
+_LOCAL_COPY = f"./{_LIBRARY}"
 """Where programs without nystra find a copy of it: the loader of Linux searches only folders that
 are named."""
 
@@ -55,7 +55,7 @@ def _python(session: Session, operators: bool) -> str:
     lines.append("options = onnxruntime.SessionOptions()")
     if operators:
         lines.append(f"# {_COPY}; without this line the file runs, but slower")
-        lines.append(f'options.register_custom_ops_library("{_BESIDE}")')
+        lines.append(f'options.register_custom_ops_library("{_LOCAL_COPY}")')
     lines += [
         f'session = onnxruntime.InferenceSession("{session.path.name}", options)',
         *(
@@ -76,7 +76,7 @@ def _cpp(session: Session, operators: bool) -> str:
         "Ort::SessionOptions options;",
     ]
     if operators:
-        lines.append(f'options.RegisterCustomOpsLibrary(ORT_TSTR("{_BESIDE}"));  // {_COPY}')
+        lines.append(f'options.RegisterCustomOpsLibrary(ORT_TSTR("{_LOCAL_COPY}"));  // {_COPY}')
     lines.append(f'Ort::Session session(env, ORT_TSTR("{session.path.name}"), options);')
     lines.append("auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);")
     lines.append("std::vector<Ort::Value> values;")
@@ -95,9 +95,9 @@ def _cpp(session: Session, operators: bool) -> str:
     lines += [
         f"const char* inputs[] = {{{inputs}}};",
         f'const char* outputs[] = {{"{session.outputs[0].name}"}};',
-        "auto made = session.Run(",
+        "auto results = session.Run(",
         "    Ort::RunOptions{}, inputs, values.data(), values.size(), outputs, 1);",
-        f"const {element}* output = made[0].GetTensorData<{element}>();",
+        f"const {element}* output = results[0].GetTensorData<{element}>();",
     ]
     return "\n".join(lines)
 
@@ -111,7 +111,7 @@ def _csharp(session: Session, operators: bool) -> str:
         "using var options = new SessionOptions();",
     ]
     if operators:
-        lines.append(f'options.RegisterCustomOpLibraryV2("{_BESIDE}", out _);  // {_COPY}')
+        lines.append(f'options.RegisterCustomOpLibraryV2("{_LOCAL_COPY}", out _);  // {_COPY}')
     lines.append(f'using var session = new InferenceSession("{session.path.name}", options);')
     for port in session.facts.inputs:
         kind = _type(port.dtype)[1]
@@ -124,8 +124,8 @@ def _csharp(session: Session, operators: bool) -> str:
         for port in session.facts.inputs
     )
     lines += [
-        f"using var made = session.Run(new[] {{ {feeds} }});",
-        f"var output = made.First().AsTensor<{_type(session.outputs[0].dtype)[1]}>();",
+        f"using var results = session.Run(new[] {{ {feeds} }});",
+        f"var output = results.First().AsTensor<{_type(session.outputs[0].dtype)[1]}>();",
     ]
     return "\n".join(lines)
 

@@ -116,13 +116,13 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
     """
     factor = readable_factor([row.difference for row in rows])
     name = rows[0].baseline_image[0]
-    enlarged = f"; the input is enlarged {scale}x{scale}"
+    enlarged = f"; the input is shown {scale}x{scale} as large"
     heading = [
-        f"{model}: its output at 1:1{enlarged * (scale > 1)}",
-        f"difference: the largest of R, G, B; white is {1 / factor:g} or more of the range 0 to 1",
+        f"{model}: output at 1:1{enlarged * (scale > 1)}",
+        f"difference: the largest of R, G, B; white: {1 / factor:g} or more (range 0 to 1)",
     ]
     if name in ("full attention", "truth"):
-        heading.append("dB: PSNR in RGB of what is shown")
+        heading.append("dB: PSNR in RGB of the images shown")
     comparison_sheet([row.cells(factor) for row in rows], path, heading)
 
 

@@ -22,7 +22,7 @@ from nystra.runtime.images.images import decode_image
 def test_equal_sites_are_one_row() -> None:
     sites = [f"layers.{group}.blocks.{block}.attn" for group in range(4) for block in range(6)]
     heads, rows = site_table(dict.fromkeys(sites, mechanism("full")))
-    assert heads == ("sites", "of them", "mechanism", "parameters"), "nobody gave a reason"
+    assert heads == ("sites", "number", "mechanism", "parameters"), "nobody gave a reason"
     assert rows == [
         ("layers.{0, 1, 2, 3}.blocks.{0, 1, 2, 3, 4, 5}.attn", "24", "full", "mask regions")
     ]
@@ -30,7 +30,7 @@ def test_equal_sites_are_one_row() -> None:
     wide = replace(mechanism("nystra"), reason="wide")
     shifted |= {path: wide for path in sites if path[-6] in "135"}
     heads, rows = site_table(shifted)
-    assert heads[-1] == "why"
+    assert heads[-1] == "reason"
     assert [row[:3] for row in rows] == [
         ("layers.{0, 1, 2, 3}.blocks.{0, 2, 4}.attn", "12", "full"),
         ("layers.{0, 1, 2, 3}.blocks.{1, 3, 5}.attn", "12", "nystra"),
