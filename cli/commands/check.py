@@ -64,7 +64,7 @@ class SpeedOptions(Options):
         ImageSize(None, "image size of the timing", usual="the baseline's, or 128x128")
     )
     speed_seconds: float = option(
-        Number(10.0, "duration of the timing, in seconds", 0, above=True, metavar="SPEED_SECONDS")
+        Number(10.0, "duration of the timing, in seconds", 0, above=True, metavar="SECONDS")
     )
 
 

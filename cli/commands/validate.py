@@ -42,7 +42,7 @@ class ValidateOptions(Options):
     )
     sheet: Path | None = option(
         SHEET,
-        doc="draw `images`, else photographs: input, exported, truth, difference; with "
+        doc="draw input, exported, truth and difference of `images`, or of photographs; with "
         "`checkpoint` also full attention",
     )
     layerwise: bool = option(

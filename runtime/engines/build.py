@@ -50,12 +50,12 @@ class BuildOptions(Options):
             "effort of the search for fast kernels: 0 builds fastest, 5 gives the fastest engine",
             0,
             5,
-            usual="the builder's default",
+            usual="chosen by the builder",
             metavar="N",
         )
     )
     builder_threads: int | None = option(
-        Number(None, "threads of the builder", 1, usual="the builder's default", metavar="N")
+        Number(None, "threads of the builder", 1, usual="chosen by the builder", metavar="N")
     )
 
 

@@ -43,7 +43,7 @@ class RunOptions(Options):
     jobs: int | None = option(
         Number(
             None,
-            "processes that share the images of a folder, and the threads",
+            "number of processes, which share the images of a folder and the threads",
             1,
             usual="one",
         )

@@ -87,11 +87,10 @@ class VideoOptions(Options):
     noise: float | None = option(
         Number(
             None,
-            "noise level (standard deviation), for video models that take one",
+            "noise level (standard deviation of 8-bit values), for video models that take one",
             0,
             255,
             real=True,
-            unit="steps of 255",
             metavar="S",
         )
     )
