@@ -1,4 +1,4 @@
-"""Where the built native libraries are, and what they support. Imports nothing heavy.
+"""The built native libraries: their paths and features. Imports nothing heavy.
 
 The environment variable ``NYSTRA_LIBRARY_DIR`` names a folder to look in first: builds by hand,
 with sanitizers, or copied to a machine next to the package.

@@ -77,7 +77,7 @@ def run(
         inputs: In the order of the schema: float32, float16 or bfloat16, alike, and int32 where
             it has that type. They are copied where they are not contiguous, or not in the
             machine's order of bytes.
-        attributes: By name; what is left out takes its default.
+        attributes: By name; omitted ones have their defaults.
         threads: The largest number of threads; None: one a CPU of this process.
         new: Allocates an output of a shape and type; its memory is written, never read. numpy knows
             bfloat16 where ml_dtypes is imported; any two bytes will do.

@@ -66,7 +66,7 @@ def run(
     Args:
         operator: The node type, such as ``NystraPinv``.
         inputs: In the order of the schema.
-        attributes: By name; what is left out takes its default.
+        attributes: By name; omitted ones have their defaults.
         outputs: Are written. They overlap nothing.
         allocate: Returns the address, a multiple of 256, of so many bytes of device memory, which
             nothing else uses until the work is done. It is called at most once.

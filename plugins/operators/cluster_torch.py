@@ -1,4 +1,4 @@
-"""Attention with clustered keys in torch: what windows and lists of tokens have in common."""
+"""Attention with clustered keys in torch: the common part of windows and token lists."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Relation:
 
     Attributes:
         refused: Record of attributes -> whether they are refused.
-        message: Record of attributes -> what was got, what is expected.
+        message: Record of attributes -> the message, with the actual and the expected value.
         when: A flag (an attribute of 0 or 1); where it is 0 nothing is refused.
     """
 

@@ -78,7 +78,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class OperatorSchema:
-    """An operator as a node: names, order and limits of what it takes.
+    """An operator as a node: names, order and limits of its inputs and attributes.
 
     Attributes:
         name: The node type, unique by itself (TensorRT ignores the domain).

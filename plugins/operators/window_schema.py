@@ -9,7 +9,7 @@ LARGEST_SIDE = 1024
 """The largest side of a window, in tokens."""
 
 MAX_LANDMARKS = 64
-"""The largest number of landmarks of a window: what the kernels hold in registers and caches."""
+"""The largest number of landmarks per window, limited by registers and caches of the kernels."""
 
 SIZE_ATTRIBUTES = (
     Attribute("heads", "int", None, 1, 1024, "h, the number of heads"),
@@ -57,7 +57,7 @@ def cell_bounds(n: int, parts: int) -> list[tuple[int, int]]:
 
 
 def cuts_a_cell(window: int, shift: int, parts: int) -> bool:
-    """Say whether the region border of a shifted window lies strictly inside a landmark's cell.
+    """Whether the region border of a shifted window is strictly inside a landmark's cell.
 
     The border at ``window - shift`` lies between two cells where it is a multiple of the exact
     side of a cell, window / parts: cells are that, rounded to whole places outwards.

@@ -50,7 +50,7 @@ def check_map(owner: str, qkv: Tensor, geometry: WindowGeometry) -> None:
 
 
 def empty_map(owner: str) -> Callable[..., Tensor]:
-    """Return what makes the output (B, H, W, h e) of a window operator, not yet computed."""
+    """Return a function that allocates the output (B, H, W, h e) of a window operator."""
 
     def empty(qkv: Tensor, *rest: Any) -> Tensor:
         geometry = WindowGeometry.of(rest[-1])

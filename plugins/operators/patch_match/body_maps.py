@@ -46,7 +46,7 @@ class _Padded:
         return body.op("Add", body.op("Add", pixels, down), self._begin)
 
     def offset(self, place: str) -> str:
-        """Return how far a place of a patch, counted row by row, lies behind its corner."""
+        """Return the offset of a position of a patch, counted row by row, from its corner."""
         body = self._body
         side = body.attribute("patch_size")
         down = body.op("Mul", body.op("Div", place, side), self._across)

@@ -16,7 +16,7 @@ MAX_PATCH_SIZE = 23
 """The largest side of a patch."""
 
 MAX_NEIGHBORS = 32
-"""The largest number of entries of a row: what the kernels hold in registers and caches."""
+"""The largest number of entries per row, limited by the registers and caches of the kernels."""
 
 LARGEST_MAP = 1 << 24
 """A map has fewer pixels than this: indices are exact in float32 and sums stay below 2**31."""

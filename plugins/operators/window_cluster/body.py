@@ -12,7 +12,7 @@ from .body_bias import Bias
 from .body_blocks import Blocks
 from .schema import MAX_ROUNDS, SCHEMA
 
-_NEVER, _TINY = -1e30, 1e-30  # a logit that gets no weight, and what is added to a count
+_NEVER, _TINY = -1e30, 1e-30  # a logit without weight, and the offset of a count
 
 
 class _Clusters:
@@ -74,7 +74,7 @@ class _Clusters:
 
 
 def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
-    """Return what each block sees of every cluster, (B nW, h, blocks, m (e + 1)).
+    """Return the sums of every cluster for each block, (B nW, h, blocks, m (e + 1)).
 
     Args:
         windows: Their sizes.

@@ -6,7 +6,7 @@ from ..window_body import WindowBody
 
 
 class Blocks:
-    """How the tokens of a window lie in blocks.
+    """The division of the tokens of a window into blocks.
 
     Attributes:
         rows: Of a block, and so on for the other sizes, all int64 scalars.
@@ -67,7 +67,7 @@ class Blocks:
         return body.op("Unsqueeze", body.reshape(real, -1, self.places), body.ints([axis]))
 
     def for_heads(self, of_blocks: str, size: str) -> str:
-        """Return (h, blocks, size) of what is the same for all heads, or for all blocks."""
+        """Expand a value that is the same for all heads or blocks to (h, blocks, size)."""
         body = self._body
         return body.op("Expand", of_blocks, body.shape(self._windows.heads, self.count, size))
 

@@ -17,7 +17,7 @@ from ..window_schema import (
 )
 
 MAX_CLUSTERS = 64
-"""The largest number of clusters of a window: what the kernels hold in registers and caches."""
+"""The largest number of clusters per window, limited by the registers and caches of the kernels."""
 
 MAX_ROUNDS = 2
 """The largest number of rounds of clustering after the first, which there always is."""

@@ -94,7 +94,7 @@ class _Around:
         )
 
     def _missing(self, length: str, step: str) -> str:
-        """Return what is missing from the length to whole steps."""
+        """Return the length that is missing to a multiple of the step."""
         body = self.windows.body
         return body.op("Mod", body.op("Sub", step, body.op("Mod", length, step)), step)
 
