@@ -174,5 +174,5 @@ def test_damaged_tensors() -> None:
         key.replace("layer3.blocks.2.attn.QK", "layer3.blocks.0.attn.QK"): value
         for key, value in state.items()
     }
-    with pytest.raises(CheckpointError, match="expected the last ones"):
+    with pytest.raises(CheckpointError, match="expected only the last ones"):
         dehazeformer_hyper(turned)

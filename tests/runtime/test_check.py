@@ -206,9 +206,9 @@ def test_quality_and_speed(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert 0.1 < stored["items"]["speed"]["accepted"] < 10
 
     assert check(model) == 2  # an accepted figure is not passed over in silence
-    assert "guards quality_psnr, which is not measured" in capsys.readouterr().err
+    assert "has quality_psnr, which is not measured" in capsys.readouterr().err
     assert check(model, *images) == 2
-    assert "guards speed, which is not measured" in capsys.readouterr().err
+    assert "has speed, which is not measured" in capsys.readouterr().err
     assert check(model, "--json", "--partial") == 0
     states = {item["item"]: item["state"] for item in json.loads(capsys.readouterr().out)["items"]}
     assert states["speed"] == states["quality_ssim"] == "skipped"

@@ -148,7 +148,8 @@ def test_flags_and_outputs_of_other_tasks(
     with pytest.raises(NystraError, match="is not a classifier: expected an image input"):
         classifier_for(Session(large))
     with pytest.raises(
-        NystraError, match="gives logits, no image: it is a model of the task 'classification'"
+        NystraError,
+        match="returns logits instead of an image: it is a model of the task 'classification'",
     ):
         restorer_for(Session(model))
     labels = tuple(f"a label of class {number}" for number in range(50))

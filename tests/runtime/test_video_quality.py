@@ -103,7 +103,7 @@ def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixtur
     assert main([*check, *given, "--video", "-q"]) == 0
     capsys.readouterr()
     assert main([*check, *given]) == 2
-    assert "guards quality_flicker" in capsys.readouterr().err
+    assert "has quality_flicker" in capsys.readouterr().err
     brighter = read_image(high / "f8.png").pixels + np.float32(2 / 255)
     write_image(high / "f8.png", ImageData(brighter), overwrite=True)
     assert main([*check, *given, "--video", "--json"]) == 1
