@@ -19,6 +19,10 @@ class LandmarkCase(WindowCase):
         attributes = self.all_attributes()
         return attributes["landmark_rows"] * attributes["landmark_cols"] > 16
 
+    @property
+    def large(self) -> bool:
+        return self.attributes["window_h"] * self.attributes["window_w"] >= 2304
+
 
 def landmark_rows(name: str) -> list[Case]:
     """Return the rows that both Nystrom forms have."""
@@ -49,8 +53,10 @@ def landmark_rows(name: str) -> list[Case]:
         row((1, 9, 18), (2, 16, 24), (9, 9), **at(3, 4)),
         row((1, 16, 12), (3, 12, 20), (8, 12), (4, 6), **at(2, 2, mask=1, batch_init=1)),
         row((1, 8, 8), (2, 32, 30), (8, 8), **at(4, 4), values="large"),
-        row((1, 24, 48), (1, 10, 3), (24, 24), (12, 12), dtypes=("float32",), **at(4, 4, mask=1)),
-        row((1, 96, 96), (1, 10, 3), (96, 96), dtypes=("float32",), **at(4, 4)),
+        row((1, 24, 48), (1, 10, 3), (24, 24), (12, 12), **at(4, 4, mask=1)),
+        row((1, 48, 48), (1, 10, 3), (48, 48), (24, 24), **at(4, 4, mask=1)),
+        row((1, 64, 64), (1, 10, 3), (64, 64), (32, 32), **at(8, 8, mask=1)),
+        row((1, 96, 96), (1, 10, 3), (96, 96), **at(4, 4)),
     ]
     cases += [
         row((2, 8, 8), (2, 8, 8), (8, 8), **at(2, 4, iterations=steps, batch_init=steps // 2 % 2))

@@ -28,6 +28,10 @@ class ClusterCase(WindowCase):
     def wants_more_shared(self) -> bool:
         return self.attributes["window_h"] * self.attributes["window_w"] >= 256
 
+    @property
+    def large(self) -> bool:
+        return self.attributes["window_h"] * self.attributes["window_w"] >= 2304
+
 
 def _cases() -> list[Case]:
     row = functools.partial(window_row, "NystraWindowCluster", biased=True, of=ClusterCase)
@@ -59,7 +63,10 @@ def _cases() -> list[Case]:
             (1, 24, 24), (1, 20, 20), (24, 24), (12, 12), **at(8, 8, mask=1, bias=1, bias_block=12)
         ),
         row((1, 16, 16), (2, 4, 32), (16, 16), (8, 8), **at(8, 8, bias=1, block=8, bias_block=8)),
-        row((1, 48, 48), (1, 10, 3), (48, 48), (24, 24), dtypes=("float32",), **at(4, 4, mask=1)),
+        row((1, 48, 48), (1, 10, 3), (48, 48), (24, 24), **at(4, 4, mask=1)),
+        row((1, 48, 48), (1, 6, 4), (48, 48), **at(8, 8, bias=1, block=8, bias_block=8)),
+        row((1, 64, 64), (1, 10, 3), (64, 64), (32, 32), **at(8, 8, mask=1, block=8, bias_block=8)),
+        row((1, 96, 96), (1, 6, 4), (96, 96), **at(8, 8, block=8, bias_block=8)),
         row((1, 9, 17), (2, 16, 17), (9, 17), **at(2, 4, bias=1, bias_block=8)),
         row((1, 10, 11), (1, 9, 8), (10, 11), **at(2, 2, bias=1, block=5, bias_block=5)),
         row((1, 13, 15), (1, 9, 8), (13, 15), **at(2, 3, bias=1, block=6, bias_block=12, rounds=1)),
