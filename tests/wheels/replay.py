@@ -119,14 +119,14 @@ def main() -> int:
     """Replay the rows of the folder that the command line names."""
     rows = read(Path(sys.argv[1]))
     ways = {"interface": by_interface, "onnxruntime": by_onnxruntime}
-    faults, said = 0, [f"instruction set {isa()}"]
+    faults, lines = 0, [f"instruction set {isa()}"]
     for way, run in ways.items():
         chosen = [row for row in rows if way == "onnxruntime" or row.operator != "-"]
         wrong = [(row, reason) for row in chosen if (reason := fault(row, run)) is not None]
-        said.append(f"{way}: {len(chosen) - len(wrong)} of {len(chosen)} rows agree")
-        said += [f"  {row.name}: {reason}" for row, reason in wrong]
+        lines.append(f"{way}: {len(chosen) - len(wrong)} of {len(chosen)} rows agree")
+        lines += [f"  {row.name}: {reason}" for row, reason in wrong]
         faults += len(wrong)
-    sys.stdout.write("\n".join([*said, ""]))
+    sys.stdout.write("\n".join([*lines, ""]))
     return 1 if faults or not rows else 0
 
 

@@ -26,11 +26,11 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_by_python(rows: Path) -> None:
-    said = run(sys.executable, REPLAY, rows)
-    assert said.count(" rows agree") == 2
+    printed = run(sys.executable, REPLAY, rows)
+    assert printed.count(" rows agree") == 2
 
 
-def test_what_is_off_is_said(rows: Path) -> None:
+def test_what_is_off_is_reported(rows: Path) -> None:
     """A number that is too far off, and a row that should have been refused."""
     good = [row for row in replay.read(rows) if not row.refused]
     for row in good:
@@ -63,7 +63,7 @@ def onnxruntime_library() -> Path:
 @pytest.mark.full
 @pytest.mark.parametrize("program", ["replay_kernels", "replay_models"])
 def test_by_programs(program: str, rows: Path, tmp_path: Path) -> None:
-    """Other numbers in place of the expected ones are said, with exit code 1."""
+    """Other numbers in place of the expected ones are reported, with exit code 1."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ on this machine")
     built = compiled(["g++"], program, tmp_path, "-ldl")
@@ -71,9 +71,9 @@ def test_by_programs(program: str, rows: Path, tmp_path: Path) -> None:
         words = [built, library_path("nystra_cpu")]
     else:
         words = [built, onnxruntime_library(), library_path()]
-    said = run(*words, rows)
+    printed = run(*words, rows)
     count = len(replay.read(rows))
-    assert f"{count} of {count} rows agree" in said
+    assert f"{count} of {count} rows agree" in printed
     wrong = tmp_path / "wrong"
     shutil.copytree(rows, wrong)
     listed = (wrong / "rows.txt").read_text().splitlines()

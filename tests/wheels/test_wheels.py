@@ -72,8 +72,8 @@ def test_manylinux_x86_64(
     if not python.exists():
         run(python_of(version), "-m", "venv", "--without-pip", folder)
         run(sys.executable, "-m", "pip", "-q", "--python", python, "install", f"{wheel}[ort]")
-    said = run(python, REPLAY, rows, env={"NYSTRA_CPU_ISA": isa} if isa else {})
-    assert f"instruction set {isa or best_instruction_set()}\n" in said
+    printed = run(python, REPLAY, rows, env={"NYSTRA_CPU_ISA": isa} if isa else {})
+    assert f"instruction set {isa or best_instruction_set()}\n" in printed
     run(folder / "bin" / "nystra", "validate", model[0])
 
 
@@ -90,8 +90,8 @@ def test_manylinux_aarch64(few_rows: Path, model: Model, tmp_path: Path) -> None
     downloaded(wheel, platforms, packages, "onnxruntime==1.24.4")
     python = [emulator, "-L", root, root / "usr" / "bin" / "python3.11"]
     env = {"PYTHONPATH": str(packages)}
-    said = run(*python, REPLAY, few_rows, env=env)
-    assert "instruction set generic" in said
+    printed = run(*python, REPLAY, few_rows, env=env)
+    assert "instruction set generic" in printed
     run(*python, "-c", COMMAND, "validate", model[0], env=env)
 
 
@@ -100,8 +100,8 @@ def test_musllinux_x86_64(rows: Path, tmp_path: Path) -> None:
     find_tool("/lib/ld-musl-x86_64.so.1", "musl")
     libraries = unpacked("musllinux*x86_64", tmp_path / "wheel")
     program = zig_host("replay_kernels", "x86_64-linux-musl", tmp_path, "-dynamic", "-fPIC", "-pie")
-    said = run("/lib/ld-musl-x86_64.so.1", program, libraries / "libnystra_cpu.so", rows)
-    assert f"instruction set {best_instruction_set()}\n" in said
+    printed = run("/lib/ld-musl-x86_64.so.1", program, libraries / "libnystra_cpu.so", rows)
+    assert f"instruction set {best_instruction_set()}\n" in printed
 
 
 def test_windows(rows: Path, tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_windows(rows: Path, tmp_path: Path) -> None:
     libraries = unpacked("win_amd64", tmp_path / "wheel")
     env = {"WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all", "HOME": str(tmp_path)}
     kernels = zig_host("replay_kernels", "x86_64-windows-gnu", tmp_path)
-    said = run(wine, kernels, libraries / "libnystra_cpu.dll", rows, env=env)
-    assert f"instruction set {best_instruction_set(tiles=False)}\n" in said.replace("\r", "")
+    printed = run(wine, kernels, libraries / "libnystra_cpu.dll", rows, env=env)
+    assert f"instruction set {best_instruction_set(tiles=False)}\n" in printed.replace("\r", "")
     onnxruntime = downloaded("onnxruntime", ["win_amd64"], tmp_path / "packages", "--no-deps")
     models = zig_host("replay_models", "x86_64-windows-gnu", tmp_path)
     engine = onnxruntime / "onnxruntime" / "capi" / "onnxruntime.dll"
