@@ -24,7 +24,7 @@ TITLES = {
     "f32": "float32",
     "bf16": "bfloat16",
     "int8": "int8",
-    LINEAR: "linear attention, another image",
+    LINEAR: "linear attention, whose output differs",
 }
 HEAD = (
     "| engine | ms (least to most) | ratio | processor ms | peak MB | open, first run s "

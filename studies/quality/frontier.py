@@ -98,7 +98,7 @@ class Subject:
 def frontier(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
     """Return a row for exact attention and for each setting."""
     exact = measure(subject.model, subject.with_mechanism(Full()), images)
-    times = _times(subject, (Full(), *SETTINGS), rounds)
+    times = times_of(subject, (Full(), *SETTINGS), rounds)
     rows = []
     for mechanism in (Full(), *SETTINGS):
         found = exact
@@ -122,7 +122,7 @@ def frontier(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
     return rows
 
 
-def _times(
+def times_of(
     subject: Subject, mechanisms: Sequence[Mechanism], rounds: int
 ) -> Mapping[Mechanism, list[float]]:
     """Return the milliseconds of one site by each mechanism, taking turns."""

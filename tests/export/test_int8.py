@@ -12,7 +12,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
 from nystra.export.graph.int8.budget import keep_budget
-from nystra.export.graph.int8.calibration import Calibration, calibrate, least_error
+from nystra.export.graph.int8.calibration import (
+    CONTRAST,
+    Calibration,
+    calibrate,
+    least_error,
+    with_contrast,
+)
 from nystra.export.graph.int8.layers import find_layers
 from nystra.export.graph.int8.quantiser import quantise
 from nystra.export.graph.int8.rounded_copy import rounded_copy
@@ -98,6 +104,22 @@ def test_the_range_of_least_error_cuts_what_hardly_occurs() -> None:
     many = np.append(values, np.full(50, 8.0 * largest, np.float32))
     assert least_error(many, 8.0 * largest) > 7.0 * largest
     assert least_error(np.zeros(5, np.float32), 0.0) == 1.0
+
+
+def test_every_image_is_used_at_a_higher_contrast_too() -> None:
+    image = np.linspace(0.4, 0.6, 48, dtype=np.float32).reshape(1, 3, 4, 4)
+    wide = np.linspace(0.0, 1.0, 48, dtype=np.float32).reshape(1, 3, 4, 4)
+    level, frames = np.full((1, 1, 4, 4), 0.1, np.float32), np.array([3])
+    first, second = ({"x": x, "level": level, "frames": frames} for x in (image, wide))
+    *same, higher, clipped = with_contrast([first, second])
+    assert same == [first, second]
+    assert np.ptp(higher["x"]) == pytest.approx(CONTRAST * np.ptp(image))
+    assert higher["x"].mean() == pytest.approx(0.5)
+    assert higher["x"].dtype == np.float32
+    assert higher["level"] is level
+    assert higher["frames"] is frames
+    assert (clipped["x"].min(), clipped["x"].max()) == (0.0, 1.0)
+    assert np.mean(np.isin(clipped["x"], (0.0, 1.0))) > 0.4
 
 
 def test_ranges_and_costs_are_measured(model: onnx.ModelProto, calibration: Calibration) -> None:

@@ -22,8 +22,11 @@ from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins import native
 from nystra.plugins.library import library_path
 from nystra.runtime import Session
+from nystra.runtime.metrics.measures import clipped_psnr
 from nystra.runtime.model.references import read_references
 from scaled_swinir import checkpoint
+from shared import shared_path
+from studies.precision.int8 import planes
 from tensorrt_tools import SDKS, use_sdk
 from vit_tools import tiny_checkpoint
 
@@ -104,7 +107,7 @@ def test_name_metadata_and_manifest(int8: ExportResult) -> None:
     assert int8.validation.passed
     assert set(int8.validation.reports) >= {"ort-cpu", "twin"}
     stated = json.loads(Session(int8.model).metadata.get("nystra.exact_layers", "[]"))
-    assert stated == list(found["returned"])
+    assert sorted(stated) == sorted(found["returned"])
     stored = onnx.load(str(int8.model)).graph.initializer
     weights = [t for t in stored if t.data_type == TensorProto.INT8 and len(t.dims) > 1]
     assert len(weights) == found["int8_layers"]
@@ -182,6 +185,19 @@ def test_a_classifier_is_calibrated_as_its_images_are_prepared(
         assert len(set(recorded[name])) == 1, "five logits of one image say little of rounding"
     assert main(["validate", str(result.model), "-q"]) == 0
     assert main(of_a_fifth(result, tmp_path)) == 1
+
+
+@pytest.mark.full
+def test_five_photographs_calibrate_for_text_too(tmp_path: Path) -> None:
+    """The book cover of Set14, black and white on white: 35.5 dB where contrast was not raised."""
+    photos = shared_path("data", "set5", "LR_bicubic", "X2")
+    cover = planes(shared_path("data", "set14", "image_SRF_2", "img_013_SRF_2_LR.png"))
+    options = ExportOptions(precision="int8", calibrate=photos, speed=False)
+    result = export_model("swinir_x2_w32_nobias", tmp_path, options)
+    exact = load("swinir_x2_w32_nobias").network
+    with torch.inference_mode():
+        want = exact(torch.from_numpy(cover)).numpy()
+    assert clipped_psnr(Session(result.model)(cover), want) >= 50.0
 
 
 @pytest.mark.full

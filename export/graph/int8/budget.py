@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from ....core.arrays import Array
 from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
-from .calibration import Calibration
+from .calibration import Calibration, Feed
 from .layers import WeightLayer
 from .probing import session_of
 from .rounded_copy import SWITCHES, rounded_copy
 
-Feed = Mapping[str, Array]
-
-MOST_COMPARED = 4
+MOST_COMPARED = 16
 """Most images on which the limit is checked, evenly spaced among all."""
+
+MOST_TRIED = 4
+"""Most of these on which every layer is tried alone."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,9 @@ def keep_budget(
 ) -> Kept:
     """Return layers to float32 until every image is as near to the float32 graph as wanted.
 
-    They go one by one: first what harms most for each multiplication that float32 will take again,
-    so that a costly layer goes last. The harm is measured, every layer int8 alone.
+    First goes what harms most for each multiplication that float32 will take again, so that a
+    costly layer goes last. The harm is measured, every layer int8 alone; how many have to go is
+    found by bisection.
 
     Args:
         model: Without bodies, one output that counts, the first; left as it is.
@@ -73,7 +77,7 @@ def keep_budget(
         measure: By which the output is compared.
         least: The headline to keep. No layer may be left that does.
     """
-    compared = list(feeds[:: -(-len(feeds) // MOST_COMPARED)])
+    compared = _spread(feeds, MOST_COMPARED)
     copied = rounded_copy(model, layers, calibration.ranges, switches=True)
     with session_of(copied) as session:
         trial = _Trial(session, compared, measure, len(layers))
@@ -81,20 +85,31 @@ def keep_budget(
         figure = trial.figure(exact)
         returned: list[Returned] = []
         if measure.misses(figure, least):
+            few = _Trial(session, _spread(compared, MOST_TRIED), measure, len(layers))
             costs = np.array([calibration.products(layer) for layer in layers])
-            harms = [trial.alone(place) for place in range(len(layers))]
-            order = np.argsort(
-                [-error / cost for (error, _), cost in zip(harms, costs, strict=True)]
-            )
-            for place in order:
-                exact[place] = True
-                share = float(costs[place] / costs.sum())
-                returned.append(Returned(layers[place].path, harms[place][1], share))
-                figure = trial.figure(exact)
-                if not measure.misses(figure, least):
-                    break
+            harms = [few.alone(place) for place in range(len(layers))]
+            errors = np.array([error for error, _ in harms])
+            order = np.argsort(-errors / costs)
+
+            def without(count: int) -> npt.NDArray[np.bool_]:
+                return np.isin(np.arange(len(layers)), order[:count])
+
+            def holds(count: int) -> bool:
+                return not measure.misses(trial.figure(without(count)), least)
+
+            count = bisect_left(range(len(layers)), True, lo=1, key=holds)
+            exact = without(count)
+            figure = trial.figure(exact)
+            returned = [
+                Returned(layers[place].path, harms[place][1], float(costs[place] / costs.sum()))
+                for place in order[:count]
+            ]
     left = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
     return Kept(left, tuple(returned), figure)
+
+
+def _spread(feeds: Sequence[Feed], most: int) -> Sequence[Feed]:
+    return feeds[:: -(-len(feeds) // most)]
 
 
 class _Trial:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
 import onnx
 
 from ....core.errors import UnsupportedModelError
@@ -20,7 +19,7 @@ from ....models.architecture import PrecisionPolicy
 from ....runtime.metrics.measures import Measure, measure_for
 from ...transforms import TransformInputs
 from .budget import Kept, keep_budget
-from .calibration import calibrate
+from .calibration import Feed, calibrate, with_contrast
 from .layers import find_layers
 from .policy import int8_policy
 from .quantiser import quantise
@@ -72,7 +71,7 @@ class Quantised:
         measure, kept = self.measure, self.kept
         done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
-        texts = [f"{done}: {left}"]
+        texts = [f"{done}: {left}, at high contrast too"]
         if kept.returned:
             named = ", ".join(
                 f"{layer.path} ({measure.text(layer.alone)} alone)" for layer in kept.returned[:3]
@@ -95,7 +94,7 @@ def quantise_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantise
 def quantise_model(
     model: onnx.ModelProto,
     policy: PrecisionPolicy,
-    feeds: Sequence[Mapping[str, npt.NDArray[Any]]],
+    feeds: Sequence[Feed],
     measure: Measure,
     least: float,
 ) -> Quantised:
@@ -106,7 +105,8 @@ def quantise_model(
         policy: Of the architecture.
         feeds: Inputs of the network by name, one of each calibration image.
         measure: By which its output is compared.
-        least: The headline, against the float32 graph, that every image is to keep.
+        least: The headline, against the float32 graph, that every image is to keep, at a higher
+            contrast too.
 
     Raises:
         UnsupportedModelError: No layer can be int8, or none can at what is to be kept.
@@ -120,8 +120,9 @@ def quantise_model(
         raise UnsupportedModelError(
             f"no part of this network can be int8: {why}. Use `precision` fp32"
         )
-    calibration = calibrate(model, layers, feeds)
-    kept = keep_budget(model, layers, calibration, feeds, measure, least)
+    used = feeds if measure.few else with_contrast(feeds)  # logits have no pixel to cut off
+    calibration = calibrate(model, layers, used)
+    kept = keep_budget(model, layers, calibration, used, measure, least)
     if not kept.layers:
         worst = kept.returned[-1]
         raise UnsupportedModelError(
