@@ -40,12 +40,14 @@ def texts() -> dict[Path, str]:
     page = _between(PAGE.read_text(encoding="utf-8"), "exporting.py", exported)
     page = _between(page, "finding.py", _found(read(finding.RESULTS)))
     readme, places = re.subn(
-        r"\d+ of \d+ export and agree",
-        f"{counts} export and agree",
+        r"\d+ of \d+ export, with the same output",
+        f"{counts} export, with the same output",
         README.read_text(encoding="utf-8"),
     )
     if places != 1:
-        raise ValueError(f"{README}: expected 'N of M export and agree' once, found it {places}x")
+        raise ValueError(
+            f"{README}: expected 'N of M export, with the same output' once, found it {places}x"
+        )
     return {PAGE: page, README: readme}
 
 

@@ -166,7 +166,7 @@ def test_segments_share_the_tokens() -> None:
     means = segment_means(13, 4, torch.zeros(1, dtype=torch.float64))
     torch.testing.assert_close((means > 0).sum(1), torch.tensor([3, 3, 3, 4]))
     torch.testing.assert_close(means.sum(1), torch.ones(4, dtype=torch.float64))
-    with pytest.raises(ValueError, match="5 landmarks of 4 tokens"):
+    with pytest.raises(ValueError, match="5 landmarks, expected at most 4"):
         segment_means(4, 5, means)
 
 

@@ -23,9 +23,10 @@ def test_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for snippet in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S):
         exec(snippet, space)
     assert space["report"].passed  # type: ignore[attr-defined]
-    made, large = (read_image(tmp_path / f"{name}.png").pixels for name in ("made", "large"))
-    assert made.shape == large.shape == (320, 320, 3)
-    assert np.abs(made - large).mean() < 0.01, "with and without tiles"
+    names = ("restored", "large")
+    restored, large = (read_image(tmp_path / f"{name}.png").pixels for name in names)
+    assert restored.shape == large.shape == (320, 320, 3)
+    assert np.abs(restored - large).mean() < 0.01, "with and without tiles"
 
 
 def test_it_names_the_functions_for_images() -> None:
