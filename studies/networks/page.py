@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE, README = ROOT / "studies" / "measurements" / "networks.md", ROOT / "README.md"
 MARKS = "<!-- table: studies/networks/{} -->\n", "<!-- end of the table -->\n"
 
+WIDTH = 140  # characters of a line of text
 AGREES = 1e-4  # of outputs in 0..1
 SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
 ONE_SIZE = {
@@ -121,11 +123,12 @@ def _found(results: Mapping[str, Outcome]) -> str:
     names = finding.names()
     searched = [outcome for outcome in with_attention.values() if "map" in outcome]
     sums = {level: sum(outcome[level] for outcome in searched) for level in ("map", "tokens")}
-    text = (
+    counts = (
         f"{len(names)} networks, {len(results)} of them tried. {len(without)} compute no softmax: "
         f"{', '.join(sorted(without, key=str.lower)) or '-'}. In the others {sums['map']} "
-        f"attentions became sites of a map and {sums['tokens']} of tokens.\n"
-    ) + _untried(set(names) - results.keys())
+        f"attentions became sites of a map and {sums['tokens']} of tokens."
+    )
+    text = textwrap.fill(counts, WIDTH) + "\n" + _untried(set(names) - results.keys())
     head = (
         "| network | softmaxes | map | tokens | as trained, and why tokens | sizes | difference | "
         "seconds |"
