@@ -7,7 +7,7 @@ from torch import Tensor, fx
 
 from ...core.errors import NystraError
 from .graph import Traced, shared_copy
-from .regions import Recorder, Region
+from .regions import Region, values_of
 from .site_modules import FoundMap, FoundTokens, FoundWindows, blind
 
 ALLOWED = 1e-5
@@ -33,10 +33,7 @@ def _recorded(
     graph: fx.GraphModule, inputs: tuple[Tensor, ...], names: dict[str, str]
 ) -> dict[str, Tensor]:
     """Return the values of nodes, each under the name that its node maps to."""
-    recorder = Recorder(graph, set(names))
-    with torch.no_grad():
-        recorder.run(*(tensor.clone() for tensor in inputs))
-    return {names[name]: value for name, value in recorder.recorded.items()}
+    return {names[name]: value for name, value in values_of(graph, names, inputs).items()}
 
 
 def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:

@@ -89,22 +89,23 @@ def found_graph(network: nn.Module, facts: Facts) -> FoundGraph:
 def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
     """Return the graph of a network; ``once``: modules that are built alike are traced once."""
     fixed = facts.sides is not None
+    runnable = shared_copy(network)
     for first, second in _UNITS:
         inputs = _inputs(facts, first), None if fixed else _inputs(facts, second)
-        traced = _traced(network, facts, *inputs, once=once)
+        traced = _traced(network, facts, *inputs, runnable if once else None)
         found = find_in_graph(traced)
         if not found.changing or fixed:
             break
-    _compare(found, network, inputs[0])
+    _compare(found, runnable, inputs[0])
     if not fixed:
-        _compare(found, network, _inputs(facts, _UNITS[0][1], less=_ODD))
+        _compare(found, runnable, _inputs(facts, _UNITS[0][1], less=_ODD))
     return found
 
 
 def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     """Raise ValueError if a graph with sites differs from its network at some size."""
     with torch.no_grad():
-        expected = shared_copy(network)(*(tensor.clone() for tensor in inputs))
+        expected = network(*(tensor.clone() for tensor in inputs))
         difference = outputs_differ(found.network(*inputs), expected)
     if not difference <= _ALLOWED:
         raise ValueError(f"its graph differs by {difference:.0e} from the network")
@@ -115,15 +116,15 @@ def _traced(
     facts: Facts,
     first: tuple[Tensor, ...],
     second: tuple[Tensor, ...] | None,
-    *,
-    once: bool,
+    runnable: nn.Module | None,
 ) -> Traced:
+    """Return the graph; ``runnable``: a copy that shows what is idle, to trace kinds once."""
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     with sizes_of_one(), _silent(), without_stack_traces():
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
-        idle = idle_parts(shared_copy(network), _inputs(facts, _SMALLEST)) if once else None
+        idle = None if runnable is None else idle_parts(runnable, _inputs(facts, _SMALLEST))
         graph = exported_graph(network, examples, by_argument(network, free), idle)
         return Traced(graph, first, second)
 

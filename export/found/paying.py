@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +21,7 @@ from ..tracing.tidy import tidy
 from ..tracing.trace import trace_piece
 from .found_network import FoundNetwork
 from .movement import node_name
-from .regions import Recorder, Region
+from .regions import Region, values_of
 
 _OUTPUT = "value"
 
@@ -57,19 +58,19 @@ class FoundPieces:
         if not regions:
             return []
         graph = rewritten.own()
-        own = [own_part(graph, region, rewritten.data) for region in regions]
-        names = {name for region in regions for name in region.inputs}
-        recorder = Recorder(graph, names | {name for part in own for name in _inputs(part)})
-        with torch.inference_mode():
-            recorder.run(*self._images())
-        values = recorder.recorded
+        kinds: dict[str, list[Region]] = {}
+        first: dict[str, fx.GraphModule] = {}
+        for region in regions:
+            part = own_part(graph, region, rewritten.data)
+            kind = _kind(region, part)
+            kinds.setdefault(kind, []).append(region)
+            first.setdefault(kind, part)
+        names = {name for kind, part in first.items() for name in _names(kinds[kind][0], part)}
+        values = functools.cache(lambda: values_of(graph, names, self._images()))
         return [
-            Piece(
-                region.paths,
-                _kind(region, part, values),
-                partial(self._timed, region, part, values),
-            )
-            for region, part in zip(regions, own, strict=True)
+            Piece(region.paths, kind, partial(self._timed, of_kind[0], first[kind], values))
+            for kind, of_kind in kinds.items()
+            for region in of_kind
         ]
 
     def whole(self, paths: set[str]) -> Timed:
@@ -86,13 +87,15 @@ class FoundPieces:
         images = (image.numpy() for image in self._images())
         return Timed(own, replaced, dict(zip(ports, images, strict=True)))
 
-    def _timed(self, region: Region, own: fx.GraphModule, values: Mapping[str, Tensor]) -> Timed:
-        replaced = swap(region.module, self.resolved, "operator")
+    def _timed(
+        self, region: Region, own: fx.GraphModule, recorded: Callable[[], Mapping[str, Tensor]]
+    ) -> Timed:
+        values = recorded()
+        replaced = swap(region.network(), self.resolved, "operator")
         before = self._traced(own, _inputs(own), values)
         after = self._traced(replaced, region.inputs, values)
         attach_bodies(after, self.opset)
-        names = {*_inputs(own), *region.inputs}
-        return Timed(before, after, {name: values[name].numpy() for name in names})
+        return Timed(before, after, {name: values[name].numpy() for name in _names(region, own)})
 
     def _traced(
         self, module: nn.Module, names: tuple[str, ...], values: Mapping[str, Tensor]
@@ -150,10 +153,14 @@ def _inputs(part: fx.GraphModule) -> tuple[str, ...]:
     return tuple(str(node.target) for node in part.graph.nodes if node.op == "placeholder")
 
 
-def _kind(region: Region, own: fx.GraphModule, values: Mapping[str, Tensor]) -> str:
+def _names(region: Region, own: fx.GraphModule) -> set[str]:
+    """Return the names of what a region and its own part take."""
+    return {*region.inputs, *_inputs(own)}
+
+
+def _kind(region: Region, own: fx.GraphModule) -> str:
     """Return what the time of a piece depends on."""
-    shapes = [tuple(values[name].shape) for name in region.inputs]
     geometries = [getattr(site.module, "geometry", None) for site in find_sites(region.module)]
     operators = [node_name(node) for node in own.graph.nodes]
     operators = [name for name in operators if name not in ("", "sym_size")]
-    return repr((shapes, geometries, operators))
+    return repr((region.shapes, geometries, operators))

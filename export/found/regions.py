@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, fx
 
 from .file_values import is_value
@@ -19,23 +21,30 @@ class Region:
     """The computation that replaces one tensor of a graph.
 
     Attributes:
-        paths: Of its sites.
+        sites: Name of each site's submodule -> its path in the network.
         inputs: Names of the nodes of the original graph whose tensors it takes.
         output: Name of the node of the original graph whose value it computes.
         module: Takes the inputs in that order, and free sizes from them.
+        shapes: Of the inputs at each size that was searched; () before that is known.
     """
 
-    paths: tuple[str, ...]
+    sites: Mapping[str, str]
     inputs: tuple[str, ...]
     output: str
     module: fx.GraphModule
+    shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
-    def at(self, paths: Mapping[str, str]) -> Region:
-        """Return the region with its sites at the paths to which their names map."""
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of its sites in the network."""
+        return tuple(self.sites.values())
+
+    def network(self) -> fx.GraphModule:
+        """Return a copy of the module with its sites at their paths."""
         module = shared_copy(self.module)
-        put_sites(module, {name: paths[name] for name in self.paths})
+        put_sites(module, self.sites)
         module.recompile()
-        return replace(self, paths=tuple(paths[name] for name in self.paths), module=module)
+        return module
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ def region_of(
     run: Provenance,
     replacement: Replacement,
     replaced: dict[fx.Node, fx.Node],
+    paths: Mapping[str, str],
 ) -> Region:
     """Return the region of a replacement.
 
@@ -66,6 +76,7 @@ def region_of(
         run: The search that has run on it.
         replacement: Of which.
         replaced: New node -> the old node whose value it has.
+        paths: Name of each site's submodule -> its path.
     """
     inputs: dict[fx.Node, str] = {}
     inside: set[fx.Node] = set()
@@ -89,9 +100,9 @@ def region_of(
             copies[node] = part.node_copy(node, lambda n: copies[n])
     part.output(copies[replacement.out])
     calls = [node for node in graph.graph.nodes if node in inside and node.op == "call_module"]
-    paths = tuple(str(node.target) for node in calls)
+    sites = {str(node.target): paths[str(node.target)] for node in calls}
     module = fx.GraphModule(graph, part)
-    return Region(paths, tuple(inputs[node] for node in order), replacement.goal.name, module)
+    return Region(sites, tuple(inputs[node] for node in order), replacement.goal.name, module)
 
 
 def _depends(node: fx.Node, run: Provenance, replaced: dict[fx.Node, fx.Node]) -> bool:
@@ -102,18 +113,41 @@ def _depends(node: fx.Node, run: Provenance, replaced: dict[fx.Node, fx.Node]) -
     return isinstance(value, Value) and value.place is not None
 
 
-class Recorder(fx.Interpreter):
+class _AllRecorded(Exception):  # noqa: N818 - no error: it ends the run
+    """Every node that is asked for has run."""
+
+
+class _Recorder(fx.Interpreter):
     """Runs a graph and keeps the values of some nodes."""
 
     def __init__(self, graph: fx.GraphModule, names: set[str]) -> None:
-        """Take a graph, which is left as it is, and the names of nodes."""
         super().__init__(graph)
-        self.names = names
+        self._left = names
         self.recorded: dict[str, Tensor] = {}
 
     def run_node(self, n: fx.Node) -> object:
         """Run a node."""
         result: object = super().run_node(n)
-        if n.name in self.names and isinstance(result, Tensor):
-            self.recorded[n.name] = result
+        if n.name in self._left:
+            if isinstance(result, Tensor):
+                self.recorded[n.name] = result
+            self._left.discard(n.name)
+            if not self._left:
+                raise _AllRecorded
         return result
+
+
+def values_of(
+    graph: fx.GraphModule, names: Iterable[str], inputs: tuple[Tensor, ...]
+) -> dict[str, Tensor]:
+    """Return the tensors of nodes; the graph runs up to the last of them.
+
+    Args:
+        graph: Is not modified.
+        names: Of the nodes; those that are no tensors are left out.
+        inputs: Of the graph.
+    """
+    recorder = _Recorder(graph, set(names))
+    with torch.inference_mode(), contextlib.suppress(_AllRecorded):
+        recorder.run(*(tensor.clone() for tensor in inputs))
+    return recorder.recorded

@@ -274,15 +274,20 @@ def idle_parts(network: nn.Module, inputs: tuple[Tensor, ...]) -> frozenset[str]
     """Return the paths of modules without tensors that return their input, such as dropout.
 
     Args:
-        network: Is run, and of no use after that.
+        network: Is run.
         inputs: What it is run with.
     """
     idle: dict[str, bool] = {}
+    hooks = []
     for path, module in network.named_modules():
         if path and not module._modules and not [*module.parameters(), *module.buffers()]:
-            module.register_forward_hook(partial(_note_idle, idle, path))
-    with torch.no_grad():
-        network(*(tensor.clone() for tensor in inputs))
+            hooks.append(module.register_forward_hook(partial(_note_idle, idle, path)))
+    try:
+        with torch.no_grad():
+            network(*(tensor.clone() for tensor in inputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
     return frozenset(path for path, is_idle in idle.items() if is_idle)
 
 

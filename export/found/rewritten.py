@@ -22,12 +22,10 @@ class Swap:
 
     Attributes:
         region: The replaced part as a separate module.
-        names: Name of each site in the graph -> its path.
         out: Name of the node that has the value now, instead of ``region.output``.
     """
 
     region: Region
-    names: dict[str, str]
     out: str
 
 
@@ -66,7 +64,7 @@ class Rewritten:
         """
         graph = self._without(left)
         kept = [swap for swap in self.swaps if not _is_left(swap, left)]
-        put_sites(graph, {name: path for swap in kept for name, path in swap.names.items()})
+        put_sites(graph, {name: path for swap in kept for name, path in swap.region.sites.items()})
         finish(graph)
         return graph
 

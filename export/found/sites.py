@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from torch import fx
+from torch import Tensor, fx
 
 from .agreement import Agreement, agreement
 from .checks import fault_of, recorded_values
@@ -105,7 +105,12 @@ def find_in_graph(traced: Traced) -> FoundGraph:
     readings = _readings(run, second)
     replacements = _replaced(graph, run, readings, second)
     replaced = {item.out: item.goal for item in replacements}
-    regions = [region_of(graph, run, item, replaced) for item in replacements]
+    paths = {reading.name: reading.path for reading in readings}
+
+    def regions_of(items: list[Replacement]) -> list[Region]:
+        return [region_of(graph, run, item, replaced, paths) for item in items]
+
+    regions = regions_of(replacements)
     names = {name for region in regions for name in (*region.inputs, region.output)}
     runs = recorded_values(traced, names)
     kept = []
@@ -116,22 +121,26 @@ def find_in_graph(traced: Traced) -> FoundGraph:
                 readings[number].level, readings[number].reason = "as trained", fault
         else:
             kept.append(item)
-    paths = {reading.name: reading.path for reading in readings if reading.level != "as trained"}
     found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
     found += [
         FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
         for passed in run.passed
     ]
+    if len(kept) < len(replacements):  # a region may begin where another is no longer
+        regions = regions_of(kept)
     swaps = tuple(
-        Swap(
-            region_of(graph, run, item, replaced).at(paths),
-            {readings[number].name: readings[number].path for number in item.cores},
-            item.out.name,
-        )
-        for item in kept
+        Swap(replace(region, shapes=_shapes_at(region, runs)), item.out.name)
+        for region, item in zip(regions, kept, strict=True)
     )
     changing = any(reading.agreed.changing for reading in readings)
     return FoundGraph(Rewritten(graph, swaps, _data(run)), tuple(found), changing)
+
+
+def _shapes_at(
+    region: Region, runs: list[dict[str, Tensor]]
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Return the shapes of a region's inputs at each size."""
+    return tuple(tuple(tuple(values[name].shape) for name in region.inputs) for values in runs)
 
 
 def _data(run: Provenance) -> frozenset[str]:

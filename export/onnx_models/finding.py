@@ -114,7 +114,7 @@ def _cut(
                 for one, other in zip(tensors, others, strict=True)
             ),
         )
-        network.cut(cut, _of_type(region.module, types[output]))
+        network.cut(cut, _of_type(region.network(), types[output]))
     return mixed
 
 
