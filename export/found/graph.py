@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ..tracing.program import VALUE
 from .lowering import lowered
 from .repeats import Repeats
 
@@ -37,8 +38,8 @@ _KEPT = (
 """Beginnings of names of operators that stay whole: layers, and what ONNX has one node for."""
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
-_META = ("nn_module_stack", "onnx", "cut", "sized")
-"""What nodes keep besides their operator: the path of their module; of a file's nodes the name of
+_META = ("nn_module_stack", VALUE, "onnx", "cut", "sized")
+"""What nodes keep besides their operator: the path of their module; their value while traced; of a file's nodes the name of
 their value, whether they are one (by default), and whether a constant is of the image's sizes."""
 
 

@@ -184,8 +184,8 @@ def _layer_norm(graph: fx.Graph, node: fx.Node) -> bool:
     with graph.inserting_before(node):
         norm = graph.call_function(aten.native_layer_norm.default, arguments)
         first = graph.call_function(operator.getitem, (norm, 0))
-    for made in (norm, first):
-        made.meta = dict(node.meta)
+    norm.meta = {key: value for key, value in node.meta.items() if key != "val"}
+    first.meta = dict(node.meta)
     node.replace_all_uses_with(first)
     graph.erase_node(node)
     return True

@@ -67,6 +67,43 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
         del vars(program)["run_decompositions"]
 
 
+@contextlib.contextmanager
+def promoted_where_needed() -> Iterator[None]:
+    """Let types be promoted only in a program that mixes them: that runs it once more."""
+    from torch.onnx._internal.exporter import _fx_passes
+
+    promote = getattr(_fx_passes, "insert_type_promotion_nodes", None)
+    if promote is None:  # another PyTorch does it elsewhere
+        yield
+        return
+
+    def promoted(graph: fx.GraphModule) -> None:
+        if not all(_is_of_one_type(node) for node in graph.graph.nodes):
+            promote(graph)
+
+    _fx_passes.insert_type_promotion_nodes = promoted
+    try:
+        yield
+    finally:
+        _fx_passes.insert_type_promotion_nodes = promote
+
+
+_TYPED = {torch.ops.aten.where, torch.ops.aten.index, torch.ops.aten.embedding}
+"""Operators that take a condition or indices beside their values."""
+
+
+def _is_of_one_type(node: fx.Node) -> bool:
+    """Whether an operator takes float32 tensors only, so that none of them is promoted."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return node.op != "get_attr"  # a graph within the graph
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if target.overloadpacket in _TYPED:
+        tensors = [value for value in tensors if value.dtype not in (torch.bool, torch.int64)]
+    return all(value.dtype is torch.float32 for value in tensors)
+
+
 def _is_decomposed(graph: fx.GraphModule, table: Mapping[Any, Any]) -> bool:
     """Whether no operator of a graph is to be decomposed, or changes what it is given."""
     for node in graph.graph.nodes:

@@ -28,8 +28,14 @@ from .copies import Copied, expand_calls
 from .expansion import Template, expand, free_weights
 from .marks import mark_translations
 from .nodes import translation_table
+from .program import program_of
 from .repeats import Call, call_translation, repeats_as_calls
-from .shortcuts import decomposed_where_needed, without_quadratic_rules, without_stack_traces
+from .shortcuts import (
+    decomposed_where_needed,
+    promoted_where_needed,
+    without_quadratic_rules,
+    without_stack_traces,
+)
 from .trace_fault import trace_fault
 from .translations import missing_translations
 from .weights import squeeze_weights
@@ -150,7 +156,8 @@ def _raw(
     copied: Mapping[str, Copied] | None = None,
 ) -> torch.onnx.ONNXProgram:
     """Return the graph of a module, no two of its nodes the same, not yet optimised."""
-    program = torch.export.export(
+    program = program_of(module) if isinstance(module, fx.GraphModule) else None
+    program = program or torch.export.export(
         module,
         examples,
         dynamic_shapes=by_argument(module, free),
@@ -249,7 +256,12 @@ def sizes_of_one() -> contextlib.AbstractContextManager[object]:
 @contextlib.contextmanager
 def _shortcuts() -> Iterator[None]:
     """Leave out of a trace what takes time and changes no file."""
-    with _translations_once(), without_stack_traces(), without_quadratic_rules():
+    with (
+        _translations_once(),
+        without_stack_traces(),
+        without_quadratic_rules(),
+        promoted_where_needed(),
+    ):
         yield
 
 

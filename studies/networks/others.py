@@ -284,8 +284,8 @@ OTHERS = {
 }
 """Library/network -> the small one."""
 
-_SIDES = {"IPT": 48}
-"""Of networks for which a graph of free sides would be as many layers as they have patches."""
+_SIDES = {"IPT": 24}
+"""Of networks whose module takes one size: spandrel cuts the image into patches before it."""
 
 PLAIN = {f"spandrel/{name}": Other(partial(build, name), _SIDES.get(name)) for name in SMALL}
 """The networks that spandrel lists, as modules that nobody knows."""
