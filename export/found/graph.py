@@ -39,8 +39,9 @@ _KEPT = (
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
 _META = ("nn_module_stack", VALUE, "onnx", "cut", "sized")
-"""What nodes keep besides their operator: the path of their module; their value while traced; of a file's nodes the name of
-their value, whether they are one (by default), and whether a constant is of the image's sizes."""
+"""What nodes keep besides their operator: the path of their module; their value while traced; of a
+file's nodes the name of their value, whether they are one (by default), and whether a constant is
+of the image's sizes."""
 
 
 Module = TypeVar("Module", bound=nn.Module)

@@ -41,27 +41,16 @@ def program_of(graph: fx.GraphModule) -> ExportedProgram | None:
 
     Args:
         graph: Of operators and modules, its free sizes those of one trace. It is not modified.
-
-    Raises:
-        ValueError: What was put into the graph fixes a side that was free.
     """
     inputs = [node.meta.get(VALUE) for node in graph.graph.nodes if node.op == "placeholder"]
     modes = {id(value.fake_mode) for value in inputs if isinstance(value, FakeTensor)}
     if len(modes) != 1 or not all(isinstance(value, FakeTensor) for value in inputs):
         return None
-    free = _free_sizes(inputs)
     writer = _Writer(graph, inputs[0].fake_mode)
     with torch.no_grad(), writer.mode, enable_python_dispatcher():
         for node in graph.graph.nodes:
             writer.write(node)
-    if _free_sizes(inputs) != free:
-        raise ValueError("a site fixes a side of the image")
     return writer.program()
-
-
-def _free_sizes(inputs: list[Any]) -> list[bool]:
-    sizes = [size for value in inputs for size in value.shape]
-    return [isinstance(size, SymInt) and size.node.maybe_as_int() is None for size in sizes]
 
 
 class _Writer:

@@ -156,8 +156,7 @@ def _raw(
     copied: Mapping[str, Copied] | None = None,
 ) -> torch.onnx.ONNXProgram:
     """Return the graph of a module, no two of its nodes the same, not yet optimised."""
-    program = program_of(module) if isinstance(module, fx.GraphModule) else None
-    program = program or torch.export.export(
+    program = _untraced(module) or torch.export.export(
         module,
         examples,
         dynamic_shapes=by_argument(module, free),
@@ -186,6 +185,16 @@ def _raw(
         expand_calls(exported.model, copied, module)
     _merge_equal_nodes(exported.model)
     return exported
+
+
+def _untraced(module: nn.Module) -> torch.export.ExportedProgram | None:
+    """Return the program of a graph that was traced before; None: it is to be traced."""
+    if not isinstance(module, fx.GraphModule):
+        return None
+    try:
+        return program_of(module)
+    except Exception:  # a trace of the whole says why, or can do it
+        return None
 
 
 def _converted_undecomposed(
