@@ -16,7 +16,7 @@ from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import common_window, find_sites
-from ..tracing.shortcuts import without_stack_traces
+from ..tracing.shortcuts import without_simplified_roundings, without_stack_traces
 from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
 from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
@@ -120,7 +120,12 @@ def _traced(
 ) -> Traced:
     """Return the graph; ``runnable``: a copy that shows what is idle, to trace kinds once."""
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
-    with sizes_of_one(), _silent(), without_stack_traces():
+    with (
+        sizes_of_one(),
+        _silent(),
+        without_stack_traces(),
+        without_simplified_roundings(),
+    ):
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))

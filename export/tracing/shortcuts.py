@@ -31,6 +31,30 @@ def without_stack_traces() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def without_simplified_roundings() -> Iterator[None]:
+    """Keep PyTorch from simplifying free sizes that were rounded, as ``int(B / (H * W / 64))``.
+
+    Nothing gets simpler, and for Swin transformers it takes a fifth of a trace.
+    """
+    import sympy
+    from torch.utils._sympy import functions
+
+    simplify: Any = sympy.simplify
+    rounding: Any = getattr(functions, "TruncToInt", None)
+
+    def simplified(expression: Any, *settings: Any, **others: Any) -> Any:
+        if rounding is not None and expression.has(rounding):
+            return expression
+        return simplify(expression, *settings, **others)
+
+    sympy.simplify = simplified
+    try:
+        yield
+    finally:
+        sympy.simplify = simplify
+
+
+@contextlib.contextmanager
 def without_quadratic_rules() -> Iterator[None]:
     """Keep onnxscript's optimiser from the rule that takes longer the larger the graph is."""
     from onnxscript import rewriter
