@@ -126,6 +126,21 @@ class Session:
         """
         return self._backend.run(feeds, release=release)
 
+    def device_seconds(self, feeds: Mapping[str, Array]) -> float | None:
+        """Run the model once and return the seconds that the device computed.
+
+        Copies between the device and this machine are left out. `tensorrt`, `tensorrt-rtx` and
+        PyTorch take the time between two CUDA events on their stream; `ort-cuda` and
+        `ort-tensorrt` that of a synchronised run whose inputs and outputs stay on the device.
+
+        Returns:
+            None where the backend computes on the CPU or cannot tell.
+
+        Raises:
+            NystraError: As `run`.
+        """
+        return self._backend.device_seconds(feeds)
+
     def __call__(self, image: Array, **others: Array) -> Array:
         """Run the model on one image and return its first output.
 

@@ -110,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
                 "memory": "peak resident memory minus that before the first run, in bytes",
                 "device_memory": "growth of the used GPU memory from before loading to after the "
                 "first runs, in bytes",
+                "device_p50": "without copies to and from the GPU: events around the engine or the "
+                "network; with onnxruntime, a synchronised run on tensors in GPU memory",
                 "megapixels": "of the input",
             },
             "rows": [row.as_dict() for row in rows],
@@ -192,20 +194,23 @@ def _check_plot(path: Path) -> None:
 def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     places, times = ("model", "backend", "operators", "size"), ("p50", "p90", "p99")
     device = any(row.device_memory is not None for row in rows)
-    figures = ("images/s", "MP/s", "memory", *["GPU memory"] * device, "speed")
+    timed = any(row.device_times for row in rows)
+    gpu = (*["GPU p50"] * timed, *["GPU memory"] * device)
+    figures = ("images/s", "MP/s", "memory", *gpu, "speed")
     table: list[tuple[str, ...]] = [(*places, *times, *figures)]
     for row in rows:
         where = (row.model, row.backend, row.operators or "-", size_text(row.size))
         if row.reason is not None:
-            table.append((*where, *["-"] * (7 + device)))
+            table.append((*where, *["-"] * (7 + len(gpu))))
             continue
         table.append(
             (
                 *where,
-                *(f"{row.percentile(share) * 1e3:.1f} ms" for share in (50, 90, 99)),
+                *(_milliseconds(row.percentile(share)) for share in (50, 90, 99)),
                 f"{row.images_per_second:.2f}",
                 f"{row.megapixels_per_second:.3f}",
                 _mebibytes(row.memory.get("above")),
+                *[_milliseconds(row.device_seconds)] * timed,
                 *[_mebibytes(row.device_memory)] * device,
                 ratio_text(row),
             )
@@ -244,6 +249,10 @@ def ratio_text(row: Row) -> str:
     if row.name == row.ratio_to or abs(row.ratio - 1) < 0.005:
         return "1x"
     return f"{1 / row.ratio:.2f}x faster" if row.ratio < 1 else f"{row.ratio:.2f}x slower"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.1f} ms"
 
 
 def _mebibytes(size: int | None) -> str:

@@ -96,6 +96,10 @@ class TorchBackend(Backend):
         """Run the network once."""
         return self._network.run({tensor.name: feeds[tensor.name] for tensor in self.inputs})
 
+    def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
+        """Run the network once; return the seconds between events around it, or None on a CPU."""
+        return self._network.device_seconds({t.name: feeds[t.name] for t in self.inputs})
+
 
 def _gpu() -> str:
     """Return the name of PyTorch's first GPU, with TF32 off: the precision is float32's."""

@@ -49,15 +49,35 @@ class NetworkSession:
         """
         wide = self.dtype == torch.float64
         with torch.inference_mode(), _Promoting() if wide else contextlib.nullcontext():
-            tensors = [
-                torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
-                for array in feeds.values()
-            ]
-            outputs = self.network(*tensors)
+            outputs = self.network(*self._tensors(feeds))
             values = outputs if isinstance(outputs, tuple) else (outputs,)
             # The copy to the host waits for the device's work.
             arrays = [value.cpu().numpy() for value in values]
         return dict(zip(self._outputs, arrays, strict=True))
+
+    def device_seconds(self, feeds: Mapping[str, npt.NDArray[Any]]) -> float | None:
+        """Run once; return the seconds between CUDA events around the network.
+
+        Returns:
+            None on the CPU.
+        """
+        if self.device.type != "cuda":
+            return None
+        with torch.inference_mode():
+            tensors = self._tensors(feeds)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            self.network(*tensors)
+            end.record()
+            end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def _tensors(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Tensor]:
+        """Return the inputs on the device."""
+        return [
+            torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
+            for array in feeds.values()
+        ]
 
     def __call__(self, *arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the first output for the inputs in their order."""

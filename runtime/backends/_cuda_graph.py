@@ -1,4 +1,4 @@
-"""A run as a CUDA graph: recorded once, launched as long as nothing changes.
+"""An engine's work as a CUDA graph: recorded once, launched as long as nothing changes.
 
 A graph holds the addresses of the buffers and the state of TensorRT's execution context: a context
 that gets another shape makes the graphs recorded from it undefined. So there is one graph, of the

@@ -74,15 +74,19 @@ class OnnxRuntimeBackend(Backend):
             binding.bind_cpu_input(name, np.ascontiguousarray(array))
         for tensor in self.outputs:
             binding.bind_output(tensor.name)
-        try:
-            self._session.run_with_iobinding(binding, options)
-        except Exception as error:  # onnxruntime's errors have no common base of their own
-            raise NystraError(_run_message(self.path, feeds, error)) from error
+        self._run_bound(binding, feeds, options)
         values = binding.copy_outputs_to_cpu()
         return {
             tensor.name: np.asarray(value)
             for tensor, value in zip(self.outputs, values, strict=True)
         }
+
+    def _run_bound(self, binding: Any, feeds: Mapping[str, Array], options: Any = None) -> None:
+        """Run on what is bound; the feeds are for the message of an error."""
+        try:
+            self._session.run_with_iobinding(binding, options)
+        except Exception as error:  # onnxruntime's errors have no common base of their own
+            raise NystraError(_run_message(self.path, feeds, error)) from error
 
     def _choose(self) -> LibraryChoice:
         needed = self.header.has_operators

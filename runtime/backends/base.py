@@ -1,7 +1,8 @@
 """The base of all backends: class attributes, state of a loaded file, checks of inputs.
 
 A backend overrides `available`, `load` and `infer`; one whose files are not ONNX also
-`read_metadata`, and one that can give memory back `infer_and_release`.
+`read_metadata`, one that can give memory back `infer_and_release`, and one that computes on a
+device and can time it `time_on_device`.
 """
 
 from __future__ import annotations
@@ -152,15 +153,27 @@ class Backend:
         """Run as `infer`, and return the memory of the run to the system."""
         return self.infer(feeds)
 
+    def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
+        """Run once on checked arrays; return what `device_seconds` does."""
+        return None
+
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
         """Run the model once; see `Session.run`."""
+        arrays = self._checked(feeds)
+        return self.infer_and_release(arrays) if release else self.infer(arrays)
+
+    def device_seconds(self, feeds: Mapping[str, Array]) -> float | None:
+        """Run the model once; see `Session.device_seconds`."""
+        return self.time_on_device(self._checked(feeds))
+
+    def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the arrays in the types of the inputs, or raise an error."""
         wanted = {tensor.name: tensor for tensor in self.inputs}
         if set(feeds) != set(wanted):
             raise NystraError(
                 f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(wanted)}"
             )
-        arrays = {name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()}
-        return self.infer_and_release(arrays) if release else self.infer(arrays)
+        return {name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()}
 
     @cached_property
     def header(self) -> OnnxHeader:

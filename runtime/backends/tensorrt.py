@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -75,7 +75,8 @@ class _Held:
     Attributes:
         driver: Calls the device.
         stream: The stream of all operations.
-        graph: The recorded run.
+        graph: The engine's recorded work.
+        events: Start and end of the engine's work, where it is timed.
         buffers: Tensor name -> its memory.
         context: TensorRT's execution context, which lives shorter than its engine.
         engine: The engine.
@@ -87,6 +88,7 @@ class _Held:
     driver: Driver
     stream: int
     graph: CudaGraph
+    events: list[int] = field(default_factory=list)
     buffers: dict[str, _Buffer] = field(default_factory=dict)
     context: Any = None
     engine: Any = None
@@ -103,6 +105,9 @@ class _Held:
         for step in steps:
             with contextlib.suppress(NystraError):
                 step()
+        for event in self.events:
+            with contextlib.suppress(NystraError):
+                self.driver.free_event(event)
         self.context = self.engine = self.runtime = self.logger = None
         with contextlib.suppress(NystraError):
             self.driver.free_stream(self.stream)
@@ -113,8 +118,8 @@ class _Held:
 class TensorrtBackend(Backend):
     """TensorRT on the first GPU.
 
-    The first run at some shapes is a plain one. The second one of the same shapes is recorded as a
-    CUDA graph, copies included, and later ones launch that; the environment variable
+    The first run at some shapes is a plain one. In the second one of the same shapes the engine's
+    work is recorded as a CUDA graph, and later ones launch that; the environment variable
     NYSTRA_CUDA_GRAPH=0 keeps all runs plain. Where the cache has several engines of a model, for
     other shapes each, a run uses the newest that takes its shapes; one is loaded at a time.
     """
@@ -175,27 +180,59 @@ class TensorrtBackend(Backend):
         Raises:
             NystraError: No engine takes these shapes, or the GPU failed.
         """
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
-        held = self._held
         with self._lock:
-            held.driver.activate()
-            try:
-                self._run(arrays)
-            except BaseException:
-                self._shapes = {}  # the state of the context and the buffers is unknown now
-                with contextlib.suppress(NystraError):
-                    held.graph.forget()
-                raise
+            self._run(feeds, self._compute)
             return {
-                output.name: held.buffers[output.name]
+                output.name: self._held.buffers[output.name]
                 .view(self._shapes[output.name], output.dtype)
                 .copy()
                 for output in self.outputs
             }
 
-    def _run(self, arrays: Mapping[str, Array]) -> None:
-        """Run on these inputs; the outputs are in the page-locked memory."""
+    def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
+        """Run as `infer`; return the seconds between events around the engine's work."""
         held = self._held
+        driver = held.driver
+
+        def between_events(again: bool) -> None:
+            while len(held.events) < 2:
+                held.events.append(driver.event())
+            # What is recorded first is no part of the time.
+            self._record_run(again)
+            driver.record(held.events[0], held.stream)
+            self._compute(False)
+            driver.record(held.events[1], held.stream)
+
+        with self._lock:
+            self._run(feeds, between_events)
+            return driver.seconds_between(*held.events)
+
+    def _run(self, feeds: Mapping[str, Array], compute: Callable[[bool], None]) -> None:
+        """Run on these inputs; the outputs are in the page-locked memory.
+
+        Args:
+            feeds: Input name -> array.
+            compute: Puts the engine's work on the stream; told whether these shapes ran before.
+        """
+        held = self._held
+        held.driver.activate()
+        try:
+            again = self._bring(feeds)
+            compute(again)
+            for output in self.outputs:
+                buffer, size = held.buffers[output.name], self._size(output)
+                held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)
+            held.driver.wait(held.stream)
+        except BaseException:
+            self._shapes = {}  # the state of the context and the buffers is unknown now
+            with contextlib.suppress(NystraError):
+                held.graph.forget()
+            raise
+
+    def _bring(self, feeds: Mapping[str, Array]) -> bool:
+        """Put the copies of the inputs on the stream; return whether their shapes ran before."""
+        held = self._held
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         again = bool(self._shapes) and all(
             self._shapes[name] == array.shape for name, array in arrays.items()
         )
@@ -204,16 +241,23 @@ class TensorrtBackend(Backend):
             self._shapes = {}
             self._shapes = self._prepare(arrays)
         for name, array in arrays.items():
-            held.buffers[name].view(array.shape, array.dtype.name)[...] = array
-        if held.graph.ready or (again and self._record_run()):
-            held.graph.launch()
+            buffer = held.buffers[name]
+            buffer.view(array.shape, array.dtype.name)[...] = array
+            held.driver.to_device(buffer.device, buffer.pinned, array.nbytes, held.stream)
+        return again
+
+    def _compute(self, again: bool) -> None:
+        """Put the engine's work on the stream, as a graph where there is one."""
+        if self._record_run(again):
+            self._held.graph.launch()
         else:
             self._enqueue()
-        held.driver.wait(held.stream)
 
-    def _record_run(self) -> bool:
-        """Record the run of these shapes, where that is wanted and possible now."""
+    def _record_run(self, again: bool) -> bool:
+        """Return whether there is a graph; record one if shapes ran before and it is possible."""
         held = self._held
+        if held.graph.ready or not again:
+            return held.graph.ready
         # TensorRT-RTX may still compile kernels for these shapes; TensorRT has no such question.
         can = getattr(held.context, "is_stream_capturable", lambda _stream: True)
         return held.graph.wanted and can(held.stream) and held.graph.record(self._enqueue)
@@ -246,16 +290,9 @@ class TensorrtBackend(Backend):
         return shapes
 
     def _enqueue(self) -> None:
-        """Put the copies and the engine's work on the stream."""
-        held = self._held
-        for tensor in self.inputs:
-            buffer, size = held.buffers[tensor.name], self._size(tensor)
-            held.driver.to_device(buffer.device, buffer.pinned, size, held.stream)
-        if not held.context.execute_async_v3(held.stream):
+        """Put the engine's work on the stream."""
+        if not self._held.context.execute_async_v3(self._held.stream):
             raise NystraError(f"{self.engine} could not run the engine: see the log above")
-        for output in self.outputs:
-            buffer, size = held.buffers[output.name], self._size(output)
-            held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)
 
     def _size(self, tensor: TensorInfo) -> int:
         """Return the bytes of a tensor in this run."""

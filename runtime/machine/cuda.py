@@ -90,6 +90,27 @@ class Driver:
         """Wait until everything on the stream is done."""
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
+    def event(self) -> int:
+        """Return a new event that can be timed."""
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+        return event.value or 0
+
+    def record(self, event: int, stream: int) -> None:
+        """Put an event on the stream: its time is when all before it is done."""
+        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+
+    def seconds_between(self, start: int, end: int) -> float:
+        """Return the seconds from one event to another; both are done."""
+        milliseconds = ctypes.c_float()
+        events = (ctypes.c_void_p(start), ctypes.c_void_p(end))
+        self._call("cuEventElapsedTime", ctypes.byref(milliseconds), *events)
+        return milliseconds.value / 1e3
+
+    def free_event(self, event: int) -> None:
+        """Destroy an event."""
+        self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
+
     def begin_capture(self, stream: int) -> None:
         """Record what is put on the stream from now on instead of doing it."""
         self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_int(_THREAD_LOCAL))

@@ -31,6 +31,8 @@ class Row:
         backend: Name of the backend.
         size: Of the inputs, by axis, in pixels.
         times: Seconds of every timed run, in order.
+        device_times: Seconds of as many runs on the device without copies, in order; none where
+            the backend computes on the CPU or cannot tell (`Session.device_seconds`).
         note: What the backend says of itself: which library, and why.
         operators: What computed the operators of nystra, as `Session.operators` says it.
         assignment: Which execution provider computed which nodes, as `Session.assignment` has it.
@@ -47,6 +49,7 @@ class Row:
     backend: str
     size: Size
     times: list[float] = field(default_factory=list)
+    device_times: list[float] = field(default_factory=list)
     note: str = ""
     operators: str = ""
     assignment: dict[str, Any] | None = None
@@ -86,6 +89,11 @@ class Row:
         return float(np.percentile(self.times, share))
 
     @property
+    def device_seconds(self) -> float | None:
+        """The median of the times on the device, or None."""
+        return statistics.median(self.device_times) if self.device_times else None
+
+    @property
     def images_per_second(self) -> float:
         """Runs by the seconds they took."""
         return len(self.times) / max(sum(self.times), 1e-12)
@@ -119,6 +127,7 @@ class Row:
             "p50": self.percentile(50),
             "p90": self.percentile(90),
             "p99": self.percentile(99),
+            "device_p50": self.device_seconds,
             "mean": statistics.fmean(self.times),
             "images_per_second": self.images_per_second,
             "megapixels_per_second": self.megapixels_per_second,

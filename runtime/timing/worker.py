@@ -5,7 +5,8 @@ Requests and answers are JSON, one line each, on stdin and stdout:
 ``{"do": "load", ...}`` with what the opener needs -> what is known of the session, such
 as ``{"library_reason": text, "operators": "kernels"}``;
 ``{"do": "prepare", "size": {"height": 64, ...}}`` -> ``{}``, the memory is counted from here;
-``{"do": "run"}`` -> ``{"seconds": time of the run alone}``;
+``{"do": "run"}`` -> ``{"seconds": time of the run alone, "device_seconds": of another run on the
+device without copies, or null}``;
 ``{"do": "device"}`` -> ``{"above": bytes or null}``, what the GPU's memory in use grew by since
 before the ``load``, where that said ``"device": true``;
 ``{"do": "memory"}`` -> ``{"before": bytes, "peak": bytes, "above": bytes, "exact": bool}``.
@@ -40,11 +41,13 @@ class Opened:
 
     Attributes:
         run: Runs it once on named arrays.
+        device_seconds: Runs it once and tells what the device took, as `Session.device_seconds`.
         inputs: Its inputs.
         notes: Details for the parent process, in JSON form.
     """
 
     run: Callable[[Feeds], object]
+    device_seconds: Callable[[Feeds], float | None] = lambda _: None
     inputs: Sequence[Port] = ()
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -73,7 +76,7 @@ def open_session(request: Mapping[str, Any]) -> Opened:
     if session.assignment is not None:
         notes["library_reason"] += f"; {session.assignment.sentence()}"
         notes["assignment"] = session.assignment.as_dict()
-    return Opened(session.run, session.facts.inputs, notes)
+    return Opened(session.run, session.device_seconds, session.facts.inputs, notes)
 
 
 class _BenchmarkWorker:
@@ -97,7 +100,8 @@ class _BenchmarkWorker:
         if what == "run":
             start = time.perf_counter()
             self._opened.run(self._feeds)
-            return {"seconds": time.perf_counter() - start}
+            seconds = time.perf_counter() - start
+            return {"seconds": seconds, "device_seconds": self._opened.device_seconds(self._feeds)}
         if what == "device":
             return {"above": None if self._device is None else self._device.above}
         if what == "memory" and self._memory is not None:

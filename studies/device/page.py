@@ -86,10 +86,12 @@ def _bench(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         where = (Path(row["model"]).name, row["backend"], "x".join(map(str, row["size"])))
         if not row["measured"]:
-            lines.append((*where, "-", "-", str(row["reason"])[:160]))
+            lines.append((*where, "-", "-", "-", str(row["reason"])[:160]))
             continue
-        lines.append((*where, f"{row['p50'] * 1e3:.2f}", f"{row['p90'] * 1e3:.2f}", ""))
-    head = ("model", "backend", "size", "ms", "90 %", "reason")
+        times = (row["p50"], row["p90"], row["device_p50"])
+        shown = ("-" if seconds is None else f"{seconds * 1e3:.2f}" for seconds in times)
+        lines.append((*where, *shown, ""))
+    head = ("model", "backend", "size", "ms", "90 %", "ms on the GPU", "reason")
     return _table(head, lines)
 
 

@@ -13,10 +13,12 @@ class FakeCuda:
     """libcuda with plain memory for the device's; it notes what was done.
 
     A stream that is captured keeps what is put on it, and a launched graph does it: with the
-    addresses of then.
+    addresses of then. Its clock takes a second for a copy and a millisecond for an engine's run.
     """
 
     def __init__(self) -> None:
+        self.clock = 0.0
+        self.events: dict[int, float | None] = {}
         self.memory: dict[int, Any] = {}
         self.graphs: dict[int, list[Callable[[], None]]] = {}
         self.recording: list[Callable[[], None]] | None = None
@@ -39,6 +41,10 @@ class FakeCuda:
                 "cuMemcpyHtoDAsync_v2": self._copy,
                 "cuMemcpyDtoHAsync_v2": self._copy,
                 "cuMemGetInfo_v2": self._information,
+                "cuEventCreate": self._create_event,
+                "cuEventRecord": self._record_event,
+                "cuEventElapsedTime": self._elapsed,
+                "cuEventDestroy_v2": self._destroy_event,
                 "cuStreamCreate": self._stream,
                 "cuStreamBeginCapture_v2": self._begin,
                 "cuStreamEndCapture": self._end,
@@ -80,7 +86,30 @@ class FakeCuda:
         del self.memory[pointer.value or 0]
 
     def _copy(self, target: Any, source: Any, size: Any, _stream: Any) -> None:
-        self.put(lambda: ctypes.memmove(target, source, size.value))
+        def work() -> None:
+            ctypes.memmove(target, source, size.value)
+            self.clock += 1.0
+
+        self.put(work)
+
+    def _create_event(self, pointer: Any, flags: Any) -> None:
+        assert flags.value == 0, "an event without times"
+        self.handles += 1
+        self.events[self.handles] = None
+        pointer._obj.value = self.handles
+
+    def _record_event(self, event: Any, stream: Any) -> None:
+        assert (stream.value, self.recording) == (7, None), "no event belongs into a graph"
+        self.events[event.value] = self.clock
+
+    def _elapsed(self, milliseconds: Any, start: Any, end: Any) -> None:
+        first, last = self.events[start.value], self.events[end.value]
+        assert first is not None
+        assert last is not None
+        milliseconds._obj.value = 1e3 * (last - first)
+
+    def _destroy_event(self, event: Any) -> None:
+        del self.events[event.value]
 
     def _information(self, free: Any, total: Any) -> None:
         total._obj.value = 1 << 30
@@ -154,6 +183,7 @@ class FakeContext:
             image = np.frombuffer(memory, np.float32).reshape(shape)
             large = image.repeat(2, 2).repeat(2, 3)
             ctypes.memmove(addresses["output"], large.tobytes(), large.nbytes)
+            self.library.clock += 1e-3
 
         self.library.put(work)
         return True

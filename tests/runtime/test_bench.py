@@ -266,7 +266,7 @@ def test_one_table_of_what_is_here_and_what_is_missing(
     for name in backends[:3]:
         assert rows[name]["reason"].startswith("not available: "), rows[name]
     assert "give `checkpoint`" in rows["torch-cuda"]["reason"]
-    assert rows["ort-cpu"]["device_memory"] is None
+    assert rows["ort-cpu"]["device_memory"] is rows["ort-cpu"]["device_p50"] is None
     assert "gpu" in document["machine"]
     plot = tmp_path / "plot.svg"
     drawn = ["--plot", str(plot)] if find_spec("matplotlib") else []
@@ -274,7 +274,7 @@ def test_one_table_of_what_is_here_and_what_is_missing(
     out = capsys.readouterr().out
     assert "torch-cuda: not available: PyTorch" in out
     assert "finds no GPU" in out
-    assert "GPU memory" not in out
+    assert "GPU" not in out.splitlines()[0]
     if drawn:
         assert "m.onnx tensorrt" in plot.read_text()
         assert plot.read_text().count("<!--  not available -->") == 3
@@ -307,6 +307,32 @@ def test_memory_of_the_gpu(
     assert len({len(re.split(" {2,}", row)) for row in (head, first, second)}) == 1, (
         "cells of a row"
     )
+
+
+def test_time_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = worker(tmp_path, monkeypatch, "time.sleep(0.01)")
+    module = tmp_path / "gpu_worker.py"
+    module.write_text(
+        (tmp_path / "odd_worker.py").read_text().replace("Opened(run)", "Opened(run, device)")
+        .replace("sys.exit", "turns = iter([9, 9, .5, .25, .75])\n"
+                 "def device(feeds):\n    return next(turns)\nsys.exit")
+    )  # fmt: skip
+    configurations = [
+        Configuration("m.onnx", "a-gpu", "gpu_worker"),
+        Configuration("m.onnx", "a-cpu", name),
+    ]
+    rows = bench(configurations, [image_size(4, 4)], seconds=9.0, runs=3)
+    assert rows[0].device_times == [0.5, 0.25, 0.75], "the warm-up is left out"
+    assert rows[1].device_times == []
+    assert [row.as_dict()["device_p50"] for row in rows] == [0.5, None]
+    assert rows[0].percentile(50) < 0.25, "the run itself is timed apart"
+    _print(rows, {"cpu": "x", "usable_cores": 1, "cores": 1, "onnxruntime": "1", **GPU}, False)
+    table = [re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()[:3]]
+    column = table[0].index("GPU p50")
+    assert [row[column] for row in table[1:]] == ["500.0 ms", "-"]
+    assert len({len(row) for row in table}) == 1
 
 
 def test_device_memory_counts_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class FakeOnnxruntime(types.ModuleType):
         error: What creating a provider raises.
         asked: The providers a session was asked for, with their options.
         registered: The operator libraries registered, which are not loaded.
+        placed: Inputs and outputs that were put on the GPU, in order, and what ran.
     """
 
     def __init__(self) -> None:
@@ -50,7 +52,34 @@ class FakeOnnxruntime(types.ModuleType):
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.registered: list[str] = []
         self.fallback: list[str] = []
+        self.placed: list[str] = []
         fake = self
+
+        class OrtValue:
+            @staticmethod
+            def ortvalue_from_numpy(array: np.ndarray, device: str, number: int) -> Any:
+                fake.placed.append(f"copy to {device}:{number}")
+                return ort.OrtValue.ortvalue_from_numpy(array)
+
+        class Binding:
+            """Inputs and outputs bound to the GPU, which is this machine's memory."""
+
+            def __init__(self, binding: Any) -> None:
+                self._binding = binding
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._binding, name)
+
+            def bind_output(self, name: str, device: str = "cpu", number: int = 0) -> None:
+                if device != "cpu":
+                    fake.placed.append(f"{name} on {device}:{number}")
+                self._binding.bind_output(name)
+
+            def synchronize_inputs(self) -> None:
+                fake.placed.append("wait")
+
+            def synchronize_outputs(self) -> None:
+                fake.placed.append("wait")
 
         class SessionOptions(ort.SessionOptions):  # type: ignore[misc]
             def register_custom_ops_library(self, path: str) -> None:
@@ -65,6 +94,15 @@ class FakeOnnxruntime(types.ModuleType):
                     raise fake.error
                 super().__init__(path, options, providers=["CPUExecutionProvider"])
 
+            def io_binding(self) -> Any:
+                return Binding(super().io_binding())
+
+            def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
+                if fake.placed:
+                    fake.placed.append("run")
+                    time.sleep(0.01)
+                super().run_with_iobinding(binding._binding, options)
+
             def get_providers(self) -> list[str]:
                 names = [name for name, _ in fake.asked if name in fake.loads]
                 return [*names, "CPUExecutionProvider"]
@@ -74,6 +112,7 @@ class FakeOnnxruntime(types.ModuleType):
 
         self.SessionOptions = SessionOptions
         self.InferenceSession = InferenceSession
+        self.OrtValue = OrtValue
 
     def get_available_providers(self) -> list[str]:
         return [*self.available, "CPUExecutionProvider"]
@@ -114,6 +153,21 @@ def test_runs_and_says_by_what(name: str, fake: FakeOnnxruntime, tmp_path: Path,
     out, err = capsys.readouterr()
     assert out == ""
     assert "EP Error" in err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_time_on_the_device_is_of_tensors_that_stay_there(
+    name: str, fake: FakeOnnxruntime, tmp_path: Path
+) -> None:
+    session = Session(save_operator(tmp_path / "m.onnx", body=True), backend=name)
+    (image_name,), (result,) = [[t.name for t in s] for s in (session.inputs, session.outputs)]
+    seconds = session.device_seconds({image_name: image()})
+    assert fake.placed == ["copy to cuda:0", f"{result} on cuda:0", "wait", "run", "wait"]
+    assert seconds is not None
+    assert 0.01 <= seconds < 1
+    fake.placed.clear()
+    session(image())
+    assert fake.placed == [], "a run takes and returns arrays of this machine"
 
 
 @pytest.mark.parametrize("name", NAMES)

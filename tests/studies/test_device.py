@@ -144,6 +144,10 @@ def test_the_page_shows_times_and_tables() -> None:
     bench = [
         {"model": "x/y.onnx", "backend": "ort-cuda", "size": [64, 32], "measured": False,
          "reason": "failed: no GPU"},
+        {"model": "x/y.onnx", "backend": "tensorrt", "size": [64, 32], "measured": True,
+         "p50": 2e-3, "p90": 3e-3, "device_p50": 5e-4},
+        {"model": "x/y.onnx", "backend": "ort-cpu", "size": [64, 32], "measured": True,
+         "p50": 2e-3, "p90": 3e-3, "device_p50": None},
     ]  # fmt: skip
     text = page([Row("kernels", "all", True, 1.0, None, {
         "times": times, "conformance": {"tight": table}, "bench": bench})])  # fmt: skip
@@ -151,7 +155,9 @@ def test_the_page_shows_times_and_tables() -> None:
     assert "refused: sizes" in text
     assert "| tight | 9 | 1 | 3.00 (b) |" in text
     assert "- tight: max error 3 of at most 1" in text
-    assert "| y.onnx | ort-cuda | 64x32 | - | - | failed: no GPU |" in text
+    assert "| y.onnx | ort-cuda | 64x32 | - | - | - | failed: no GPU |" in text
+    assert "| y.onnx | tensorrt | 64x32 | 2.00 | 3.00 | 0.50 |  |" in text
+    assert "| y.onnx | ort-cpu | 64x32 | 2.00 | 3.00 | - |  |" in text
 
 
 @pytest.fixture
