@@ -179,14 +179,7 @@ def bench_torch(context: Context) -> None:
 
 def probe_tensorrt(context: Context) -> None:
     """Does TensorRT load, and does it build an engine of two layers on this device?"""
-    env = environment(context, "ort", "tensorrt")
-    found = context.work / "probe.json"
-    words: list[str | Path] = [sys.executable, "-m", "studies.device.probe", found]
-    try:
-        context.command(words, environment=env)
-    finally:
-        if found.is_file():
-            context.keep(facts=json.loads(found.read_text()))
+    kernels.script(context, "probe", environment(context, "ort", "tensorrt"))
 
 
 def build_tensorrt(context: Context) -> None:

@@ -31,6 +31,7 @@ STEPS = (
     Step("first-times", 60, f"{_OWN}:first_times"),
     Step("table", 150, f"{_OWN}:table"),
     Step("times", 150, f"{_OWN}:times"),
+    Step("big-maps", 60, f"{_OWN}:big_maps"),
     Step("ceilings", 90, f"{_OWN}:ceilings"),
     Step("counters", 60, f"{_OWN}:counters"),
     Step("sanitizer", 20, f"{_OWN}:sanitizer"),
@@ -150,13 +151,26 @@ def _times(context: Context, seconds: float) -> None:
         raise StepError(f"not timed: {', '.join(failed)}")
 
 
+def big_maps(context: Context) -> None:
+    """Maps of more elements than 32 bits count, by the torch ops' own call."""
+    env = environment(context)
+    if context.settings.library is not None:
+        env["NYSTRA_LIBRARY_DIR"] = str(context.settings.library)
+    script(context, "big_maps", env, *["--small"] * context.settings.quick)
+
+
 def ceilings(context: Context) -> None:
     """What the device can do: copies, matrix products, attention by PyTorch."""
-    found = context.work / "ceilings.json"
+    script(context, "ceilings", machine.cuda_libraries())
+
+
+def script(context: Context, name: str, env: dict[str, str], *more: str) -> None:
+    """Run a script of this folder, and keep what it wrote until it ended or was stopped."""
+    found = context.work / f"{name}.json"
     found.unlink(missing_ok=True)
-    words: list[str | Path] = [sys.executable, "-m", "studies.device.ceilings", found]
+    words: list[str | Path] = [sys.executable, "-m", f"studies.device.{name}", found, *more]
     try:
-        context.command(words, environment=machine.cuda_libraries())
+        context.command(words, environment=env)
     finally:
         if found.is_file():
             context.keep(facts=json.loads(found.read_text()))

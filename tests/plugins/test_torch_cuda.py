@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import emulated_device
 import emulator_build
 from native_nodes import NODES, arrays, attributes
 from nystra.core.errors import NystraError
@@ -53,10 +53,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if reason := emulator_build.missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("emulated")
-    kernels = emulator_build.build("plain")
-    command = ["g++", *emulator_build.FLAGS, "plugins/csrc/c_api/nystra_cuda.cc", str(kernels)]
-    command += ["-shared", f"-Wl,-rpath,{kernels.parent}", "-o", str(folder / "libnystra_cuda.so")]
-    subprocess.run(command, cwd=emulator_build.ROOT, check=True)
+    emulated_device.build_cuda(folder)
     return folder
 
 

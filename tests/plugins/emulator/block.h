@@ -71,6 +71,7 @@ struct Emulator {
   size_t most_shared = 0;                        // of the launches so far
   std::map<const void*, size_t> allowed_shared;  // of the kernels that requested it
   unsigned seed = 0;
+  size_t most_blocks = SIZE_MAX;  // of a launch with more the last block alone runs
   std::string error;
   cudaError_t last_error = cudaSuccess;
   cudaStream_t stream = nullptr;  // the one that work must be put on

@@ -34,7 +34,8 @@ inline cudaError_t run(const void* kernel, dim3 grid, dim3 block, size_t shared_
   gridDim = grid;
   blockDim = block;
   const size_t blocks = size_t(grid.x) * grid.y * grid.z;
-  for (size_t i = 0; i < blocks && state.error.empty(); ++i) {
+  for (size_t i = blocks > state.most_blocks ? blocks - 1 : 0; i < blocks && state.error.empty();
+       ++i) {
     const size_t b = state.seed == 1 ? blocks - 1 - i : i;
     blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)};
     run_block();

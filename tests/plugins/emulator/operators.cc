@@ -99,6 +99,9 @@ int run(const Request& r) {
 
 EMULATED void emulator_seed(unsigned seed) { emu::state.seed = seed; }
 
+// Launches with more blocks run their last one alone: for maps that are too large to be computed.
+EMULATED void emulator_most_blocks(uint64_t blocks) { emu::state.most_blocks = size_t(blocks); }
+
 EMULATED const char* emulator_error() { return emu::state.error.c_str(); }
 
 EMULATED long emulator_switches() { return emu::state.switches; }
