@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -142,11 +143,45 @@ def _tensorrt(target: Path, architecture: int, python: str) -> None:
     for file in libraries.glob("libnvinfer_vc_plugin*"):
         file.unlink()
     _prune((file for file in libraries.iterdir() if not file.is_symlink()), architecture)
-    _bring([f"tensorrt-cu13-bindings=={TENSORRT}"], python, target / "site")
-    package = target / "site" / "tensorrt"
+    _bind(target / "site", python)
+    here = target / "site-here"  # the device's Python may be another one
+    _bind(here, f"{sys.version_info.major}.{sys.version_info.minor}")
+    print("TensorRT as packed:", make_parser(here, libraries), flush=True)
+    shutil.rmtree(here)
+
+
+def _bind(site: Path, python: str) -> None:
+    """Bring the bindings for a Python into a folder beside that of the libraries."""
+    _bring([f"tensorrt-cu13-bindings=={TENSORRT}"], python, site)
+    package = site / "tensorrt"
     package.mkdir(exist_ok=True)
     # As NVIDIA's own wheels: the libraries are loaded before the bindings.
     (package / "__init__.py").write_text(_TENSORRT_PACKAGE)
+
+
+def make_parser(site: Path, libraries: Path) -> str:
+    """Make a builder, a network and a parser of TensorRT, in a process without a GPU.
+
+    Args:
+        site: Has the bindings for this Python.
+        libraries: TensorRT's.
+
+    Returns:
+        What was made, in JSON.
+
+    Raises:
+        SystemExit: A library cannot be loaded, or makes none of them.
+    """
+    own = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(site), *own]),
+        "LD_LIBRARY_PATH": str(libraries),
+        "TRT_INTERNAL_OPTIONS": "--cpu_only=1",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "probe.json"
+        _run([sys.executable, "-m", "studies.device.probe", found, "--parser"], environment)
+        return found.read_text()
 
 
 _TENSORRT_PACKAGE = """\

@@ -1,18 +1,21 @@
 """Whether TensorRT builds and runs anything on this device: an engine of two layers.
 
-python -m studies.device.probe OUT.json
+python -m studies.device.probe OUT.json [--parser]
+
+``--parser`` ends when a builder, a network and a parser are made, which needs no GPU where
+TRT_INTERNAL_OPTIONS=--cpu_only=1 is set.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 
-def probe(file: Path) -> int:
+def probe(file: Path, parser_alone: bool) -> int:
     """Build the engine; write what was seen so far after each part."""
     facts: dict[str, Any] = {}
 
@@ -30,6 +33,10 @@ def probe(file: Path) -> int:
     flags = trt.NetworkDefinitionCreationFlag
     strongly = 1 << int(flags.STRONGLY_TYPED) if hasattr(flags, "STRONGLY_TYPED") else 0
     network = builder.create_network(strongly)
+    parser = trt.OnnxParser(network, logger)
+    note(network="made", parser=f"made, {parser.num_errors} errors")
+    if parser_alone:
+        return 0
     values = network.add_input("x", trt.float32, (1, 8, 64, 64))
     weights = np.ones((8, 8, 3, 3), np.float32)
     layer = network.add_convolution_nd(values, 8, (3, 3), weights, np.zeros(8, np.float32))
@@ -46,4 +53,8 @@ def probe(file: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(probe(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--parser", action="store_true")
+    args = parser.parse_args()
+    raise SystemExit(probe(args.file, args.parser))
