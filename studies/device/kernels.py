@@ -124,7 +124,7 @@ def _table(context: Context, ways: dict[str, dict[str, str]], every: int) -> Non
 
 
 def first_times(context: Context) -> None:
-    """Half precision, a tenth of a second each."""
+    """Every case for a moment, those in half precision first."""
     _times(context, 0.05)
 
 

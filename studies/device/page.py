@@ -29,8 +29,7 @@ def page(rows: Iterable[Row]) -> str:
 
 
 def _state(row: Row) -> tuple[str, ...]:
-    reason = " ".join((row.reason or "").split())
-    return row.stage, row.step, "ok" if row.ok else "FAILED", f"{row.seconds:.1f}", reason[:300]
+    return row.stage, row.step, "ok" if row.ok else "FAILED", f"{row.seconds:.1f}", row.cause
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -27,8 +27,22 @@ def probe(file: Path, parser_alone: bool) -> int:
     import tensorrt as trt  # type: ignore[import-not-found]
 
     note(tensorrt=trt.__version__)
-    logger = trt.Logger(trt.Logger.WARNING)
-    builder = trt.Builder(logger)
+
+    class Log(trt.ILogger):  # type: ignore[misc]
+        """Keeps the first error, since calls that fail return nothing."""
+
+        def log(self, severity: Any, text: str) -> None:
+            if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR) and "error" not in facts:
+                note(error=text)
+            if severity not in (trt.ILogger.INFO, trt.ILogger.VERBOSE):
+                print(text, flush=True)
+
+    logger = Log()
+    try:
+        builder = trt.Builder(logger)
+    except TypeError:  # what the bindings make of a builder that is none
+        print(f"no builder: {facts.get('error', 'TensorRT says nothing')}")
+        return 1
     note(builder="made")
     flags = trt.NetworkDefinitionCreationFlag
     strongly = 1 << int(flags.STRONGLY_TYPED) if hasattr(flags, "STRONGLY_TYPED") else 0

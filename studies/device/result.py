@@ -11,6 +11,9 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 
+SHOWN = 300
+"""Letters of a reason that are shown in a line."""
+
 
 @dataclass
 class Row:
@@ -31,6 +34,12 @@ class Row:
     seconds: float
     reason: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cause(self) -> str:
+        """The reason in one line: how it begins, and how it ends, where an error's words are."""
+        text = " ".join((self.reason or "").split())
+        return text if len(text) <= SHOWN else f"{text[: SHOWN // 3]} ... {text[-SHOWN * 2 // 3 :]}"
 
 
 def load(file: Path) -> list[Row]:

@@ -167,7 +167,7 @@ def run_stage(
         else:
             row = _run_step(stage, step, settings, min(step.limit, left))
         rows.append(row)
-        state = "ok" if row.ok else f"FAILED: {(row.reason or '').strip().splitlines()[0][:200]}"
+        state = "ok" if row.ok else f"FAILED: {row.cause}"
         print(f"{stage} {step.name}: {row.seconds:.1f} s, {state}", flush=True)
         every = merge([*load(kept), row])
         for file in (kept, settings.out / "result.json"):

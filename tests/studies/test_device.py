@@ -10,14 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from studies.device import __main__ as command
-from studies.device import kernels, pieces, prune, running
+from studies.device import engines, kernels, pieces, prune, running
 from studies.device.page import page
 from studies.device.result import Row, load, merge, save
-from studies.device.running import Settings, Step, run_stage
+from studies.device.running import Context, Settings, Step, StepError, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,6 +110,35 @@ def test_a_step_writes_into_the_output_of_its_stage_alone(
     monkeypatch.delenv("OUT", raising=False)
     assert [row.ok for row in _run(settings, "good")] == [True]
     assert list(here.iterdir()) == []
+
+
+def test_a_long_reason_shows_how_it_ends() -> None:
+    row = Row("ort", "probe", False, 1.0, "python ended with 1: " + "warning " * 200 + "\nno GPU")
+    assert row.cause.startswith("python ended with 1: warning")
+    assert row.cause.endswith("warning no GPU")
+    assert len(row.cause) < 310
+    assert row.cause in page([row])
+
+
+def test_a_benchmark_without_any_figure_still_says_why(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"rows": [{"model": "m.onnx", "backend": "tensorrt", "measured": False,
+                      "reason": "not available: no GPU"}]}  # fmt: skip
+    texts = iter([json.dumps(said), "error: no such file"])
+    codes: list[Any] = []
+
+    def nystra(*arguments: Any) -> str:
+        codes.append(arguments[-1])
+        return next(texts)
+
+    monkeypatch.setattr(engines, "nystra", nystra)
+    context = Context(settings, time.monotonic() + 60, tmp_path / "data.json")
+    files = [tmp_path / "m.onnx", tmp_path / "n.onnx"]
+    with pytest.raises(StepError, match=r"n.onnx: error: no such.*tensorrt: not available: no GPU"):
+        engines._bench(context, ["tensorrt"], {}, files)
+    assert codes == [(0, 2, 3)] * 2
+    assert context.data["bench"] == said["rows"]
 
 
 def test_results_are_merged_over_stages_and_calls(tmp_path: Path) -> None:
