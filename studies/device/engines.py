@@ -166,11 +166,11 @@ def bodies_ort(context: Context) -> None:
     """The bodies of standard operators on the GPU: what the kernels are measured against."""
     env = environment(context, "ort")
     name = backend(context, "ort-cuda")
-    outcomes = {}
-    for model in models(context, "fp32"):
-        words: list[str | Path] = ["validate", model, "--backend", name, "--library", "none"]
-        outcomes[model.name] = nystra(context, words, env, 40).strip().splitlines()[-1]
-        context.keep(facts=outcomes)
+    files: dict[str, list[str | Path]] = {
+        model.name: ["validate", model, "--backend", name, "--library", "none"]
+        for model in models(context, "fp32")
+    }
+    _each(context, files, env, 40)
 
 
 def bench_torch(context: Context) -> None:
