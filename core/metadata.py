@@ -60,6 +60,8 @@ class ModelMetadata:
         precision_parameters: Those of the transform that are not its defaults: ``block=32``.
         attention: The JSON of the plan, which is parsed by `attention_plan`.
         exact_layers: Modules that the transform of the file left in float32.
+        tile_psnr: PSNR in dB of tiles against the whole image, by the side of the tiles in pixels,
+            where tiles change the result; measured by the export on a photograph.
         quadratic_bytes: Bytes that attention takes over the square of the image's pixels, where
             it sees the whole image; else 0.
         source_sha256: Of the checkpoint that the file was exported from.
@@ -84,6 +86,7 @@ class ModelMetadata:
     precision_parameters: str | None = None
     attention: str | None = None
     exact_layers: tuple[str, ...] = ()
+    tile_psnr: tuple[tuple[int, float], ...] = ()
     quadratic_bytes: float = 0.0
     source_sha256: str | None = None
     psnr_vs_torch: str | None = None
@@ -205,6 +208,17 @@ def _layers(text: str, where: str) -> tuple[str, ...]:
     )
 
 
+def _tile_psnr(text: str, where: str) -> tuple[tuple[int, float], ...]:
+    pairs = parse_json(text, where)
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+        raise NystraError(f"{where} is {text[:60]!r}, expected a JSON list of [side, dB]")
+    return tuple((read_count(where, side, _LARGEST_SIDE), float(psnr)) for side, psnr in pairs)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[1], int | float)
+
+
 def _bytes(text: str, where: str) -> float:
     value = parse_json(text, where)
     if isinstance(value, int | float) and 0 <= value <= _MOST_BYTES:
@@ -223,6 +237,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "window": _window,
     "preprocessing": read_preprocessing,
     "exact_layers": _layers,
+    "tile_psnr": _tile_psnr,
     "quadratic_bytes": _bytes,
 }
 """Parsers of the fields that are not plain text: text and its origin -> value."""
@@ -233,6 +248,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "window": json.dumps,
     "preprocessing": write_preprocessing,
     "exact_layers": json.dumps,
+    "tile_psnr": json.dumps,
     "quadratic_bytes": "{:.6g}".format,
 }
 

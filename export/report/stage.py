@@ -39,7 +39,7 @@ def write(
         NystraError: The files cannot be written.
     """
     progress("write")
-    metadata = _with_psnr(built.metadata, validated)
+    metadata = _with_figures(built.metadata, validated)
     write_metadata(built.model, metadata)
     manifest = _manifest(prepared, planned, built, validated)
     if validated.failures:
@@ -69,8 +69,9 @@ def _write_set(
             files.write(path, content)
 
 
-def _with_psnr(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:
-    """Return the metadata of the model with its PSNR against PyTorch."""
+def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:
+    """Return the metadata of the model with its PSNR against PyTorch, and that of tiles."""
+    metadata = replace(metadata, tile_psnr=validated.tile_psnr)
     psnr = json_number(validated.file.figures.get("psnr", math.nan))
     if psnr is None:  # NaN: the output holds some, or is no image
         return metadata

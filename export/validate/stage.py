@@ -22,6 +22,7 @@ from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
 from .speed import Speed, compare_speed, slower_warning, timed_size
+from .tiles import TilePsnr, measure_tiles, tile_sides
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Validated:
         file: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
+        tile_psnr: The plan in tiles against the same on the whole image, where they differ.
         warnings: One sentence each.
         failures: Why the file must not be written, one sentence each; empty where it may.
     """
@@ -41,6 +43,7 @@ class Validated:
     file: FileValidation
     fidelity: Fidelity
     speed: Speed | None
+    tile_psnr: TilePsnr
     warnings: tuple[str, ...]
     failures: tuple[str, ...]
 
@@ -55,13 +58,14 @@ def validation_steps(prepared: Prepared, planned: Planned) -> int:
         )
         + fidelity_steps(prepared.samples, prepared.trained, as_trained=planned.is_neutral)
         + is_timed(prepared, planned)
+        + bool(tile_sides(prepared.loaded.facts))
     )
 
 
 def validate(
     prepared: Prepared, planned: Planned, built: BuiltModel, progress: Callable[[str], None]
 ) -> Validated:
-    """Record references, run the file against them, measure the plan, and time the file.
+    """Record references, run the file against them, measure the plan and tiles, time the file.
 
     Raises:
         UnsupportedModelError: Rounding to the precision alone does too much to the images.
@@ -104,6 +108,7 @@ def validate(
                 speed = replace(speed, other="the original file")
             elif speed is not None and prepared.found is not None:
                 speed = replace(speed, other="the network with its own attention")
+    tile_psnr = measure_tiles(network, planned.resolved, facts, progress)
     below = _below(fidelity, options.min_psnr, network, planned)
     warnings = () if transformed is None else tuple(transformed.sentences())
     if speed is not None and speed.is_slower:
@@ -113,7 +118,7 @@ def validate(
         warnings += below
     else:
         failures += below
-    return Validated(references, file, fidelity, speed, warnings, failures)
+    return Validated(references, file, fidelity, speed, tile_psnr, warnings, failures)
 
 
 def _has_bodies(prepared: Prepared) -> bool:

@@ -25,6 +25,8 @@ class ModelFacts:
         size_minimum: The smallest height and width, in pixels.
         tiling: ``supported``, ``discouraged`` (tiles change the result) or ``internal`` (the model
             needs the whole image).
+        tile_psnr: PSNR in dB of tiles against the whole image, by the side of the tiles in pixels,
+            if the export measured it.
         precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT only).
         window: Attention window in tokens, of any number of axes, or None.
         license: License of the weights, or None.
@@ -41,6 +43,7 @@ class ModelFacts:
     outputs: tuple[Port, ...] = ()
     size_minimum: int = 1
     tiling: str = "supported"
+    tile_psnr: tuple[tuple[int, float], ...] = ()
     precision: str | None = None
     window: tuple[int, ...] | None = None
     license: str | None = None
@@ -93,6 +96,7 @@ def parse_facts(
         outputs=tuple(_completed(stated, port) for port in output_ports(outputs, listed)),
         size_minimum=stated.size_minimum,
         tiling=stated.tiling,
+        tile_psnr=stated.tile_psnr,
         precision=stated.precision,
         window=stated.window,
         license=stated.license,

@@ -53,6 +53,8 @@ class TiledNetwork:
         meter: Measures what a run takes; None assumes it (on devices with a memory of their own).
         trial: As ``function``, and gives its memory back; for the meter.
         batches: How batches of tiles are run, as in `run_tiled`.
+        tile_psnr: PSNR in dB of tiles against the whole image, by the side of the tiles in pixels,
+            where it was measured.
     """
 
     function: Callable[..., Array]
@@ -71,6 +73,7 @@ class TiledNetwork:
     meter: MemoryMeter | None = None
     trial: Callable[..., Array] | None = None
     batches: Batches | None = None
+    tile_psnr: tuple[tuple[int, float], ...] = ()
 
     def run(
         self,
@@ -122,6 +125,14 @@ class TiledNetwork:
         return self.tiling == "internal" or bool(self.auxiliary)
 
     @property
+    def tile_loss(self) -> str:
+        """The measured loss of tiles as a part of a sentence; empty if none was measured."""
+        if not self.tile_psnr:
+            return ""
+        figures = ", ".join(f"{psnr:.1f} dB in tiles of {side}" for side, psnr in self.tile_psnr)
+        return f" (measured at export, a photograph against its whole run: {figures})"
+
+    @property
     def worst(self) -> MemoryLaw:
         """The most memory that a run may take, as far as is known without a measurement."""
         linear_only = self.meter is not None and self.meter.linear_only
@@ -151,6 +162,8 @@ class TiledNetwork:
         if tile < 0:
             raise NystraError(f"the tile is {tile} pixels, expected 0 (automatic) or more")
         if self.fixed_size is not None:
+            if self.whole:
+                self.refuse_larger(size)
             if tile not in (0, *self.fixed_size):
                 raise NystraError(
                     f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels, "
@@ -159,7 +172,7 @@ class TiledNetwork:
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
         if self.whole:
             if tile:
-                raise NystraError("the model needs the whole image: omit `tile`")
+                raise NystraError(f"the model needs the whole image{self.tile_loss}: omit `tile`")
             self._refuse_too_large(size, pixels, max_memory, "an image")
             return None, 0
         if tile:
@@ -190,6 +203,20 @@ class TiledNetwork:
         if law.square and side is not None:
             wanted = _overlap(side, self.size_multiple, overlap)
         return side, wanted
+
+    def refuse_larger(self, size: tuple[int, int]) -> None:
+        """Raise NystraError where an image (height, width) is larger than the fixed size.
+
+        It is for networks that have to see the whole image.
+        """
+        if self.fixed_size is not None and (
+            size[0] > self.fixed_size[0] or size[1] > self.fixed_size[1]
+        ):
+            raise NystraError(
+                f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels and has "
+                f"to see the whole of an image{self.tile_loss}, and one is {size[0]}x{size[1]}: "
+                "export it without `static`"
+            )
 
     def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:
         """Return what runs the tiles of a video's frames, for `batches`; see `RepeatedTiles`.

@@ -35,6 +35,7 @@ FULL = ModelMetadata(
     precision_parameters="block=32",
     attention='{"sites": {}}',
     exact_layers=("head", "tail.0"),
+    tile_psnr=((64, 31.5), (128, 40.0)),
     quadratic_bytes=1234567.0,
     source_sha256="ab",
     psnr_vs_torch="98.4",
@@ -60,6 +61,7 @@ ENTRIES = {
     "nystra.size_multiple": "8",
     "nystra.source_sha256": "ab",
     "nystra.task": "restoration",
+    "nystra.tile_psnr": "[[64, 31.5], [128, 40.0]]",
     "nystra.tiling": "internal",
     "nystra.version": "0.1.0",
     "nystra.window": "[8, 8]",
@@ -79,6 +81,7 @@ def test_what_is_written_is_read() -> None:
     assert again.io == FULL.io
     assert again.preprocessing == FULL.preprocessing
     assert again.quadratic_bytes == 1.23457e6
+    assert again.tile_psnr == FULL.tile_psnr
 
 
 def test_what_is_not_said_is_not_written() -> None:
@@ -101,6 +104,9 @@ def test_what_is_not_said_is_not_written() -> None:
         ("exact_layers", "[1]"),
         ("preprocessing", '{"blur": 1}'),
         ("window", "[]"),
+        ("tile_psnr", "[[64]]"),
+        ("tile_psnr", '[[64, "much"]]'),
+        ("tile_psnr", "[[0, 31.5]]"),
         ("quadratic_bytes", "-1"),
     ],
 )

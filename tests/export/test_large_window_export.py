@@ -1,16 +1,19 @@
 """SST, ESC and DehazeFormer as model files: every mechanism, every size, several images."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from network_exports import assert_is_the_network, exported, save_generated
+from nystra.export.load.images import photographs
 from nystra.models.dehazeformer.network import DehazeFormer
 from nystra.models.esc.network import ESC, ESCFP, ESCRIB
 from nystra.models.esc.real import ESCReal
 from nystra.models.sst.network import SST
-from nystra.runtime import Session
+from nystra.runtime import Session, psnr, read_image
+from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 
 pytestmark = pytest.mark.full
 
@@ -49,6 +52,18 @@ ROWS = [
 ]
 
 
+def tiles_of(model: Path) -> dict[int, float]:
+    """Return what tiles do to the file's photograph, each run as if tiles were allowed."""
+    restorer = replace(restorer_for(Session(model)), tiling="supported")
+    pixels = read_image(next(iter(photographs().values()))).pixels
+    whole, count = restorer(pixels, tile=max(pixels.shape))
+    assert count == 1
+    return {
+        side: psnr(restorer(pixels, tile=side)[0].clip(0, 1), whole.clip(0, 1))
+        for side in (64, 128)
+    }
+
+
 @pytest.mark.parametrize(("name", "mechanism"), ROWS)
 def test_export(tmp_path: Path, name: str, mechanism: str) -> None:
     told = _TOLD.get(name, {})
@@ -56,6 +71,9 @@ def test_export(tmp_path: Path, name: str, mechanism: str) -> None:
     result = exported(checkpoint, tmp_path, mechanism)
     assert result.validation.passed
     tiling = {"esc": "discouraged", "deh": "internal"}.get(name[:3], "supported")
-    assert Session(result.model).facts.tiling == tiling
+    facts = Session(result.model).facts
+    assert facts.tiling == tiling
+    if tiling != "supported":
+        assert dict(facts.tile_psnr) == pytest.approx(tiles_of(result.model), abs=0.1)
     if mechanism == "full":
         assert_is_the_network(result.model, checkpoint, (2, 3, 13, 21))

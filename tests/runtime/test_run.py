@@ -217,7 +217,8 @@ def test_bad_output_is_not_written(tmp_path: Path) -> None:
 
 def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path) -> None:
     write_image(tmp_path / "in.png", ImageData(pixels(40, 40)))
-    metadata = nystra_metadata() | {"nystra.tiling": "discouraged"}
+    measured = {"nystra.tile_psnr": "[[64, 31.5], [128, 40.25]]"}
+    metadata = nystra_metadata() | {"nystra.tiling": "discouraged"} | measured
     model = save_upscaler(tmp_path / "m.onnx", metadata=metadata)
     whole, tiled = (
         run_images(
@@ -231,6 +232,38 @@ def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path)
     )
     assert (whole.tiles, whole.warnings) == (1, [])
     assert f"it was run in {tiled.tiles} tiles" in tiled.warnings[0]
+    assert (
+        "against its whole run: 31.5 dB in tiles of 64, 40.2 dB in tiles of 128"
+        in tiled.warnings[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [
+        ({}, "the model needs the whole image: omit `tile`"),
+        ({"nystra.tile_psnr": "[[64, 17.0]]"}, "image .*17.0 dB in tiles of 64.*: omit `tile`"),
+    ],
+)
+def test_a_model_that_needs_the_whole_image_refuses_tiles(
+    tmp_path: Path, measured: dict[str, str], told: str
+) -> None:
+    write_image(tmp_path / "in.png", ImageData(pixels(40, 40)))
+    metadata = nystra_metadata() | {"nystra.tiling": "internal"} | measured
+    model = save_upscaler(tmp_path / "m.onnx", metadata=metadata)
+    with pytest.raises(NystraError, match=told):
+        run_images(model, tmp_path / "in.png", tmp_path / "out.png", RunOptions(tile=24), threads=1)
+    assert not (tmp_path / "out.png").exists()
+    run_images(model, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+
+
+def test_a_fixed_size_does_not_cut_what_has_to_be_whole(tmp_path: Path) -> None:
+    metadata = nystra_metadata() | {"nystra.tiling": "internal"}
+    path = save_upscaler(tmp_path / "m.onnx", size=(24, 24), metadata=metadata)
+    restorer = restorer_for(Session(path, threads=1))
+    assert restorer(pixels(20, 24))[1] == 1
+    with pytest.raises(NystraError, match=r"takes exactly 24x24 .*the whole of an image.* 20x40"):
+        restorer(pixels(20, 40))
 
 
 def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:

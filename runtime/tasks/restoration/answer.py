@@ -72,8 +72,9 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
     warnings = check_output(pixels, before.pixels, name)
     if tiles > 1 and restorer.tiling == DISCOURAGED:
         warnings.append(
-            f"it was run in {tiles} tiles, and the model computes with means over the whole "
-            "image: of the whole it makes another one (more memory and no `tile` run it)"
+            f"it was run in {tiles} tiles, but the model uses means over the whole image, so the "
+            f"result differs from that of a whole run{restorer.tile_loss}: give it more memory and "
+            "omit `tile` to run it whole"
         )
     return RestoredImage(with_pixels(before, pixels), tiles, warnings)
 

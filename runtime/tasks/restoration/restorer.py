@@ -118,14 +118,9 @@ class Restorer(TiledNetwork):
             if AUXILIARY_ROLES[port.role].same_size:
                 check_same_size(matched[port.name].shape, size, f"the {port.role}")
         arrays = {port.name: planes_of(port, matched[port.name]) for port in self.auxiliary}
-        if arrays and self.fixed_size is not None:
-            for height, width in (array.shape[2:] for array in (image, *arrays.values())):
-                if height > self.fixed_size[0] or width > self.fixed_size[1]:
-                    raise NystraError(
-                        f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels "
-                        f"and has to see the whole of an image, and one is {height}x{width}: "
-                        "export it without `static`"
-                    )
+        if arrays:
+            for array in (image, *arrays.values()):
+                self.refuse_larger(array.shape[2:])
         for port in self.auxiliary:
             if self.fixed_size is not None or AUXILIARY_ROLES[port.role].same_size:
                 target = self.fixed_size or image.shape[2:]

@@ -83,6 +83,7 @@ def restorer_for(session: Session) -> Restorer:
         batch,
         meter,
         trial,
+        tile_psnr=facts.tile_psnr,
     )
 
 

@@ -150,6 +150,7 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
         quadratic_bytes=facts.quadratic_bytes,
         meter=memory_meter(session),
         trial=run(release=True),
+        tile_psnr=facts.tile_psnr,
     )
     if noise is None:
         return ClipRestorer(length, network, channels)
