@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 from torch import nn
 
+from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
@@ -25,7 +26,7 @@ from nystra.models.uformer.network import Uformer
 from nystra.plugins.operators.window_softmax import torch_op
 from studies.performance import networks, operators
 from studies.performance.bars import measure
-from studies.quality.tables import cluster, nystra, nystromformer
+from studies.quality.tables import nystra, nystromformer
 
 Row = dict[str, Any]
 Times = Mapping[str, Sequence[float]]
@@ -41,7 +42,7 @@ PLANS: dict[str, Mechanism] = {
     "full": Full(),
     "nystra": nystra(16),
     "nystromformer": nystromformer(16),
-    "cluster": cluster(16),
+    "cluster": Cluster(),
 }
 MATRIX = "full, scores as a matrix"
 PUBLISHED = "full, window 8 with bias and mask"

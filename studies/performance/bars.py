@@ -45,9 +45,9 @@ BARS = [
             f"cluster-{side}-bias-mask",
             limit,
         )
-        for side, limit in ((16, 2), (32, 7), (64, 20))
+        for side, limit in ((16, 2), (32, 6), (64, 12))
     ),
-    Bar("time of `NystraWindowCluster` / Nystrom, w 32", "cluster-32", "nystrom-32", 1.5, True),
+    Bar("time of `NystraWindowCluster` / Nystrom, w 32", "cluster-32", "nystrom-32", 1.7, True),
     Bar("SwinIR-M w 32 vs full attention, plain export", "w32-plain", "w32-nystra", 2.2),
     Bar("SwinIR-M w 32 vs full attention, torch eager", "w32-torch", "w32-nystra", 6),
     Bar("SwinIR-M w 32 vs full attention, torch SDPA", "w32-sdpa", "w32-nystra", 1),
@@ -55,8 +55,12 @@ BARS = [
     Bar("with bias and mask: vs full attention, plain export", "w32b-plain", "w32b-nystra", 2.2),
     Bar("with bias and mask: vs full attention, torch eager", "w32b-torch", "w32b-nystra", 6),
     Bar("official SwinIR-M w 8 vs plain export", "w8-plain", "w8-full", 1.15),
-    Bar("shipped SwinIR w 16 vs plain export", "w16-plain", "w16-full", 2),
-    Bar("shipped SwinIR w 16, `cluster` vs exact", "w16-full", "w16-cluster", 1.2),
+    Bar("`swinir_x2_w16` vs plain export", "w16-plain", "w16-full", 2),
+    Bar("`swinir_x2_w16`, `cluster` vs exact", "w16-full", "w16-cluster", 1.2),
+    Bar("`swinir_x2_w32_nobias` vs plain export", "nobias-plain", "nobias-full", 2),
+    Bar("`swinir_x2_w32_nobias`, `cluster` vs exact", "nobias-full", "nobias-cluster", 2),
+    Bar("`sst_x2_w64` vs plain export", "sst-plain", "sst-full", 1.2),
+    Bar("`sst_x2_w64`, `cluster` vs exact", "sst-full", "sst-cluster", 3),
     Bar("official HAT x4 vs plain export", "hat-plain", "hat-full", 1.5),
     Bar("official HAT x4, `cluster`, vs plain export", "hat-plain", "hat-cluster", 2.2),
     Bar("one group of HAT x4 vs plain export", "hat-group-plain", "hat-group-full", 1.5),
@@ -69,9 +73,9 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a configuration once."""
     name, _, own = name.partition(":")
     threads = int(own or threads)
-    if name.startswith(("w32", "w16-", "w8-", "hat-", "region-")):
-        return networks.runner(name, folder, threads)
-    return operators.runner(name, threads)
+    if name.partition("-")[0] in operators.KINDS:
+        return operators.runner(name, threads)
+    return networks.runner(name, folder, threads)
 
 
 def measure(

@@ -1,7 +1,8 @@
 """The files of whole networks that are timed: 36 blocks, 180 channels, 6 heads, seeded weights.
 
 SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published forms but where said;
-``hat-group`` is HAT with one of its six groups. ``w16`` is the shipped ``swinir_x2_w16``.
+``hat-group`` is HAT with one of its six groups. ``w16``, ``nobias`` and ``sst`` are shipped ones:
+``swinir_x2_w16``, ``swinir_x2_w32_nobias`` and ``sst_x2_w64``.
 
 ``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
 it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
@@ -15,7 +16,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import cast
 from unittest import mock
 
 import onnx
@@ -35,6 +38,7 @@ from nystra.models.architecture import PrecisionPolicy
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.hat.network import HAT
 from nystra.models.layers.image_network import ImageNetwork
+from nystra.models.loading import LoadedModel
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
@@ -42,18 +46,25 @@ from nystra.plugins.operators.window_softmax import torch_op
 from nystra.runtime.metrics.measures import MEASURES
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
+SHIPPED = {"w16": "swinir_x2_w16", "nobias": "swinir_x2_w32_nobias", "sst": "sst_x2_w64"}
+"""How the files of shipped networks begin -> name of the network."""
+
 SHIPPED_SIDE = 256
-"""Of the image for the shipped network, which is a small one."""
+"""Of the image for shipped networks, which are small ones."""
 
 OPSET = 20
 
 
-def network(name: str) -> ImageNetwork:
-    """Return SwinIR-M or HAT by the name of a file of it."""
+def _shipped(name: str) -> LoadedModel | None:
+    known = SHIPPED.get(name.partition("-")[0])
+    return None if known is None else load(known)
+
+
+def network(name: str) -> nn.Module:
+    """Return SwinIR-M, HAT or a shipped network by the name of a file of it."""
     torch.manual_seed(0)
-    if name.startswith("w16-"):
-        shipped: ImageNetwork = load("swinir_x2_w16").network
-        return shipped
+    if (shipped := _shipped(name)) is not None:
+        return shipped.network
     if name.startswith("hat-"):
         return HAT(upscale=4, depths=[6] if "group" in name else [6] * 6).eval()
     official = not name.startswith("w32-")
@@ -71,7 +82,7 @@ def network(name: str) -> ImageNetwork:
 
 def make_image(name: str = "") -> Tensor:
     """Return the image that a network is timed on: (1, 3, side, side) in 0..1."""
-    side = SHIPPED_SIDE if name.startswith("w16-") else SIDE
+    side = SHIPPED_SIDE if name.partition("-")[0] in SHIPPED else SIDE
     return torch.rand((1, 3, side, side), generator=torch.Generator().manual_seed(1))
 
 
@@ -132,11 +143,18 @@ def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
     )
 
 
+def _shipped_plain(name: str, path: Path) -> None:
+    _plain(network(name), make_image(name), path)
+
+
 def _ours(
     name: str, mechanism: str, path: Path, *, inline: bool = False, int8: bool = False
 ) -> None:
-    net = network(name)
-    facts = restorer_facts("network", net, {"in_chans": 3}, "none")
+    shipped, net = _shipped(name), network(name)
+    if shipped is None:
+        facts = restorer_facts("network", cast("ImageNetwork", net), {"in_chans": 3}, "none")
+    else:
+        facts = shipped.facts
     parameters = resolve(Plan(planned(mechanism)), net)
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, facts.inputs, facts.outputs)
@@ -163,9 +181,9 @@ FILES: dict[str, Callable[[Path], None]] = {
     "w32-int8": lambda path: _ours("w32-", "nystra", path, int8=True),
     "w32b-plain": lambda path: _plain(network("w32b-"), make_image(), path),
     "w32b-nystra": lambda path: _ours("w32b-", "nystra", path),
-    "w16-plain": lambda path: _plain(network("w16-"), make_image("w16-"), path),
-    "w16-full": lambda path: _ours("w16-", "full", path),
-    "w16-cluster": lambda path: _ours("w16-", "cluster", path),
+    **{f"{name}-plain": partial(_shipped_plain, name) for name in SHIPPED},
+    **{f"{name}-full": partial(_ours, name, "full") for name in SHIPPED},
+    **{f"{name}-cluster": partial(_ours, name, "cluster") for name in SHIPPED},
     "w8-plain": lambda path: _plain(network("w8-"), make_image(), path),
     "w8-full": lambda path: _ours("w8-", "full", path),
     "w8-int8": lambda path: _ours("w8-", "full", path, int8=True),

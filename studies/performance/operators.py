@@ -18,6 +18,8 @@ from nystra.plugins.operators.schema import VERSION, node_attributes
 from nystra.plugins.operators.window_geometry import WindowGeometry
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
+KINDS = ("softmax", "nystrom", "nystromformer", "cluster")
+"""How the names of configurations begin."""
 
 
 def node(name: str) -> tuple[str, dict[str, Any]]:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from network_exports import assert_is_the_network, exported, save_generated
+from nystra.export import ExportOptions, export_model
+from nystra.export.auto_options import AutoOptions
 from nystra.export.load.images import photographs
 from nystra.models.dehazeformer.network import DehazeFormer
 from nystra.models.esc.network import ESC, ESCFP, ESCRIB
@@ -21,6 +23,7 @@ _ESC: dict[str, Any] = {"dim": 8, "pdim": 4, "conv_blocks": 1, "window_size": 8,
 _SST: dict[str, Any] = {"dim": 8, "n_blocks": 1, "rib_hidden_dim": 4, "rib_n_freqs": 2}
 NETWORKS: dict[str, Any] = {
     "sst": lambda: SST(window_sizes=(4, 12), num_heads=(2, 1), ranks=(2, 3), **_SST),
+    "sst_wide": lambda: SST(window_sizes=(24, 48, 96), num_heads=(1,) * 3, ranks=(2,) * 3, **_SST),
     "sst_shifted": lambda: SST(window_sizes=(8, 8), num_heads=(2, 1), ranks=(2, 3), **_SST),
     "esc": lambda: ESC(n_blocks=5, **_ESC),
     "esc_fp": lambda: ESCFP(n_blocks=1, **_ESC),
@@ -35,6 +38,7 @@ NETWORKS: dict[str, Any] = {
 }
 _TOLD = {
     "sst": {"window_sizes": [4, 12]},
+    "sst_wide": {"window_sizes": [24, 48, 96]},
     "sst_shifted": {"window_sizes": [8, 8]},
     "esc_rib": {"window_size": 8},
     "dehazeformer": {"window_size": 8},
@@ -42,7 +46,7 @@ _TOLD = {
 MORE = [(name, "full") for name in NETWORKS if name != "dehazeformer"]
 MORE += [
     (name, mechanism)
-    for name in ("sst", "sst_shifted", "esc_rib")
+    for name in ("sst", "sst_shifted", "sst_wide", "esc_rib")
     for mechanism in ("cluster", "nystra", "nystromformer")
 ]
 FEW = {("sst", "cluster"), ("sst_shifted", "full"), ("esc_rib", "nystra"), ("esc_fp", "full")}
@@ -77,3 +81,14 @@ def test_export(tmp_path: Path, name: str, mechanism: str) -> None:
         assert dict(facts.tile_psnr) == pytest.approx(tiles_of(result.model), abs=0.1)
     if mechanism == "full":
         assert_is_the_network(result.model, checkpoint, (2, 3, 13, 21))
+
+
+@pytest.mark.release
+def test_a_plan_for_every_window_is_chosen(tmp_path: Path) -> None:
+    checkpoint = save_generated(
+        NETWORKS["sst_wide"](), tmp_path / "c.safetensors", 0.5, **_TOLD["sst_wide"]
+    )
+    result = export_model(checkpoint, tmp_path, ExportOptions(AutoOptions(), speed=False))
+    assert result.validation.passed
+    chosen = {path.name for path in result.source.resolved.values()}
+    assert chosen & {"cluster", "nystra", "nystromformer"}
