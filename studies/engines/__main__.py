@@ -50,6 +50,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/engines"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=600, help="to convert, open or run first")
+    parser.add_argument("--run-seconds", type=float, default=120, help="that a later run may take")
     parser.add_argument("--minutes", type=float, default=1e9, help="after which none is begun")
     parser.add_argument("--again", action="store_true", help="what is measured already too")
     parser.add_argument("--page", action="store_true", help="measure nothing")
@@ -65,7 +67,9 @@ def measure_all(args: argparse.Namespace) -> None:
     """Measure network by network, group by group."""
     from studies.engines.networks import NETWORKS
 
-    settings = Settings(args.folder.absolute(), args.threads, args.rounds)
+    settings = Settings(
+        args.folder.absolute(), args.threads, args.rounds, args.seconds, args.run_seconds
+    )
     begun = time.monotonic()
     for network in args.networks or NETWORKS:
         for group in args.groups:

@@ -92,6 +92,8 @@ def _base(environment: Environment) -> str:
     found = shutil.which(environment.python)
     if found is None:
         raise NoEnvironmentError(f"{environment.python} is not on the PATH")
+    if subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode != 0:
+        raise NoEnvironmentError(f"{found} does not start (a shim without that version?)")
     return found
 
 

@@ -43,13 +43,15 @@ class Settings:
         folder: Of files and environments.
         threads: Of every engine.
         rounds: In which each engine runs once.
-        seconds: That an answer may take.
+        seconds: That a conversion, opening, or the first run may take.
+        run_seconds: That a later run may take.
     """
 
     folder: Path
     threads: int = 2
     rounds: int = 5
     seconds: float = 600.0
+    run_seconds: float = 120.0
 
 
 @dataclass
@@ -77,7 +79,7 @@ def measure(network: str, names: Sequence[str], settings: Settings) -> dict[str,
             except (EngineError, NoEnvironmentError) as error:
                 outcomes[name] = {"reason": short(str(error))}
                 say(f"    {outcomes[name]['reason']}")
-        _take_turns(running, settings.rounds, outcomes)
+        _take_turns(running, settings, outcomes)
         for name, contender in running.items():
             if name not in outcomes:
                 contender.outcome |= contender.process.ask("memory")
@@ -121,7 +123,7 @@ def _opened(
         request["path"] = str(source)
     process = stack.enter_context(_process(python, engine, settings))
     try:
-        return Contender(engine, process, outcome | _first(process, request, folder))
+        return Contender(engine, process, outcome | _first(process, request, folder, settings))
     except EngineError:
         process.close()  # its memory is wanted by the others
         raise
@@ -131,7 +133,9 @@ def _process(python: Path, engine: Engine, settings: Settings) -> Process:
     return Process(python.absolute(), engine.worker, settings.threads, settings.seconds)
 
 
-def _first(process: Process, request: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _first(
+    process: Process, request: dict[str, Any], folder: Path, settings: Settings
+) -> dict[str, Any]:
     """Return what opening and the first run took, and how far its output is from float32."""
     begun = time.perf_counter()
     answer = process.ask("open", request)
@@ -143,6 +147,8 @@ def _first(process: Process, request: dict[str, Any], folder: Path) -> dict[str,
     output.unlink()
     if got.shape != expected.shape:
         raise EngineError(f"got an output of shape {got.shape}, expected {expected.shape}")
+    process.ask("run", seconds=settings.run_seconds)
+    process.ask("forget")
     return {
         "open": opened,
         "first": first,
@@ -158,17 +164,17 @@ def psnr(got: np.ndarray, expected: np.ndarray) -> float | None:
 
 
 def _take_turns(
-    running: dict[str, Contender], rounds: int, outcomes: dict[str, dict[str, Any]]
+    running: dict[str, Contender], settings: Settings, outcomes: dict[str, dict[str, Any]]
 ) -> None:
     """Run every engine once a round; add the times, or why it stopped."""
     begun, busy = time.perf_counter(), busy_seconds()
-    for turn in range(rounds):
+    for turn in range(settings.rounds):
         order = list(running.items())
         for name, contender in order if turn % 2 == 0 else reversed(order):
             if name in outcomes:
                 continue
             try:
-                answer = contender.process.ask("run")
+                answer = contender.process.ask("run", seconds=settings.run_seconds)
             except EngineError as error:
                 outcomes[name] = {"reason": short(str(error))}
                 continue

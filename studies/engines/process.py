@@ -31,7 +31,7 @@ class Process:
             python: Interpreter of the engine's environment.
             worker: A module in ``workers``.
             threads: OpenMP's, for engines that go by it.
-            seconds: An answer that takes longer ends the process.
+            seconds: An answer that takes longer ends the process, where a request names no limit.
         """
         self._seconds = seconds
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
@@ -54,14 +54,17 @@ class Process:
         """End it."""
         self.close()
 
-    def ask(self, what: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request; return the answer.
+    def ask(
+        self, what: str, request: Mapping[str, Any] | None = None, seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Send a request; return the answer, which may take so many seconds.
 
         Raises:
             EngineError: The engine reported an error, died, or took too long.
         """
         line = json.dumps({"do": what, **(request or {})}) + "\n"
-        timer = threading.Timer(self._seconds, self._process.kill)
+        limit = self._seconds if seconds is None else seconds
+        timer = threading.Timer(limit, self._process.kill)
         timer.start()
         text = ""
         if self._process.stdin is not None and self._process.stdout is not None:
@@ -75,7 +78,7 @@ class Process:
         timer.cancel()
         if not text.endswith("\n"):
             raise EngineError(
-                f"{what}: longer than {self._seconds:.0f} s" if late else self._death(what)
+                f"{what}: longer than {limit:.0f} s" if late else self._death(what)
             )
         answer: dict[str, Any] = json.loads(text)
         if "error" in answer:

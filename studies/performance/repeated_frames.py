@@ -2,13 +2,14 @@
 
 Four clips are made of a photograph, 24 frames of 320x256 each: a screencast (a pointer and a line
 of text over a still page), slides (a new one every eight frames), doubled frames (12 a second shown
-at 24) and a pan, of which nothing repeats. Each is restored with and without reuse, in turn::
+at 24) and a pan, of which nothing repeats. Each is restored with and without reuse, frame by frame
+in turns, and processor time is counted::
 
     nystra-export swinir_x2_w16 --attn cluster -o x2.onnx
     python -m studies.performance.repeated_frames x2.onnx [--rounds 4] [--tile 64]
 
-The share of time that comparing takes is measured by itself, since no difference of two runs is as
-small: tiles are compared that differ in their last number.
+Without reuse the same code has no room to keep a tile, so that it finds none to compare. How long
+comparing takes is measured by itself too: tiles are compared that differ in their last number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +30,7 @@ from nystra.runtime import Session, read_image
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import write_image
 from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tasks.video.frame_restorer import SingleFrameRestorer
 from nystra.runtime.tiling.repeated_tiles import RepeatedTiles
@@ -68,17 +72,32 @@ def screencast(photograph: Array) -> Iterator[Array]:
 CLIPS = {"screencast": screencast, "slides": slides, "doubled frames": doubled, "pan": pan}
 
 
-def seconds(
-    restorer: SingleFrameRestorer, source: FrameFolder, *, reuse: bool
-) -> tuple[float, int]:
-    """Return how long the frames of a source take, and how many tiles were reused."""
-    begin = time.perf_counter()
-    if not reuse:
-        for frame in source.frames():
-            restorer.restorer(frame.load().pixels, **restorer.tiling)
-        return time.perf_counter() - begin, 0
-    reused = sum(frame.reused for frame in restorer.restore(source, lambda index: True))
-    return time.perf_counter() - begin, reused
+class _NothingKept(Restorer):
+    """A network whose tiles are all computed."""
+
+    def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:
+        """Return what has no room for a tile."""
+        return RepeatedTiles(0)
+
+
+def processor_seconds(
+    network: Restorer, tiling: dict[str, Any], source: FrameFolder
+) -> tuple[float, float, int]:
+    """Return the processor time of a source's frames without and with reuse, and tiles reused."""
+    every = _NothingKept(**{part.name: getattr(network, part.name) for part in fields(network)})
+    frames = [
+        SingleFrameRestorer(restorer, tiling, AuxiliaryInputs.match((), {})).restore(
+            source, lambda index: True
+        )
+        for restorer in (every, network)
+    ]
+    taken, reused = [0.0, 0.0], 0
+    for index in range(source.clip.count):
+        for which in (0, 1) if index % 2 else (1, 0):
+            begin = time.process_time()
+            reused += next(frames[which]).reused
+            taken[which] += time.process_time() - begin
+    return taken[0], taken[1], reused
 
 
 def share_of_comparing(model_seconds: float, shape: tuple[int, ...]) -> float:
@@ -103,30 +122,27 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--tile", type=int, default=64)
+    parser.add_argument("--clips", nargs="*", default=list(CLIPS), choices=CLIPS, metavar="CLIP")
     args = parser.parse_args()
-    network = restorer_for(Session(args.model, threads=2))
+    network = restorer_for(Session(args.model, threads=1))
     tiling = {"tile": args.tile, "overlap": 16}
-    restorer = SingleFrameRestorer(network, tiling, AuxiliaryInputs.match((), {}))
     photograph = np.tile(read_image(PHOTOGRAPH).pixels, (3, 3, 1))
     print("| clip | tiles | reused | time without / with |\n| --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
-        for name, frames in CLIPS.items():
+        for name in args.clips:
             place = Path(folder) / name
             place.mkdir()
-            for index, pixels in enumerate(frames(photograph)):
+            for index, pixels in enumerate(CLIPS[name](photograph)):
                 write_image(place / f"f{index}.png", ImageData(pixels), overwrite=False)
             source = FrameFolder(place, None)
             _, tiles = network(next(iter(source.frames())).load().pixels, **tiling)
             ratios, reused = [], 0
-            for turn in range(args.rounds):
-                taken = {}
-                for reuse in (False, True) if turn % 2 else (True, False):
-                    taken[reuse], count = seconds(restorer, source, reuse=reuse)
-                    reused = max(reused, count)
-                ratios.append(taken[False] / taken[True])
+            for _ in range(args.rounds):
+                without, with_reuse, reused = processor_seconds(network, tiling, source)
+                ratios.append(without / with_reuse)
             print(
-                f"| {name} | {tiles * FRAMES} | {reused} | {statistics.median(ratios):.2f} "
-                f"({min(ratios):.2f} to {max(ratios):.2f}) |",
+                f"| {name} | {tiles * FRAMES} | {reused} | {statistics.median(ratios):.3f} "
+                f"({min(ratios):.3f} to {max(ratios):.3f}) |",
                 flush=True,
             )
     image = np.random.default_rng(0).random((1, 3, args.tile, args.tile), np.float32)

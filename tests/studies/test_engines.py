@@ -77,6 +77,7 @@ def test_a_process_runs_its_engine(
         process.ask("first", {"output": str(tmp_path / "out.npy")})
         run = process.ask("run")
         assert run["seconds"] > 0 <= run["processor"]
+        assert process.ask("forget") == {}
         assert process.ask("memory")["peak"] > 1 << 20
     assert np.all(np.load(tmp_path / "out.npy") == 0.5)
 
@@ -94,6 +95,8 @@ def test_a_process_that_ends_or_is_late_is_told_apart() -> None:
         process.ask("open")
     with started(seconds=0.0) as process, pytest.raises(EngineError, match="longer than 0 s"):
         process.ask("open")
+    with started() as process, pytest.raises(EngineError, match="run: longer than 0 s"):
+        process.ask("run", seconds=0.0)
 
 
 def test_psnr_and_reasons() -> None:

@@ -8,8 +8,9 @@ stderr.
 ``{"do": "open", "path": path, "image": path, "precision": ..., "threads": ...}`` ->
 ``{"seconds": ..., "version": ...}``, the import of the engine included;
 ``{"do": "first", "output": path}`` -> ``{"seconds": ...}`` of the first run, whose output is kept
-there, and the memory is counted from the end of a second one;
+there;
 ``{"do": "run"}`` -> ``{"seconds": ..., "processor": ...}``;
+``{"do": "forget"}`` -> ``{}``: the peak of the memory begins anew;
 ``{"do": "memory"}`` -> ``{"peak": bytes}``, resident.
 """
 
@@ -61,6 +62,9 @@ class Worker:
             self._image = np.load(request["image"])
             self._run = self._opener(request)
             return {"seconds": time.perf_counter() - start, "version": version(self.package)}
+        if what == "forget":
+            forget_peak_memory()
+            return {}
         if what == "memory":
             return {"peak": peak_memory()}
         if self._run is None:
@@ -69,9 +73,6 @@ class Worker:
             output = self._run(self._image)
             seconds = time.perf_counter() - start
             np.save(request["output"], np.asarray(output, np.float32))
-            del output
-            self._run(self._image)
-            forget_peak_memory()
             return {"seconds": seconds}
         if what == "run":
             used = time.process_time()
