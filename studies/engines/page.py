@@ -34,11 +34,16 @@ HEAD = (
 
 def write(results: Mapping[str, Rows]) -> None:
     """Write the tables into the page, and the chart."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    draw(results)
+
+
+def with_tables(page: str, results: Mapping[str, Rows]) -> str:
+    """Return the page with the tables of these results."""
+    before, _, rest = page.partition(MARKS[0])
     tables = "\n".join(table(name, results[name]) for name in NETWORKS if name in results)
     text = f"{MARKS[0]}\n{summary(results)}\n{tables}\n{MARKS[1]}"
-    PAGE.write_text(f"{before}{text}{rest.partition(MARKS[1])[2]}", encoding="utf-8")
-    draw(results)
+    return f"{before}{text}{rest.partition(MARKS[1])[2]}"
 
 
 def middle(outcome: Outcome) -> float:
@@ -173,7 +178,7 @@ def draw(results: Mapping[str, Rows]) -> None:
         place.axvline(1, color="black", lw=1)
         place.set(xscale="log", title=f"{title}: nystra = 1")
         place.grid(visible=True, axis="x", which="both", alpha=0.25)
-        ticks = [tick for tick in (0.5, 1, 2, 4, 8, 16) if tick <= 1.3 * place.get_xlim()[1]]
+        ticks = [2.0**power for power in range(-1, 8) if 2.0**power <= 1.3 * place.get_xlim()[1]]
         place.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         place.minorticks_off()
     axes[0].set_yticks(range(len(names)), [NETWORKS[name].label.replace("`", "") for name in names])

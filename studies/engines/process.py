@@ -77,9 +77,7 @@ class Process:
         late = not timer.is_alive()
         timer.cancel()
         if not text.endswith("\n"):
-            raise EngineError(
-                f"{what}: longer than {limit:.0f} s" if late else self._death(what)
-            )
+            raise EngineError(f"{what}: longer than {limit:.0f} s" if late else self._death(what))
         answer: dict[str, Any] = json.loads(text)
         if "error" in answer:
             raise EngineError(answer["error"])

@@ -1,5 +1,6 @@
 """The study of engines: its tables fit together, its processes answer, its page says why."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from onnx import TensorProto, helper, save
 
 from shared import ROOT
 from studies.engines import environments, page
+from studies.engines.__main__ import read
 from studies.engines.engines import ENGINES, GROUPS
 from studies.engines.files import FORMS
 from studies.engines.measuring import FILES, psnr, short
@@ -150,3 +152,30 @@ def test_a_network_that_only_others_run_is_no_line_of_the_summary() -> None:
     rows = {"onnxruntime": outcome(0.4), "nystra-ort": {"reason": "too large"}}
     assert page.summary({"span": rows}).count("\n") == 2
     assert "does not run: too large" in page.table("span", rows)
+
+
+def test_the_page_shows_the_results() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.with_tables(text, read()) == text
+
+
+def test_the_readme_shows_the_results() -> None:
+    """Its first figures: exact attention in float32, by the fastest of nystra's rows."""
+    results = read()
+
+    def of(network: str, *, ours: bool) -> dict[str, Any]:
+        found = page.fastest(page.ran(results[network], "f32", ours=ours))
+        assert found is not None
+        return dict(found)
+
+    def faster(network: str) -> str:
+        own, other = (of(network, ours=ours) for ours in (True, False))
+        return f"{1 / page.ratio(own, other):.1f} times as fast"
+
+    light, readme = "swinir_light", (ROOT / "README.md").read_text(encoding="utf-8")
+    words = " ".join(readme.split())
+    for row in (of(light, ours=True), of(light, ours=False), results[light]["onnxruntime"]):
+        figures = rf"{page.milliseconds(row):,.0f} ms and (at most )?{row['peak'] / 1e6:,.0f} MB"
+        assert re.search(figures, words), figures
+    assert f"SwinIR-M is {faster('swinir_m')}" in words
+    assert f"windows of 32 is {faster('swinir_w32')}" in words
