@@ -131,6 +131,36 @@ def test_the_emulated_kernel_fills_the_results(
 
 
 @pytest.mark.full
+def test_a_search_keeps_its_maps_in_their_own_type(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workspace is smaller by half of both padded maps; the rest is float32 and integers."""
+    monkeypatch.setenv(LIBRARY_DIR_VARIABLE, str(emulated))
+    every = checked("NystraPatchMatch")
+    given = [torch.from_numpy(array) for array in arrays("NystraPatchMatch")]
+    taken: list[Tensor] = []
+
+    def allocate(size: int) -> int:
+        taken.append(torch.empty(size, dtype=torch.uint8))
+        return taken[-1].data_ptr()
+
+    for dtype in TOLERANCE:
+        inputs = [t if t.dtype == torch.int32 else t.to(dtype) for t in given]
+        outputs = call("NystraPatchMatch", inputs)
+        sources = [operator_torch._address(tensor) for tensor in inputs]
+        results = [operator_torch._address(tensor) for tensor in outputs]
+        native_cuda.run("NystraPatchMatch", sources, every, results, allocate, 0)
+    whole, half, other = (tensor.nbytes for tensor in taken)
+    border = int(every["patch_size"]) // 2 * 2
+    padded = sum(
+        t.shape[0] * -(-t.shape[1] // 4) * 4 * (t.shape[2] + border) * (t.shape[3] + border)
+        for t in given[:2]
+    )
+    assert half == other
+    assert abs(whole - half - 2 * padded) <= 2 * 16  # each array begins at a multiple of 16
+
+
+@pytest.mark.full
 def test_maps_that_ints_cannot_count_are_refused_before_a_launch(
     emulated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

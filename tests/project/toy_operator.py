@@ -173,7 +173,7 @@ class ToyScale {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, const cuda::LaunchLimits& = {}) const {
+  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& = {}) const {
     check(in);
     return 0;
   }

@@ -38,8 +38,9 @@ int32_t nystra_cuda_workspace(const char* name, const nystra_cpu_attribute* attr
     check_list("attributes", attributes, attribute_count);
     check_list("inputs", inputs, input_count);
     check_list("bytes", bytes, 1);
-    with_job(request,
-             [&](const auto& job) { *bytes = job.empty() ? 0 : job.op().workspace(job.shapes()); });
+    with_job(request, [&](const auto& job) {
+      *bytes = job.empty() ? 0 : job.op().workspace(job.shapes(), job.element_type());
+    });
   });
 }
 

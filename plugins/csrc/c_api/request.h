@@ -174,10 +174,6 @@ class Job {
   bool empty() const { return op_.output(0, shapes_).empty(); }
   const Op& op() const { return op_; }
   const Shape* shapes() const { return shapes_; }
-
- private:
-  static constexpr const Schema& kSchema = Op::kSchema;
-
   Type element_type() const {
     switch (request_.inputs[0].type) {
       case NYSTRA_CPU_FLOAT32: return Type::kFloat;
@@ -185,6 +181,9 @@ class Job {
       default: return Type::kBfloat16;
     }
   }
+
+ private:
+  static constexpr const Schema& kSchema = Op::kSchema;
 
   static void* data_of(const std::string& what, const nystra_cpu_tensor& tensor,
                        const Shape& shape) {

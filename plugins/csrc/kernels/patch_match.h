@@ -40,7 +40,7 @@ struct PatchMatchMaps {
 namespace cuda {
 
 // Maps have fewer than kMaxPixels pixels; 0 bytes where the kernel does not support the sizes.
-size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch,
+size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, Type type,
                              const LaunchLimits& limits = {});
 Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps,
                    void* workspace, Stream stream, const LaunchLimits& limits = {});

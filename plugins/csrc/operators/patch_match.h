@@ -23,8 +23,8 @@ class PatchMatch {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
-    const size_t bytes = cuda::patch_match_workspace(params(in), in[0][0], limits);
+  size_t workspace(const Shape* in, Type type, const cuda::LaunchLimits& limits = {}) const {
+    const size_t bytes = cuda::patch_match_workspace(params(in), in[0][0], type, limits);
     if (bytes == 0 && !in[0].empty()) refuse_sizes(in);
     return bytes;
   }

@@ -34,7 +34,7 @@ class Pinv {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
     check(in);
     return cuda::pinv_workspace(params(in), batch_init_, limits);
   }

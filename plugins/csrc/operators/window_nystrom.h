@@ -19,7 +19,7 @@ class WindowNystrom : public LandmarkWindows {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
     return cuda::window_nystrom_workspace(params(in), batch_init(), limits);
   }
   Status launch(const Tensors& t, void* workspace, cuda::Stream stream,

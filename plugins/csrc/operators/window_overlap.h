@@ -19,7 +19,7 @@ class WindowOverlap {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
     return cuda::window_overlap_workspace(params(in), limits);
   }
   Status launch(const Tensors& t, void* workspace, cuda::Stream stream,

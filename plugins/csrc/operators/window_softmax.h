@@ -18,7 +18,7 @@ class WindowSoftmax {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
     return cuda::window_softmax_workspace(params(in), limits);
   }
   Status launch(const Tensors& t, void* workspace, cuda::Stream stream,

@@ -34,8 +34,8 @@ class Served final : public Operator {
     }
   }
 
-  size_t workspace(const Dims* in) const override {
-    return work_.workspace(Inputs(in).shapes, test_limits());
+  size_t workspace(Type type, const Dims* in) const override {
+    return work_.workspace(Inputs(in).shapes, type, test_limits());
   }
 
   void run(const Call& c) const override {

@@ -170,7 +170,8 @@ int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t input
     check_counts(inputs, outputs);
     operator_->check(shapes(in, inputs, &DynamicPluginTensorDesc::opt).data());
     // TensorRT's largest shapes are bounds, maybe no multiples of a window: only limits count.
-    operator_->workspace(shapes(in, inputs, &DynamicPluginTensorDesc::max).data());
+    operator_->workspace(element(in[0].desc.type),
+                         shapes(in, inputs, &DynamicPluginTensorDesc::max).data());
     return 0;
   });
 }
@@ -178,7 +179,8 @@ int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t input
 size_t Plugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t inputs,
                                 const DynamicPluginTensorDesc*, int32_t) const noexcept {
   return guarded<size_t>(description_.name, "", 0, [&] {
-    return operator_->workspace(shapes(in, inputs, &DynamicPluginTensorDesc::max).data());
+    return operator_->workspace(element(in[0].desc.type),
+                                shapes(in, inputs, &DynamicPluginTensorDesc::max).data());
   });
 }
 

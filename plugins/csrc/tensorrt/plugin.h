@@ -58,8 +58,9 @@ class Operator {
 
   virtual void output_shapes(const DimsExprs* in, const Sizes& sizes, DimsExprs* out) const = 0;
 
-  // Bytes of workspace for inputs up to these shapes; a refusal where they are beyond its limits.
-  virtual size_t workspace(const Dims* in) const = 0;
+  // Bytes of workspace for inputs of a type up to these shapes; a refusal where they are beyond its
+  // limits.
+  virtual size_t workspace(Type type, const Dims* in) const = 0;
 
   // Puts the work on the call's stream; never allocates or waits. Shapes were checked.
   virtual void run(const Call& call) const = 0;

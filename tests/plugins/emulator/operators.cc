@@ -86,7 +86,7 @@ int run(const Request& r) {
     out.emplace_back(slot, bytes_of(shape, schema.outputs[slot], r.type));
     outputs[slot] = out.back().get();
   }
-  const Memory workspace(slot, op.workspace(shapes, r.limits));
+  const Memory workspace(slot, op.workspace(shapes, r.type, r.limits));
   const nystra::Status status =
       op.launch({r.type, shapes, inputs, outputs}, workspace.get(), nullptr, r.limits);
   for (size_t i = 0; i < out.size(); ++i) out[i].copy_to(r.outputs[i]);

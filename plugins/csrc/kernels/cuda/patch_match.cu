@@ -4,24 +4,25 @@
 // Maps are copied once, channels last; then a kernel a pass, each reading the field of the pass
 // before: the start, and per iteration four propagations and a random search. 8 lanes do a pixel;
 // a key that is in the row already is not computed again, and with l2 a sum stops when it exceeds
-// the row's worst.
+// the row's worst. The copies are of the maps' type, sums are float.
 //
-// Floor of an iteration: 16 k + log2(max(Hk, Wk)) + 1 candidates a pixel of 2 p^2 C FLOPs (l2: 3)
-// and 4 p^2 C bytes of key each, from the caches; 16 k bytes of field a pixel and pass from memory.
-// 512 x 512, k 3, p 7, 16 channels, 5 iterations: 76 million candidates, 60 billion terms if none
-// is skipped.
+// Floor of an iteration, S bytes an element: 16 k + log2(max(Hk, Wk)) + 1 candidates a pixel of
+// 2 p^2 C FLOPs (l2: 3) and S p^2 C bytes of key each, from the caches; 16 k bytes of field a pixel
+// and pass from memory. 512 x 512, k 3, p 7, 16 channels, 5 iterations: 76 million candidates, 60
+// billion terms if none is skipped.
 #include "patch_match_search.h"
 
 namespace nystra::cuda {
 namespace {
 
 // The row begins with the starts that are allowed keys, and a draw from each k-th of the keys.
-template <bool kSquares, int kKeys>
+template <class T, bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
-    patch_match_start_kernel(Search s, const int32_t* start, Steps steps, int64_t neighbour_step) {
+    patch_match_start_kernel(Search<T> s, const int32_t* start, Steps steps,
+                             int64_t neighbour_step) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  Row<kSquares, kKeys> row(s, shared);
+  Row<T, kSquares, kKeys> row(s, shared);
   row.clear();
   const int64_t keys = row.keys();
   const int count = row.searches ? s.count[row.image] : 0;
@@ -42,12 +43,12 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
 }
 
 // The neighbours' entries, `step` pixels away, shifted back.
-template <bool kSquares, int kKeys>
+template <class T, bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
-    patch_match_propagate_kernel(Search s, int step) {
+    patch_match_propagate_kernel(Search<T> s, int step) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  Row<kSquares, kKeys> row(s, shared);
+  Row<T, kSquares, kKeys> row(s, shared);
   row.load_row();
   for (int direction = 0; direction < 4; ++direction) {
     const int sign = direction % 2 == 0 ? -step : step;
@@ -71,12 +72,12 @@ __device__ __forceinline__ int draw_near(int centre, int radius, int size, int n
 }
 
 // Draws around the entries of the row before the pass, from windows half as large each.
-template <bool kSquares>
+template <class T, bool kSquares>
 __global__ void __launch_bounds__(kSearchThreads, 4)
-    patch_match_random_kernel(Search s, int iteration, int levels) {
+    patch_match_random_kernel(Search<T> s, int iteration, int levels) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  Row<kSquares, kTogether> row(s, shared);
+  Row<T, kSquares, kTogether> row(s, shared);
   row.load_row();
   row.offer_all(levels, [&](int level) {
     if (!row.searches) return -1;
@@ -108,8 +109,9 @@ int key_chunks(const PatchMatchParams& p) {
 }
 
 // The arrays of a workspace.
+template <class T>
 struct Arrays {
-  PaddedMap query, key;
+  PaddedMap<T> query, key;
   Field fields[2];
   uint8_t *searching, *allowed;
   int *list, *before, *count;
@@ -121,8 +123,8 @@ struct Arrays {
     const int step = round_up(int(p.channels), 4), radius = int(p.patch / 2);
     query = {nullptr, int(p.height), int(p.width), int(p.channels), step, radius};
     key = {nullptr, int(p.key_height), int(p.key_width), int(p.channels), step, radius};
-    query.data = memory.template take<float>(batch * query.image());
-    key.data = memory.template take<float>(batch * key.image());
+    query.data = memory.template take<T>(batch * query.image());
+    key.data = memory.template take<T>(batch * key.image());
     for (Field& field : fields) {
       field.index = memory.template take<int>(pixels * p.neighbors);
       field.score = memory.template take<float>(pixels * p.neighbors);
@@ -164,9 +166,10 @@ class Queue {
 };
 
 template <class T>
-void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays& a, Queue& queue) {
+void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays<T>& a,
+             Queue& queue) {
   const int batch = int(maps.batch), keys = int(p.key_height * p.key_width);
-  const auto padded = [&](const PaddedMap& map) {
+  const auto padded = [&](const PaddedMap<T>& map) {
     return int64_t(map.padded_height()) * map.padded_width() * batch;
   };
   const auto steps = [](const int64_t* s) { return Steps{s[0], s[1], s[2]}; };
@@ -192,32 +195,33 @@ void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
     queue.for_each(patch_match_count_kernel, batch, a.allowed, keys, batch, a.count);
   }
   if (p.metric == kCosine) {
-    queue.for_each(patch_match_norm_kernel, pixels, a.query, batch, a.query_norms);
-    queue.for_each(patch_match_norm_kernel, all_keys, a.key, batch, a.key_norms);
+    queue.for_each(patch_match_norm_kernel<T>, pixels, a.query, batch, a.query_norms);
+    queue.for_each(patch_match_norm_kernel<T>, all_keys, a.key, batch, a.key_norms);
   }
 }
 
 // The passes; returns the field of the last.
-template <bool kSquares>
-Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays& a, Queue& queue) {
+template <bool kSquares, class T>
+Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays<T>& a,
+             Queue& queue) {
   const auto tiles = [](int n) { return (n + kTile - 1) / kTile; };
   const bool cosine = p.metric == kCosine;
-  Search s{a.query,
-           a.key,
-           int(maps.batch),
-           int(p.neighbors),
-           int(p.patch),
-           int(p.seed),
-           tiles(a.query.height),
-           tiles(a.query.width),
-           a.searching,
-           a.allowed,
-           p.masked ? a.list : nullptr,
-           a.count,
-           cosine ? a.query_norms : nullptr,
-           cosine ? a.key_norms : nullptr,
-           a.fields[1],
-           a.fields[0]};
+  Search<T> s{a.query,
+              a.key,
+              int(maps.batch),
+              int(p.neighbors),
+              int(p.patch),
+              int(p.seed),
+              tiles(a.query.height),
+              tiles(a.query.width),
+              a.searching,
+              a.allowed,
+              p.masked ? a.list : nullptr,
+              a.count,
+              cosine ? a.query_norms : nullptr,
+              cosine ? a.key_norms : nullptr,
+              a.fields[1],
+              a.fields[0]};
   const int64_t blocks = int64_t(s.tiles_down) * s.tiles_across * s.batch;
   Counter shared;
   shared.take<int>(kPixels * s.neighbors);
@@ -229,17 +233,17 @@ Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
     s.from = written;
   };
   const bool single = s.neighbors == 1;  // one key a direction: others would only take registers
-  const auto start = single ? patch_match_start_kernel<kSquares, 1>
-                            : patch_match_start_kernel<kSquares, kTogether>;
-  const auto propagate = single ? patch_match_propagate_kernel<kSquares, 1>
-                                : patch_match_propagate_kernel<kSquares, kTogether>;
+  const auto start = single ? patch_match_start_kernel<T, kSquares, 1>
+                            : patch_match_start_kernel<T, kSquares, kTogether>;
+  const auto propagate = single ? patch_match_propagate_kernel<T, kSquares, 1>
+                                : patch_match_propagate_kernel<T, kSquares, kTogether>;
   const int64_t* const starts = maps.start_steps;
   pass(start, maps.start, Steps{starts[0], starts[2], starts[3]}, starts[1]);
   int levels = 0;
   for (int radius = max(a.key.height, a.key.width); radius >= 1; radius /= 2) ++levels;
   for (int iteration = 0; iteration < int(p.iterations); ++iteration) {
     for (int step = 8; step >= 1; step /= 2) pass(propagate, step);
-    pass(patch_match_random_kernel<kSquares>, iteration, levels);
+    pass(patch_match_random_kernel<T, kSquares>, iteration, levels);
   }
   return s.from;
 }
@@ -256,10 +260,13 @@ bool supported(const PatchMatchParams& p, int64_t batch) {
 
 }  // namespace
 
-size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, const LaunchLimits&) {
+size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, Type type,
+                             const LaunchLimits&) {
   if (batch < 1 || !supported(params, batch)) return 0;
   Counter counter;
-  Arrays(params, batch, counter);
+  with_type(type, [&](auto* element) {
+    Arrays<std::remove_pointer_t<decltype(element)>>(params, batch, counter);
+  });
   return size_t(counter.bytes());
 }
 
@@ -269,11 +276,11 @@ Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMa
   if (!supported(params, maps.batch)) return Status::kUnsupported;
   if (workspace == nullptr) return Status::kNoScratch;
   Workspace memory(static_cast<unsigned char*>(workspace));
-  const Arrays arrays(params, maps.batch, memory);
   Queue queue(static_cast<cudaStream_t>(stream));
   with_type(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    prepare<T>(params, maps, arrays, queue);
+    const Arrays<T> arrays(params, maps.batch, memory);
+    prepare(params, maps, arrays, queue);
     const Field field = params.metric == kL2 ? search<true>(params, maps, arrays, queue)
                                              : search<false>(params, maps, arrays, queue);
     const int64_t entries = maps.batch * params.neighbors * params.height * params.width;

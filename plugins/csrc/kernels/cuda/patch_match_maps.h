@@ -10,19 +10,21 @@ namespace {
 constexpr int kMapThreads = 128, kListThreads = 256;
 constexpr int kThreadKeys = 16, kChunkKeys = kThreadKeys * kListThreads;  // of a list
 
-// A map: floats, channels last (padded with zeros to a multiple of 4), borders repeated `radius`
-// times; so the patch at a pixel is a box of the padded map that begins at the same coordinates.
+// A map of the inputs' type, channels last (padded with zeros to a multiple of 4), borders repeated
+// `radius` times; so the patch at a pixel is a box of the padded map that begins at the same
+// coordinates.
+template <class T>
 struct PaddedMap {
-  float* data;
-  int height, width, channels, step, radius;  // step: floats of a pixel
+  T* data;
+  int height, width, channels, step, radius;  // step: elements of a pixel
 
   __host__ __device__ int padded_height() const { return height + 2 * radius; }
   __host__ __device__ int padded_width() const { return width + 2 * radius; }
   __host__ __device__ int64_t row() const { return int64_t(padded_width()) * step; }
   __host__ __device__ int64_t image() const { return padded_height() * row(); }
 
-  // The patch of a pixel of an image: its first float.
-  __device__ const float* patch(int image_number, int y, int x) const {
+  // The patch of a pixel of an image: its first element.
+  __device__ const T* patch(int image_number, int y, int x) const {
     return data + image_number * image() + y * row() + int64_t(x) * step;
   }
 };
@@ -30,7 +32,7 @@ struct PaddedMap {
 // A thread does a pixel of the padded map.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
-    patch_match_pad_kernel(PaddedMap map, int batch, const T* source) {
+    patch_match_pad_kernel(PaddedMap<T> map, int batch, const T* source) {
   const int64_t pixels = int64_t(map.padded_height()) * map.padded_width();
   const int64_t at = int64_t(blockIdx.x) * kMapThreads + threadIdx.x;
   if (at >= pixels * batch) return;
@@ -39,13 +41,13 @@ __global__ void __launch_bounds__(kMapThreads)
   const int x = min(max(pixel % padded_width - map.radius, 0), map.width - 1);
   const int64_t plane = int64_t(map.height) * map.width;
   const T* const from = source + at / pixels * map.channels * plane + int64_t(y) * map.width + x;
-  float* const to = map.data + at * map.step;
+  T* const to = map.data + at * map.step;
   for (int c = 0; c < map.step; c += 4) {
-    float values[4];
+    Pack<T, 4> pack;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      values[i] = c + i < map.channels ? to_float(from[(c + i) * plane]) : 0.0f;
-    store<4>(to + c, values);
+      pack.values[i] = c + i < map.channels ? from[(c + i) * plane] : from_float<T>(0.0f);
+    *reinterpret_cast<Pack<T, 4>*>(to + c) = pack;
   }
 }
 
@@ -157,13 +159,14 @@ __global__ void __launch_bounds__(kMapThreads)
 }
 
 // Norms of patches, at least 1e-6.
+template <class T>
 __global__ void __launch_bounds__(kMapThreads)
-    patch_match_norm_kernel(PaddedMap map, int batch, float* norms) {
+    patch_match_norm_kernel(PaddedMap<T> map, int batch, float* norms) {
   const int64_t pixels = int64_t(map.height) * map.width;
   const int64_t at = int64_t(blockIdx.x) * kMapThreads + threadIdx.x;
   if (at >= pixels * batch) return;
   const int pixel = int(at % pixels), side = 2 * map.radius + 1;
-  const float* const patch = map.patch(int(at / pixels), pixel / map.width, pixel % map.width);
+  const T* const patch = map.patch(int(at / pixels), pixel / map.width, pixel % map.width);
   float sum = 0.0f;
   for (int i = 0; i < side; ++i) {
     float row = 0.0f;

@@ -21,8 +21,9 @@ struct Field {
   float* score;
 };
 
+template <class T>
 struct Search {
-  PaddedMap query, key;
+  PaddedMap<T> query, key;
   int batch, neighbors, patch, seed;
   int tiles_down, tiles_across;
   const uint8_t *searching, *allowed;    // (B, H, W), (B, Hk, Wk)
@@ -56,10 +57,10 @@ __device__ __forceinline__ bool better(float score, int index, float other_score
 
 // One pixel's row, and how candidates get into it. All lanes of the warp call everything.
 // kKeys are scored together.
-template <bool kSquares, int kKeys>
+template <class T, bool kSquares, int kKeys>
 class Row {
  public:
-  __device__ Row(const Search& search, SharedMemory& shared) : s_(search) {
+  __device__ Row(const Search<T>& search, SharedMemory& shared) : s_(search) {
     const int thread = int(threadIdx.x), group = thread / kLanes;
     lane_ = thread % kLanes;
     lanes_ = 0xffu << (thread % kWarp / kLanes * kLanes);
@@ -180,7 +181,7 @@ class Row {
   // not want, or no longer, is not loaded.
   __device__ void score(const int (&keys)[kKeys], const bool (&wanted)[kKeys], float worst,
                         float (&scores)[kKeys]) const {
-    const float *query = patch_, *others[kKeys];
+    const T *query = patch_, *others[kKeys];
     bool going[kKeys], any = false;
     float sums[kKeys] = {}, totals[kKeys] = {};
 #pragma unroll
@@ -190,10 +191,10 @@ class Row {
       going[k] = wanted[k];
       any = any || wanted[k];
     }
-    const int floats = s_.patch * s_.query.step;
+    const int elements = s_.patch * s_.query.step;
     for (int i = 0; i < s_.patch; ++i, query += s_.query.row()) {
-      for (int first = 0; first < floats; first += 4 * kLanes * kPacks)
-        add_packs(query, others, going, any, first + 4 * lane_, floats, sums);
+      for (int first = 0; first < elements; first += 4 * kLanes * kPacks)
+        add_packs(query, others, going, any, first + 4 * lane_, elements, sums);
 #pragma unroll
       for (int k = 0; k < kKeys; ++k) others[k] += s_.key.row();
       if constexpr (kSquares) {
@@ -218,36 +219,40 @@ class Row {
 
   // Adds this lane's packs first, first + 4 kLanes, ... of a row of the patches; all are loaded
   // before the first is used.
-  __device__ __forceinline__ void add_packs(const float* query, const float* const (&others)[kKeys],
+  __device__ __forceinline__ void add_packs(const T* query, const T* const (&others)[kKeys],
                                             const bool (&going)[kKeys], bool any, int first,
-                                            int floats, float (&sums)[kKeys]) const {
-    float a[kPacks][4] = {}, b[kKeys][kPacks][4] = {};
+                                            int elements, float (&sums)[kKeys]) const {
+    Pack<T, 4> a[kPacks] = {}, b[kKeys][kPacks] = {};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int j = first + 4 * kLanes * p;
-      if (any && j < floats) load(query + j, a[p]);
+      if (any && j < elements) a[p] = pack_at<4>(query + j);
 #pragma unroll
       for (int k = 0; k < kKeys; ++k)
-        if (going[k] && j < floats) load(others[k] + j, b[k][p]);
+        if (going[k] && j < elements) b[k][p] = pack_at<4>(others[k] + j);
     }
 #pragma unroll
     for (int k = 0; k < kKeys; ++k)
 #pragma unroll
-      for (int p = 0; p < kPacks; ++p)
+      for (int p = 0; p < kPacks; ++p) {
+        float query_values[4], key_values[4];
+        unpack(a[p], query_values);
+        unpack(b[k][p], key_values);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const float left = kSquares ? a[p][c] - b[k][p][c] : a[p][c];
-          sums[k] = fmaf(left, kSquares ? left : b[k][p][c], sums[k]);
+          const float left = kSquares ? query_values[c] - key_values[c] : query_values[c];
+          sums[k] = fmaf(left, kSquares ? left : key_values[c], sums[k]);
         }
+      }
   }
 
-  const Search& s_;
+  const Search<T>& s_;
   int* index_;
   float* score_;
   int lane_;
   unsigned lanes_;  // of the pixel, in their warp
   int64_t pixel_;
-  const float* patch_;
+  const T* patch_;
   float norm_;
 };
 

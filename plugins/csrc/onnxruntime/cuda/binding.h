@@ -23,7 +23,7 @@ class CudaDevice {
     const auto launch = [&](void* workspace, cuda::Stream stream) {
       return op.launch(tensors, workspace, stream);
     };
-    launch_with(context, op.workspace(tensors.shapes), launch);
+    launch_with(context, op.workspace(tensors.shapes, tensors.type), launch);
   }
 
  private:
