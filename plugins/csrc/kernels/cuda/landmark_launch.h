@@ -40,6 +40,14 @@ struct LandmarkPlan {
     if (!in_shared)
       for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;)
         warps /= 2;
+    // The first warp does fewer tiles by those that an inversion takes as long as, by the
+    // instructions: one for an iteration on tensor cores, half of one on the others.
+    const int tiles = (s.tokens + kTokens - 1) / kTokens,
+              late = job.m > kWarpMatrix ? 0
+                     : tensor            ? job.iterations
+                                         : job.iterations / 2,
+              left = tiles - late * (warps - 1);
+    job.last = tiles - (left > 0 ? left / warps : 0);
     const Bytes used = bytes(warps, in_shared);
     shared_bytes = used.small;
     job.block_bytes = used.big;
@@ -134,14 +142,12 @@ __device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char*
   if constexpr (kWay == Way::kTensor && !kTensorCores) {
     return;  // not launched there
   } else if constexpr (kWay != Way::kWorkspace) {
-    LandmarkBuffers b(job, warps, shared, shared);
-    run(int64_t(blockIdx.x), b);
+    run(int64_t(blockIdx.x), LandmarkBuffers(job, warps, shared, shared));
   } else {
     Workspace workspace(job.workspace + blockIdx.x * job.block_bytes);
     const LandmarkBuffers buffers(job, warps, workspace, shared);
     for (int64_t task = blockIdx.x; task < job.tasks; task += gridDim.x) {
-      LandmarkBuffers b = buffers;
-      run(task, b);
+      run(task, buffers);
       __syncthreads();  // the buffers are free
     }
   }
@@ -149,27 +155,36 @@ __device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char*
 
 // What a kernel of either form does. A form is a job, and functions that take it: fill (the
 // landmarks against each other), pass_keys, combine (what the keys gave, with the pseudoinverse)
-// and pass_queries, and both passes on tensor cores.
+// and pass_queries, and both passes on tensor cores. Nothing of pass_keys but its end is a meeting
+// of the warps.
 template <Way kWay, class Job, class T>
 __device__ __forceinline__ void attend(const Job& job, unsigned char* memory, const T* qkv,
                                        T* out) {
-  for_tasks<kWay>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
+  for_tasks<kWay>(job, memory, [&](int64_t task, const LandmarkBuffers& b) {
     const int head = int(task % job.shape.heads);
     const Place place(job.shape, int(task / job.shape.heads));
     const Head<T> in(job.shape, qkv, head);
-    const WarpBuffers w(job, b);
-    find_landmarks(job, place, in, b, w);
-    fill(job, b, w);
-    if (!invert_core(job, place, b)) return;
+    find_landmarks(job, place, in, b, WarpBuffers(job, b));
+    if constexpr (kWay == Way::kTensor) put_queries(job, b, WarpBuffers(job, b));
+    fill(job, b, WarpBuffers(job, b));
+    if (job.only_maxima) {
+      absolute_sums(BlockGroup(), b.pinv, job.m);
+      merge_maxima(BlockGroup(), b.pinv, job.m, job.maxima);
+      return;
+    }
+    if (kWay != Way::kTensor && job.m > kWarpMatrix)
+      invert_core(BlockGroup(), job, place, b);
+    else if (thread_again() < kWarp)
+      invert_core(WarpGroup(), job, place, b);
     if constexpr (kWay == Way::kTensor)
-      tensor_pass_keys(job, place, in, b, w);
+      tensor_pass_keys(job, place, in, b, WarpBuffers(job, b));
     else
-      pass_keys(job, place, in, b, w);
-    combine(job, b, w);
+      pass_keys(job, place, in, b, WarpBuffers(job, b));
+    combine(job, b, WarpBuffers(job, b));
     if constexpr (kWay == Way::kTensor)
-      tensor_pass_queries(job, place, in, head, b, w, out);
+      tensor_pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
     else
-      pass_queries(job, place, in, head, b, w, out);
+      pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
   });
 }
 

@@ -37,7 +37,7 @@ struct TensorTile {
   int count, own_pixel;
   unsigned right, below;  // bits of a token's region, where the window is cut
 
-  __device__ int64_t pixel(int token) const { return __shfl_sync(kAllLanes, own_pixel, token); }
+  __device__ int pixel(int token) const { return __shfl_sync(kAllLanes, own_pixel, token); }
   __device__ int region(int token) const {
     return int(2 * (below >> token & 1u) + (right >> token & 1u));
   }
@@ -63,6 +63,14 @@ __device__ __forceinline__ void load_words(const T* token, int first, int channe
   }
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[i] = loaded.w[i];
+}
+
+// The first channel of a pixel.
+template <class T>
+__device__ __forceinline__ const T* token_at(const LandmarkJob& job, const T* map, int pixel) {
+  const unsigned bytes = unsigned(job.shape.channels) * unsigned(sizeof(T));
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(map) +
+                                    uint64_t(unsigned(pixel)) * bytes);
 }
 
 // Calls f(std::true_type) where 8 elements may be one access, else f(std::false_type).
@@ -181,11 +189,11 @@ __device__ __forceinline__ void make_fragments(const LandmarkJob& job, const Lan
 }
 
 // Calls f(tile) for each tile of the warp.
-template <class F>
+template <Share kShare, class F>
 __device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const Place& place,
                                                  const WarpBuffers& w, const F& f) {
   const int tokens = job.shape.tokens;
-  for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) {
+  for_turns<kShare>(job, w, [&](int first) {
     const int token = min(first + w.lane, tokens - 1), y = token / place.window_w,
               x = token % place.window_w;
     TensorTile tile{min(kTokens, tokens - first), place.pixel(y, x), 0, 0};
@@ -195,7 +203,17 @@ __device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const P
       tile.below = __ballot_sync(kAllLanes, region & 2);
     }
     f(tile);
-  }
+  });
+}
+
+// What tensor_keys multiplies by. The next barrier shows it to all warps.
+__device__ __forceinline__ void put_queries(const LandmarkJob& job, const LandmarkBuffers& b,
+                                            const WarpBuffers& w) {
+  static_assert(2 * kSteps == kQueryFragments, "behind these a warp inverts");
+  const TensorLane at(w.lane);
+  const Fragments queries(b, w.lane);
+  for (int s = w.warp; s < kSteps; s += w.warps)
+    queries.put_left(s, left_landmarks(job, b.queries, b, at, s));
 }
 
 // values = weights V of the warp's tokens. weigh(tile, s, sums) makes weights of logits: s[t] are
@@ -207,26 +225,22 @@ __device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place&
                                             const Head<T>& head, const LandmarkBuffers& b,
                                             const WarpBuffers& w, const F& weigh) {
   const TensorLane at(w.lane);
-  const int64_t channels = job.shape.channels;
   const Fragments queries(b, w.lane);
-  for (int s = w.warp; s < kSteps; s += w.warps)
-    queries.put_left(s, left_landmarks(job, b.queries, b, at, s));
-  for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
-  __syncthreads();
   float sums[kChannelParts][4] = {};
-  for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
+  for_tensor_tiles<Share::kFirstPass>(job, place, w, [&](const TensorTile& tile) {
     uint32_t keys[kFold][kSteps], values[kFold][2][2];
     with_wide(job.wide, [&](auto wide) {
 #pragma unroll
       for (int t = 0; t < kFold; ++t)
-        load_words<decltype(wide)::value>(head.k + tile.pixel(8 * t + at.group) * channels,
+        load_words<decltype(wide)::value>(token_at(job, head.k, tile.pixel(8 * t + at.group)),
                                           8 * at.in, job.shape.head_dim, keys[t]);
 #pragma unroll
       for (int t = 0; t < kFold; ++t)
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          load_words<decltype(wide)::value>(head.v + tile.pixel(8 * t + 2 * at.in + i) * channels,
-                                            4 * at.group, job.shape.value_dim, values[t][i]);
+          load_words<decltype(wide)::value>(
+              token_at(job, head.v, tile.pixel(8 * t + 2 * at.in + i)), 4 * at.group,
+              job.shape.value_dim, values[t][i]);
     });
     float s[kFold][4] = {};
 #pragma unroll
@@ -268,7 +282,7 @@ __device__ __forceinline__ void load_queries(const LandmarkJob& job, const Head<
   with_wide(job.wide, [&](auto wide) {
 #pragma unroll
     for (int i = 0; i < kFold; ++i)
-      load_words<decltype(wide)::value>(head.q + tile.pixel(8 * i + at.group) * job.shape.channels,
+      load_words<decltype(wide)::value>(token_at(job, head.q, tile.pixel(8 * i + at.group)),
                                         8 * at.in, job.shape.head_dim, queries[i]);
   });
 }
@@ -315,7 +329,8 @@ __device__ __forceinline__ void write_channels(const LandmarkJob& job, const Ten
                                                int token, int head, const TensorLane& at,
                                                int second, const float (&sums)[kChannelParts][4],
                                                T* out) {
-  T* const to = out + tile.pixel(token) * job.shape.out_channels + head * job.shape.value_dim;
+  T* const to =
+      out + int64_t(tile.pixel(token)) * job.shape.out_channels + head * job.shape.value_dim;
   if (token >= tile.count) return;
   const int first = 8 * at.in, channels = job.shape.value_dim;
   float v[8];

@@ -3,8 +3,9 @@
 //
 // A block does one head of one window at a time. In both passes over the tokens a warp works for
 // itself on every warps-th tile, in a tile buffer and a score buffer of its own, and meets the
-// other warps only between the passes. Landmarks, sums and the pseudoinverse lie in shared memory
-// where they fit, else in the block's part of a workspace.
+// other warps only between the passes. Up to 16 landmarks the first warp inverts while the others
+// do the first pass, and then joins them; above, the block inverts before. Landmarks, sums and the
+// pseudoinverse lie in shared memory where they fit, else in the block's part of a workspace.
 #pragma once
 
 #include <cmath>
@@ -17,12 +18,15 @@ namespace {
 
 constexpr int kMaxWarps = 4;
 constexpr int kTensorLandmarks = 16, kTensorChannels = 32;  // that the passes on tensor cores take
-constexpr int kFragments = 20;  // of four words a lane, that these keep in shared memory
+constexpr int kFragments = 20;      // of four words a lane, that these keep in shared memory
+constexpr int kQueryFragments = 8;  // of them in the first pass
 
 struct LandmarkJob {
   Windows shape;
   int64_t tasks;  // heads of windows
   int rows, cols, m, iterations;
+  int last;     // tiles of the first pass from here on are the first warp's, which may invert
+                // before
   float scale;  // times log2(e)
   int width;    // of vector accesses
   bool wide;    // 8 elements in one access are fine
@@ -52,7 +56,7 @@ struct LandmarkBuffers {
   float* factors;    // (warps, kTokens); so
   int* pixels;       // (warps, kTokens); so
   int* regions;      // (m4) of landmarks
-  PinvBuffers pinv;  // its matrices but `inverse` share memory with the scores
+  PinvBuffers pinv;  // its matrices but `inverse` share memory with scores and tiles
 
   template <class Big, class Small>
   __host__ __device__ LandmarkBuffers(const LandmarkJob& job, int warps, Big& big, Small& small)
@@ -66,36 +70,43 @@ struct LandmarkBuffers {
     inverse = big.template take<float>(m4 * m_step);
     values = big.template take<float>(warps * m4 * e_step);
     const int tokens = job.tensor ? 0 : warps * kTokens;  // tensor cores take them from registers
-    const int score_rows = job.tensor ? 4 * m4 : tokens;
-    int floats = score_rows * m_step;
-    if (job.tensor && floats < kFragments * kWarp * 4) floats = kFragments * kWarp * 4;
-    scores = small.template take<float>(floats);
+    scores = small.template take<float>(job.tensor ? kFragments * kWarp * 4 : tokens * m_step);
     tiles = small.template take<float>(tokens * job.tile_step);
     rows = small.template take<float>(warps * 3 * m4);
     combined = small.template take<float>(m4);
     factors = small.template take<float>(tokens);
     pixels = small.template take<int>(tokens);
     regions = small.template take<int>(m4);
+    // A warp inverts in memory that the others do not use: that of its own scores and tile, on
+    // tensor cores what is behind the fragments of queries.
+    const bool by_warp = job.m <= kWarpMatrix;
+    const int matrix = m4 * m_step, tile = by_warp ? kTokens * job.tile_step : 0;
     float* matrices[4];
-    const int rows_apart = job.tensor ? m4 : kTokens,
-              fit = m4 <= rows_apart ? score_rows / rows_apart : 0;
-    for (int i = 0; i < 4; ++i)
-      matrices[i] =
-          i < fit ? scores + i * rows_apart * m_step : big.template take<float>(m4 * m_step);
+    for (int i = 0, used = 0; i < 4; ++i) {
+      if (job.tensor)
+        matrices[i] = scores + kQueryFragments * kWarp * 4 + i * matrix;
+      else if (by_warp ? (i + 1) * m4 <= kTokens : i < warps && m4 <= kTokens)
+        matrices[i] = scores + i * (by_warp ? matrix : kTokens * m_step);
+      else if (used + matrix <= tile)
+        matrices[i] = tiles + used, used += matrix;
+      else
+        matrices[i] = big.template take<float>(matrix);
+    }
     pinv = {matrices[0], inverse, matrices[1], matrices[2],
             matrices[3], rows,    rows + m4,   rows + 2 * m4};
   }
 };
 
-// A warp's own part of the buffers.
+// A warp's own part of the buffers. Each step makes its own, so that none is kept in registers over
+// the others.
 struct WarpBuffers {
   int lane, warp, warps;
   float *values, *scores, *tile, *rows, *factors;
   int* pixels;
 
   __device__ WarpBuffers(const LandmarkJob& job, const LandmarkBuffers& b)
-      : lane(int(threadIdx.x) % kWarp),
-        warp(int(threadIdx.x) / kWarp),
+      : lane(thread_again() % kWarp),
+        warp(thread_again() / kWarp),
         warps(int(blockDim.x) / kWarp),
         values(b.values + warp * b.m4 * b.e_step),
         scores(b.scores + warp * kTokens * b.m_step),
@@ -196,23 +207,17 @@ __device__ __forceinline__ void fill_core(const LandmarkJob& job, const Landmark
   __syncthreads();
 }
 
-// inverse = Z of pinv.a and a barrier; or the batch's maxima merged: then false, without one.
-__device__ __forceinline__ bool invert_core(const LandmarkJob& job, const Place& place,
-                                            LandmarkBuffers& b) {
-  const BlockGroup group;
+// inverse = Z of pinv.a, by a group. Ends with its barrier.
+template <class Group>
+__device__ __forceinline__ void invert_core(const Group& group, const LandmarkJob& job,
+                                            const Place& place, const LandmarkBuffers& b) {
   PinvBuffers p = b.pinv;
   absolute_sums(group, p, job.m);
-  if (job.only_maxima) {
-    merge_maxima(group, p, job.m, job.maxima);
-    return false;
-  }
   start_value(group, p, job.m, job.maxima, place.cut ? b.regions : nullptr);
   iterate(group, p, job.m, job.iterations);
-  if (p.z != b.inverse) {
-    for (int e = int(threadIdx.x); e < b.m4 * b.m_step; e += int(blockDim.x)) b.inverse[e] = p.z[e];
-    __syncthreads();
-  }
-  return true;
+  if (p.z == b.inverse) return;
+  for (int e = group.thread(); e < b.m4 * b.m_step; e += group.threads()) b.inverse[e] = p.z[e];
+  group.sync();
 }
 
 // A tile of the warp's tokens, a chunk of their channels.
@@ -227,17 +232,36 @@ __device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map,
   __syncwarp();
 }
 
+// Whose tiles: every warps-th is a warp's, or in the first pass those from job.last on the first
+// warp's, and of the others every one of the other warps.
+enum class Share { kEqual, kFirstPass };
+
+// Calls f(first token) for each tile of the warp.
+template <Share kShare, class F>
+__device__ __forceinline__ void for_turns(const LandmarkJob& job, const WarpBuffers& w,
+                                          const F& f) {
+  const int tokens = job.shape.tokens;
+  if constexpr (kShare == Share::kEqual) {
+    for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) f(first);
+  } else {
+    const auto inverts = [] { return thread_again() < kWarp; };  // not kept in registers
+    for (int tile = inverts() ? job.last : w.warp - 1;
+         inverts() ? tile * kTokens < tokens : tile < job.last;
+         tile += inverts() ? 1 : int(blockDim.x) / kWarp - 1)
+      f(tile * kTokens);
+  }
+}
+
 // Calls f(first, count) for each tile of the warp, the pixels of its tokens filled in.
-template <class F>
+template <Share kShare, class F>
 __device__ __forceinline__ void for_tiles(const LandmarkJob& job, const Place& place,
                                           const WarpBuffers& w, const F& f) {
   const int tokens = job.shape.tokens;
-  for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) {
-    const int count = min(kTokens, tokens - first);
+  for_turns<kShare>(job, w, [&](int first) {
     __syncwarp();  // the tile before is done
     w.pixels[w.lane] = place.pixel(min(first + w.lane, tokens - 1));
-    f(first, count);
-  }
+    f(first, min(kTokens, tokens - first));
+  });
 }
 
 // scores[t, j] = finish(logit, t, j) of tokens (a map of q or k) and landmarks, 0 for j >= m.

@@ -15,7 +15,7 @@
 namespace nystra::cuda {
 namespace {
 
-constexpr int kMaxThreads = 128, kWarpSize = 16;  // kWarpSize: the largest matrix of a warp
+constexpr int kMaxThreads = 128;
 
 struct Job {
   int64_t matrices;
@@ -111,7 +111,7 @@ struct Plan {
     Layout(m, 1, big, small);
     Layout(m, 1, one, one);
     Layout(m, warps, several, several);
-    by_warps = m <= kWarpSize && several.bytes() <= limits.shared_bytes;
+    by_warps = m <= kWarpMatrix && several.bytes() <= limits.shared_bytes;
     in_shared = by_warps || one.bytes() <= limits.shared_bytes;
     threads = warps * kWarp;
     shared_bytes = by_warps ? several.bytes() : in_shared ? one.bytes() : small.bytes();

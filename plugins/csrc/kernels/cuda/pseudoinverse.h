@@ -16,6 +16,8 @@ struct PinvBuffers {
 
 __host__ __device__ constexpr int pinv_floats(int m) { return round_up(m, 4) * row_step(m); }
 
+constexpr int kWarpMatrix = 16;  // the largest matrix that a warp does
+
 // The threads that work on one matrix: a warp, or the whole block.
 struct WarpGroup {
   __device__ int thread() const { return int(threadIdx.x) % kWarp; }
@@ -121,12 +123,17 @@ __device__ void iterate(const Group& group, PinvBuffers& p, int m, int iteration
 }
 
 // The iterations on A and Z0; p.z is where Z is then. Ends with a barrier.
-template <class Group>
-__device__ __forceinline__ void iterate(const Group& group, PinvBuffers& p, int m, int iterations) {
-  if (m <= 16)  // few results: one row a thread keeps more threads busy
+__device__ __forceinline__ void iterate(const WarpGroup& group, PinvBuffers& p, int m,
+                                        int iterations) {
+  if (m <= 8)  // few results: one row a thread keeps more threads busy
     iterate<1>(group, p, m, iterations);
   else
-    iterate<4>(group, p, m, iterations);
+    iterate<2>(group, p, m, iterations);
+}
+
+__device__ __forceinline__ void iterate(const BlockGroup& group, PinvBuffers& p, int m,
+                                        int iterations) {
+  iterate<4>(group, p, m, iterations);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ __device__ void pass_keys(const NystromJob& job, const Place& place, const Head<
                           const LandmarkBuffers& b, const WarpBuffers& w) {
   for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
   for (int j = w.lane; j < b.m4; j += kWarp) w.rows[j] = 0.0f;
-  for_tiles(job, place, w, [&](int first, int count) {
+  for_tiles<Share::kFirstPass>(job, place, w, [&](int first, int count) {
     score(job, head.k, b.queries, count, b, w, [&](float x, int t, int j) {
       const float value = kernel_form(x, job.threshold);
       return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
@@ -149,7 +149,7 @@ template <class T>
 __device__ void pass_queries(const NystromJob& job, const Place& place, const Head<T>& in, int head,
                              const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   const int channels = job.shape.value_dim;
-  for_tiles(job, place, w, [&](int first, int count) {
+  for_tiles<Share::kEqual>(job, place, w, [&](int first, int count) {
     score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
       const float value = kernel_form(x * job.scale, job.threshold);
       return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
@@ -236,7 +236,7 @@ __device__ void tensor_pass_queries(const NystromJob& job, const Place& place, c
   const Fragments fragments(b, w.lane);
   const ColumnRegions regions(job, b, at);
   make_fragments(job, b, w, job.guard != 0.0f);
-  for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
+  for_tensor_tiles<Share::kEqual>(job, place, w, [&](const TensorTile& tile) {
     uint32_t queries[kFold][kSteps];
     load_queries(job, in, tile, at, queries);
 #pragma unroll

@@ -42,7 +42,7 @@ __device__ void pass_keys(const NystromformerJob& job, const Place& place, const
                *const corrections = w.rows + 2 * b.m4;
   for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
   for (int j = w.lane; j < b.m4; j += kWarp) maxima[j] = -INFINITY, totals[j] = 0.0f;
-  for_tiles(job, place, w, [&](int first, int count) {
+  for_tiles<Share::kFirstPass>(job, place, w, [&](int first, int count) {
     score(job, head.k, b.queries, count, b, w, [&](float x, int t, int j) {
       return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
                  ? x + kApart
@@ -93,7 +93,7 @@ __device__ void combine(const NystromformerJob& job, const LandmarkBuffers& b,
 template <class T>
 __device__ void pass_queries(const NystromformerJob& job, const Place& place, const Head<T>& in,
                              int head, const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
-  for_tiles(job, place, w, [&](int first, int count) {
+  for_tiles<Share::kEqual>(job, place, w, [&](int first, int count) {
     score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
       x *= job.scale;
       return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
@@ -178,7 +178,7 @@ __device__ void tensor_pass_queries(const NystromformerJob& job, const Place& pl
   const Fragments fragments(b, w.lane);
   const ColumnRegions regions(job, b, at);
   make_fragments(job, b, w, false);
-  for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
+  for_tensor_tiles<Share::kEqual>(job, place, w, [&](const TensorTile& tile) {
     uint32_t queries[kFold][kSteps];
     load_queries(job, in, tile, at, queries);
 #pragma unroll
