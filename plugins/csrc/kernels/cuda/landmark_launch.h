@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/landmark_params.h"
-#include "landmark_tensor.h"
+#include "landmark_tensor_pool.h"
 
 namespace nystra::cuda {
 namespace {
@@ -40,8 +40,8 @@ struct LandmarkPlan {
     if (!in_shared)
       for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;)
         warps /= 2;
-    // The first warp does fewer tiles by those that an inversion takes as long as, by the
-    // instructions: one for an iteration on tensor cores, half of one on the others.
+    // The first warp does fewer tiles by those that an inversion may take as long as: one for an
+    // iteration on tensor cores, half of one on the others.
     const int tiles = (s.tokens + kTokens - 1) / kTokens,
               late = job.m > kWarpMatrix ? 0
                      : tensor            ? job.iterations
@@ -164,8 +164,12 @@ __device__ __forceinline__ void attend(const Job& job, unsigned char* memory, co
     const int head = int(task % job.shape.heads);
     const Place place(job.shape, int(task / job.shape.heads));
     const Head<T> in(job.shape, qkv, head);
-    find_landmarks(job, place, in, b, WarpBuffers(job, b));
-    if constexpr (kWay == Way::kTensor) put_queries(job, b, WarpBuffers(job, b));
+    if constexpr (kWay == Way::kTensor) {
+      find_tensor_landmarks(job, place, in, b, WarpBuffers(job, b));
+      put_queries(job, b, WarpBuffers(job, b));
+    } else {
+      find_landmarks(job, place, in, b, WarpBuffers(job, b));
+    }
     fill(job, b, WarpBuffers(job, b));
     if (job.only_maxima) {
       absolute_sums(BlockGroup(), b.pinv, job.m);

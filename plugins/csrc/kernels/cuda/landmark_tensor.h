@@ -32,9 +32,9 @@ struct TensorLane {
   __device__ explicit TensorLane(int lane) : group(lane / 4), in(lane % 4) {}
 };
 
-// A warp's 32 tokens; each lane keeps the pixel of one.
+// A warp's 32 tokens; each lane keeps the place of one.
 struct TensorTile {
-  int count, own_pixel;
+  int count, own_y, own_x, own_pixel;
   unsigned right, below;  // bits of a token's region, where the window is cut
 
   __device__ int pixel(int token) const { return __shfl_sync(kAllLanes, own_pixel, token); }
@@ -196,7 +196,7 @@ __device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const P
   for_turns<kShare>(job, w, [&](int first) {
     const int token = min(first + w.lane, tokens - 1), y = token / place.window_w,
               x = token % place.window_w;
-    TensorTile tile{min(kTokens, tokens - first), place.pixel(y, x), 0, 0};
+    TensorTile tile{min(kTokens, tokens - first), y, x, place.pixel(y, x), 0, 0};
     if (place.cut) {
       const int region = place.region(y, x);
       tile.right = __ballot_sync(kAllLanes, region & 1);

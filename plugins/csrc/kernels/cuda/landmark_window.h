@@ -47,7 +47,9 @@ struct LandmarkBuffers {
   float *keys, *queries;  // landmarks (m4, d_step); queries times scale and log2(e)
   float* product;         // (m4, e_step) Z G_U V; takes the place of `queries`
   float* inverse;         // (m4, m_step) Z
-  float* values;          // (warps, m4, e_step) G_U V of each warp's tokens; the first: of all
+  float* pooled;     // (warps, 2, m4, d_step) on tensor cores: sums of each warp's tokens; where
+                     // values and scores are later
+  float* values;     // (warps, m4, e_step) G_U V of each warp's tokens; the first: of all
   float* scores;     // (warps, kTokens, m_step) tokens against landmarks; on tensor cores only what
                      // shares memory with them
   float* tiles;      // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels; so
@@ -68,9 +70,18 @@ struct LandmarkBuffers {
     queries = big.template take<float>(m4 * (d_step > e_step ? d_step : e_step));
     product = queries;
     inverse = big.template take<float>(m4 * m_step);
-    values = big.template take<float>(warps * m4 * e_step);
     const int tokens = job.tensor ? 0 : warps * kTokens;  // tensor cores take them from registers
-    scores = small.template take<float>(job.tensor ? kFragments * kWarp * 4 : tokens * m_step);
+    const int of_values = warps * m4 * e_step, of_pooled = 2 * warps * m4 * d_step;
+    if (job.tensor) {
+      const int both = of_values + kFragments * kWarp * 4;
+      pooled = small.template take<float>(both > of_pooled ? both : of_pooled);
+      values = pooled;
+      scores = values + of_values;
+    } else {
+      pooled = nullptr;
+      values = big.template take<float>(of_values);
+      scores = small.template take<float>(tokens * m_step);
+    }
     tiles = small.template take<float>(tokens * job.tile_step);
     rows = small.template take<float>(warps * 3 * m4);
     combined = small.template take<float>(m4);
@@ -115,75 +126,6 @@ struct WarpBuffers {
         factors(b.factors + warp * kTokens),
         pixels(b.pixels + warp * kTokens) {}
 };
-
-// Start and end of cell i of n places in `parts` cells.
-__device__ __forceinline__ int cell_start(int i, int n, int parts) { return i * n / parts; }
-__device__ __forceinline__ int cell_end(int i, int n, int parts) {
-  return ((i + 1) * n + parts - 1) / parts;
-}
-
-// One landmark's mean over its cell, by a warp: out[c] for all channels and zeros to d_step.
-template <int kWidth, class T>
-__device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place, const T* map,
-                                     int landmark, float factor, float* out, int d_step, int lane) {
-  const Windows& s = job.shape;
-  const int row = landmark / job.cols, col = landmark % job.cols;
-  const int y0 = cell_start(row, s.window_h, job.rows), y1 = cell_end(row, s.window_h, job.rows);
-  const int x0 = cell_start(col, s.window_w, job.cols), x1 = cell_end(col, s.window_w, job.cols);
-  const int across = x1 - x0, tokens = (y1 - y0) * across;
-  const float mean = factor / float(tokens);
-  const int padded = round_up(s.head_dim, 4), groups = padded / kWidth;
-  const int shift = lanes_shift(groups), lanes = 1 << shift, together = kWarp >> shift;
-  for (int g0 = 0; g0 < groups; g0 += lanes) {
-    const int c = (g0 + (lane & (lanes - 1))) * kWidth;
-    float sum[kWidth] = {};
-    if (c < s.head_dim) {
-      for (int first = lane >> shift; first < tokens; first += kAhead * together) {
-        float values[kAhead][kWidth];
-#pragma unroll
-        for (int u = 0; u < kAhead; ++u) {  // beyond the cell its last token, unused
-          const int i = min(first + u * together, tokens - 1);
-          load(map + place.pixel(y0 + i / across, x0 + i % across) * s.channels + c, values[u]);
-        }
-#pragma unroll
-        for (int u = 0; u < kAhead; ++u)
-          if (first + u * together < tokens)
-#pragma unroll
-            for (int j = 0; j < kWidth; ++j) sum[j] += values[u][j];
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      for (int other = lanes; other < kWarp; other *= 2)
-        sum[j] += __shfl_xor_sync(kAllLanes, sum[j], other);
-      sum[j] *= mean;
-    }
-    if (lane < lanes && c < padded) store<kWidth>(out + c, sum);
-  }
-  for (int c = padded + lane; c < d_step; c += kWarp) out[c] = 0.0f;
-}
-
-// Fills keys, queries and regions; padding is zero. Ends with a barrier.
-template <class T>
-__device__ void find_landmarks(const LandmarkJob& job, const Place& place, const Head<T>& head,
-                               const LandmarkBuffers& b, const WarpBuffers& w) {
-  for (int i = w.warp; i < 2 * b.m4; i += w.warps) {
-    const int landmark = i / 2;
-    float* const out = (i % 2 ? b.keys : b.queries) + landmark * b.d_step;
-    if (landmark < job.m) {
-      with_width(job.width, [&](auto width) {
-        pool<decltype(width)::value>(job, place, i % 2 ? head.k : head.q, landmark,
-                                     i % 2 ? 1.0f : job.scale, out, b.d_step, w.lane);
-      });
-    } else {
-      for (int c = w.lane; c < b.d_step; c += kWarp) out[c] = 0.0f;
-    }
-  }
-  for (int j = int(threadIdx.x); j < job.m; j += int(blockDim.x))
-    b.regions[j] = place.region(cell_start(j / job.cols, job.shape.window_h, job.rows),
-                                cell_start(j % job.cols, job.shape.window_w, job.cols));
-  __syncthreads();
-}
 
 // pinv.a = finish(q_m . k_m, row, column), 0 in the padding. Ends with a barrier.
 template <class F>

@@ -8,8 +8,8 @@
 // do not keep a window's q and k from the landmarks to the passes; 4 m (d + e) FLOPs a token and
 // head, m^2 additions more for the guard, 2 m exponentials, and iterations * 8 m^3 FLOPs a window
 // and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half; on tensor
-// cores 10,752 of tf32, since what is split is multiplied two or three times, and about 1,700
-// instructions of a warp for 32 tokens (as counted in the code for sm_90), and 760 to pool them.
+// cores 10,752 of tf32, since what is split is multiplied two or three times, and about 1,650
+// instructions of a warp for 32 tokens (as counted in the code for sm_90), and 434 to pool them.
 #include "kernels/window_nystrom.h"
 
 #include "landmark_launch.h"
