@@ -19,11 +19,17 @@ class WindowCase(Case):
         return [(*self.shape[:3], int(self.attributes["heads"] * self.attributes["value_dim"]))]
 
     def first(self, rng: np.random.Generator) -> np.ndarray:
-        """``equal_keys``: all keys are alike; ``nan``: a key of head 0 of one token has one."""
+        """As ``values`` says.
+
+        ``equal_keys``: all keys are alike; ``far_keys``: their mean is ten times as far from 0 as
+        they are from it; ``nan``: a key of head 0 of one token has one.
+        """
         qkv = super().first(rng)
         start = int(self.attributes["heads"] * self.attributes["head_dim"])
         if self.values == "equal_keys":
             qkv[..., start : 2 * start] = qkv[0, 0, 0, start : 2 * start]
+        if self.values == "far_keys":
+            qkv[..., start : 2 * start] += 10
         if self.values == "nan":
             qkv[0, 0, 0, start] = np.nan
         return qkv

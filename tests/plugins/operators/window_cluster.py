@@ -67,6 +67,18 @@ def _cases() -> list[Case]:
         row((1, 48, 48), (1, 6, 4), (48, 48), **at(8, 8, bias=1, block=8, bias_block=8)),
         row((1, 64, 64), (1, 10, 3), (64, 64), (32, 32), **at(8, 8, mask=1, block=8, bias_block=8)),
         row((1, 96, 96), (1, 6, 4), (96, 96), **at(8, 8, block=8, bias_block=8)),
+        row(
+            (1, 64, 64),
+            (1, 16, 8),
+            (64, 64),
+            (32, 32),
+            dtypes=("float16",),
+            **at(4, 4, mask=1, bias=1, bias_block=8),
+        ),
+        row((2, 16, 24), (2, 32, 32), (8, 8), (4, 4), **at(4, 4, mask=1, bias=1)),
+        row((1, 16, 16), (1, 34, 48), (16, 16), (8, 8), **at(8, 4, mask=1, bias=1)),
+        row((1, 32, 32), (1, 64, 64), (32, 32), (16, 16), **at(4, 4, mask=1)),
+        row((1, 13, 15), (1, 10, 8), (13, 15), **at(2, 3, bias=1, block=6, bias_block=12)),
         row((1, 9, 17), (2, 16, 17), (9, 17), **at(2, 4, bias=1, bias_block=8)),
         row((1, 10, 11), (1, 9, 8), (10, 11), **at(2, 2, bias=1, block=5, bias_block=5)),
         row((1, 13, 15), (1, 9, 8), (13, 15), **at(2, 3, bias=1, block=6, bias_block=12, rounds=1)),
@@ -80,6 +92,7 @@ def _cases() -> list[Case]:
         row((1, 16, 16), (2, 10, 10), (8, 8), values="sharp", **at(2, 2, bias=1)),
         row((1, 8, 8), (2, 10, 10), (8, 8), values="huge", **at(2, 2, bias=1) | {"scale": 1e-3}),
         row((2, 8, 8), (2, 10, 10), (8, 8), values="nan", **at(2, 2, bias=1)),
+        row((2, 8, 8), (2, 10, 10), (8, 8), (4, 4), values="far_keys", **at(2, 2, mask=1, bias=1)),
         row(
             (1, 16, 8), (2, 5, 6), (8, 8), (4, 4), values="equal_keys", **at(2, 2, mask=1, rounds=1)
         ),
@@ -131,5 +144,6 @@ TESTS = OperatorTests(
     },
     shapes=[QKV, (15 * 7, 2)],
     open_node=open_node(15 * 7),
+    tensor_cores=True,
     fills_workspace=lambda case: case.all_attributes()["bias"] == 1,
 )

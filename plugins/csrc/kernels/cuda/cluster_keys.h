@@ -92,6 +92,32 @@ __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int
   return best;
 }
 
+// Each centre to mean(sum, members, channel) of the sums of all warps, unless it has no members: an
+// empty one stays where it is. Ends with a barrier.
+template <class F>
+__device__ __forceinline__ void move_centres(const ClusterJob& job, const ClusterBuffers& b,
+                                             const ClusterWarp& w, const F& mean) {
+  const int d = job.shape.head_dim;
+  for (int e = int(threadIdx.x); e < job.m * d; e += int(blockDim.x)) {
+    const int at = e / d * b.d_step + e % d;
+    float sum = 0.0f, members = 0.0f;
+    for (int i = 0; i < w.warps; ++i) {
+      sum += b.sums[i * b.sums_size + at];
+      members += b.sums[i * b.sums_size + e / d * b.d_step + d];
+    }
+    if (members > 0.0f) b.centres[at] = mean(sum, members, e % d);
+  }
+  __syncthreads();
+}
+
+// The sums of each region over all warps, in the slots of the first. Ends with a barrier.
+__device__ __forceinline__ void add_warps(const ClusterJob& job, int regions,
+                                          const ClusterBuffers& b, const ClusterWarp& w) {
+  for (int e = int(threadIdx.x); e < regions * b.group_size; e += int(blockDim.x))
+    for (int i = 1; i < w.warps; ++i) b.groups[e] += b.groups[i * job.regions * b.group_size + e];
+  __syncthreads();
+}
+
 // One round: each key to its nearest centre, then each centre to the mean of its members.
 template <class T>
 __device__ void cluster(const ClusterJob& job, const Place& place, const T* keys,
@@ -109,16 +135,7 @@ __device__ void cluster(const ClusterJob& job, const Place& place, const T* keys
     add_tokens(job, keys, d, b.origin, b.d_step, 0, count, w);
   });
   __syncthreads();
-  for (int e = int(threadIdx.x); e < job.m * d; e += int(blockDim.x)) {
-    const int at = e / d * b.d_step + e % d;
-    float sum = 0.0f, members = 0.0f;
-    for (int i = 0; i < w.warps; ++i) {
-      sum += b.sums[i * b.sums_size + at];
-      members += b.sums[i * b.sums_size + e / d * b.d_step + d];
-    }
-    if (members > 0.0f) b.centres[at] = sum / members;  // an empty one stays where it is
-  }
-  __syncthreads();
+  move_centres(job, b, w, [](float sum, float members, int) { return sum / members; });
 }
 
 // Fills the sums of the groups. Without a bias those of a region, in the slots of the first warp.
@@ -154,10 +171,7 @@ __device__ void sum_values(const ClusterJob& job, const Place& place, const T* v
   });
   if (open >= 0) flush(open);
   __syncthreads();
-  if (job.biased) return;
-  for (int e = thread; e < job.regions * b.group_size; e += threads)
-    for (int i = 1; i < w.warps; ++i) b.groups[e] += b.groups[i * job.regions * b.group_size + e];
-  __syncthreads();
+  if (!job.biased) add_warps(job, job.regions, b, w);
 }
 
 }  // namespace

@@ -6,16 +6,20 @@
 #pragma once
 
 #include "products.h"
+#include "tensor_core.h"
 #include "windows.h"
 
 namespace nystra::cuda {
 namespace {
 
 constexpr int kMaxWarps = 4;
-constexpr int kQueries = 16;   // that a warp attends for at a time
-constexpr int kSpan = 32;      // channels of a tile
-constexpr int kTileStep = 36;  // row_step(kSpan)
-constexpr int kPairs = 1024;   // of groups, whose bias a block averages
+constexpr int kQueries = 16;    // that a warp attends for at a time
+constexpr int kSpan = 32;       // channels of a tile
+constexpr int kTileStep = 36;   // row_step(kSpan)
+constexpr int kPairs = 1024;    // of groups, whose bias a block averages
+constexpr int kStages = 2;      // of tiles on tensor cores
+constexpr int kPieces = 3;      // of T whose sum a centre is on tensor cores, at most
+constexpr int kMeanPieces = 2;  // whose sum a mean of values is
 
 struct ClusterJob {
   Windows shape;
@@ -26,6 +30,8 @@ struct ClusterJob {
   int regions;                // that a window may have
   bool biased;
   int width;                      // of vector accesses
+  int steps;                      // of 16 channels on tensor cores; 0: on ordinary cores
+  int copy_bytes;                 // 16 or 4, there
   float scale;                    // times log2(e)
   const float *weights, *maxima;  // by window_cluster_bias_kernel
   int far;  // 0: all in shared memory; 1: groups, 2: sums too in the workspace
@@ -34,20 +40,21 @@ struct ClusterJob {
 };
 
 struct ClusterBuffers {
-  int m4, d_step, e_step, m_step, l_step;
+  int m4, m16, d_step, e_step, m_step, l_step;
   int slots, group_size, sums_size;
   float* groups;      // (slots, m4, e_step) sums of values by cluster; column e: counts
   uint16_t* members;  // (tokens) the cluster of each token
   float* centres;     // (m4, d_step) of the clusters, less `origin`
   float* sums;        // (warps, sums_size): of keys, of values, then what a group sees
   float* origin;      // (d_step) a key
-  float* halves;      // (m4) half the squares of the centres
+  float* halves;      // (m16) half the squares of the centres; on tensor cores what is taken off
+  float* scales;      // (m16) powers of 2 that the pieces of the centres are to be multiplied by
+  uint16_t* pieces;   // (kPieces, m16, tensor_step) of the centres, of the element type
   float* own_bias;    // (2 block - 1)^2, times log2(e)
-  float* tiles;       // (warps, rows, kTileStep) keys or values
-  float* scores;      // (warps, score_size): of keys with clusters; or queries and their logits
-  float* small;       // (warps, 2 m4 + kQueries)
+  float* tiles;       // (warps, warp_size): tile, and scores or means
+  float* small;       // (warps, 2 m16 + kQueries)
   int* tokens;        // (warps, 3, kMaxOwn) pixels, members, slots
-  int tile_size, score_size;
+  int tile_size, warp_size;
 
   static constexpr int kMaxOwn = kMaxBlock * kMaxBlock;  // tokens of an exact block
 
@@ -55,6 +62,7 @@ struct ClusterBuffers {
   __host__ __device__ __forceinline__ ClusterBuffers(const ClusterJob& job, int level_of_far,
                                                      int warps, Far& far, Near& near)
       : m4(round_up(job.m, 4)),
+        m16(round_up(job.m, 16)),
         d_step(row_step(job.shape.head_dim + 1)),
         e_step(row_step(job.shape.value_dim + 1)),
         m_step(row_step(job.m)),
@@ -72,16 +80,22 @@ struct ClusterBuffers {
     centres = take(number, 2, m4 * d_step);
     sums = take(number, 2, warps * sums_size);
     origin = take(number, 2, d_step);
-    halves = near.template take<float>(m4);
+    halves = near.template take<float>(m16);
+    scales = near.template take<float>(job.steps > 0 ? m16 : 0);
+    pieces =
+        near.template take<uint16_t>(job.steps > 0 ? kPieces * m16 * tensor_step(job.steps) : 0);
     own_bias =
         near.template take<float>(job.biased ? (2 * job.block - 1) * (2 * job.block - 1) : 0);
     const int own4 = round_up(job.block * job.block, 4);
     tile_size = (own4 > kTokens ? own4 : kTokens) * kTileStep;
-    tiles = near.template take<float>(warps * tile_size);
-    score_size = kQueries * (kTileStep + l_step);
-    if (score_size < kTokens * m_step) score_size = kTokens * m_step;
-    scores = near.template take<float>(warps * score_size);
-    small = near.template take<float>(warps * (2 * m4 + kQueries));
+    const int attended = kQueries * (kTileStep + l_step), scored = kTokens * m_step;
+    warp_size = tile_size + (attended > scored ? attended : scored);
+    if (job.steps > 0) {
+      tile_size = kStages * kTokens * tensor_step(job.steps) / 2;
+      warp_size = tile_size + kMeanPieces * m16 * tensor_step(job.steps) / 2;
+    }
+    tiles = near.template take<float>(warps * warp_size);
+    small = near.template take<float>(warps * (2 * m16 + kQueries));
     tokens = near.template take<int>(warps * 3 * kMaxOwn);
   }
 };
@@ -89,23 +103,29 @@ struct ClusterBuffers {
 // A warp's own part of the buffers, and the positions of the tokens that it clusters.
 struct ClusterWarp {
   int lane, warp, warps, first, last;
-  float *sums, *tile, *scores, *queries, *logits;
-  float *others, *seen;  // (m4) counts of members: in other groups; without the own block
+  float *sums, *tile;  // (rows, kTileStep) keys or values; on tensor cores two tiles of 32 tokens
+  float* scores;       // of keys with clusters; or queries and their logits
+  float* means;        // in their place on tensor cores: (kMeanPieces, m16, tensor_step), of T
+  float *queries, *logits;
+  float *others, *seen;  // (m16) counts of members: in other groups; without the own block, there
+                         // their log2
   float* factors;        // (kQueries)
   int *pixels, *members, *slots;
 
-  __device__ ClusterWarp(const ClusterJob& job, const ClusterBuffers& b)
-      : lane(int(threadIdx.x) % kWarp),
-        warp(int(threadIdx.x) / kWarp),
+  // thread: thread_again(), so that none of this is kept in registers where it is not used.
+  __device__ ClusterWarp(const ClusterJob& job, const ClusterBuffers& b, int thread)
+      : lane(thread % kWarp),
+        warp(thread / kWarp),
         warps(int(blockDim.x) / kWarp),
         sums(b.sums + warp * b.sums_size),
-        tile(b.tiles + warp * b.tile_size),
-        scores(b.scores + warp * b.score_size),
+        tile(b.tiles + warp * b.warp_size),
+        scores(tile + b.tile_size),
+        means(scores),
         queries(scores),
         logits(queries + kQueries * kTileStep),
-        others(b.small + warp * (2 * b.m4 + kQueries)),
-        seen(others + b.m4),
-        factors(seen + b.m4),
+        others(b.small + warp * (2 * b.m16 + kQueries)),
+        seen(others + b.m16),
+        factors(seen + b.m16),
         pixels(b.tokens + warp * 3 * ClusterBuffers::kMaxOwn),
         members(pixels + ClusterBuffers::kMaxOwn),
         slots(members + ClusterBuffers::kMaxOwn) {
@@ -120,10 +140,15 @@ struct ClusterWarp {
     return count;
   }
 
+  // The first of the tokens of warp i, where each has as many.
+  __device__ int share(const ClusterJob& job, int i) const {
+    return int(int64_t(job.shape.tokens) * i / warps);
+  }
+
  private:
   // With a bias whole groups: their sums are one warp's.
   __device__ int start(const ClusterJob& job, int i) const {
-    if (!job.biased) return int(int64_t(job.shape.tokens) * i / warps);
+    if (!job.biased) return share(job, i);
     const int group = job.groups * i / warps;
     if (group == job.groups) return job.shape.tokens;
     const int row = group / job.across * job.side, column = group % job.across * job.side;

@@ -2,22 +2,18 @@
 // online softmax of FlashAttention-2.
 //
 // A block does 16 queries a warp of one head in one window, against all keys in tiles of 64 that
-// are copied one ahead. Queries, scores, weights and sums stay in the registers of the places where
-// the instruction wants them (group = lane / 4, in = lane % 4): a lane has rows group and group + 8
-// of its warp's queries, and keys or channels 2 in and 2 in + 1 of each 8. The scores of two times
-// 8 keys, rounded to T, are the left factor of 16 rows of values. The divisor of a row is the sum
-// of the rounded weights, by the same instruction, so that one key alone is exact.
+// are copied one ahead. The divisor of a row is the sum of the rounded weights, by the same
+// instruction as the values, so that one key alone is exact.
 #pragma once
 
 #include "async_copy.h"
 #include "softmax_tokens.h"
-#include "tensor_core.h"
+#include "tensor_attention.h"
 
 namespace nystra::cuda {
 namespace {
 
 constexpr int kTensorKeys = 64;  // of a tile
-constexpr int kTensorMost = 64;  // channels
 constexpr int kStages = 2;       // of tiles
 constexpr int kKeyTiles = 3;  // that a block knows the keys of: one is read, one copied, one next
 
@@ -30,10 +26,6 @@ __host__ __device__ constexpr int scored_keys(int steps) {
 struct SoftmaxTensorJob : SoftmaxJob {
   int copy_bytes;  // 16 or 4
 };
-
-// Elements between two rows of a tile: 16 bytes more than the channels, so that 8 rows lie in all
-// banks.
-__host__ __device__ constexpr int tensor_step(int steps) { return 16 * steps + 8; }
 
 template <class T>
 struct SoftmaxTensorLayout {
@@ -84,69 +76,6 @@ __device__ __forceinline__ void copy_tile(const Windows& s, const Head<T>& in, c
     }
 }
 
-// The two queries of a lane as left factors: step n has channels 16 n ... 16 n + 15.
-template <int kSteps, class T>
-__device__ __forceinline__ void load_queries(const Windows& s, const T* map, int64_t low,
-                                             int64_t high, int in, uint32_t (&q)[kSteps][4]) {
-#pragma unroll
-  for (int n = 0; n < kSteps; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int c = 16 * n + 2 * in + i / 2 * 8;
-      q[n][i] = c < s.head_dim ? word_at(map + (i % 2 ? high : low) * s.channels + c) : 0u;
-    }
-}
-
-// scores[n] of the queries with keys 8 n ... 8 n + 7.
-template <int kSteps, int kEights, class T>
-__device__ __forceinline__ void score_keys(const uint32_t (&q)[kSteps][4], const T* keys, int lane,
-                                           float (&scores)[kEights][4]) {
-  const T* const row = keys + (lane / 16 * 8 + lane % 8) * tensor_step(kSteps) + lane / 8 % 2 * 8;
-#pragma unroll
-  for (int n = 0; n < kEights / 2; ++n)
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      uint32_t k[4];
-      load_matrices<false>(k, row + 16 * n * tensor_step(kSteps) + 16 * step);
-      multiply_add_16<T>(scores[2 * n], q[step], k[0], k[1]);
-      multiply_add_16<T>(scores[2 * n + 1], q[step], k[2], k[3]);
-    }
-}
-
-// sums[c] += weights V in channels 8 c ... 8 c + 7; totals += the sums of the weights, which are
-// rounded to T.
-template <int kSteps, int kEights, class T>
-__device__ __forceinline__ void add_values(const float (&weights)[kEights][4], const T* values,
-                                           int lane, float (&sums)[2 * kSteps][4],
-                                           float (&totals)[4]) {
-  const T* const row = values + lane % 16 * tensor_step(kSteps) + lane / 16 * 8;
-  const uint32_t ones = word_of<T>(1.0f, 1.0f);
-#pragma unroll
-  for (int n = 0; n < kEights / 2; ++n) {
-    const uint32_t left[4] = {word_of<T>(weights[2 * n][0], weights[2 * n][1]),
-                              word_of<T>(weights[2 * n][2], weights[2 * n][3]),
-                              word_of<T>(weights[2 * n + 1][0], weights[2 * n + 1][1]),
-                              word_of<T>(weights[2 * n + 1][2], weights[2 * n + 1][3])};
-    multiply_add_16<T>(totals, left, ones, ones);
-#pragma unroll
-    for (int c = 0; c < kSteps; ++c) {
-      uint32_t v[4];
-      load_matrices<true>(v, row + 16 * n * tensor_step(kSteps) + 16 * c);
-      multiply_add_16<T>(sums[2 * c], left, v[0], v[1]);
-      multiply_add_16<T>(sums[2 * c + 1], left, v[2], v[3]);
-    }
-  }
-}
-
-// Calls f(row 0 or 1 of the lane, key of the tile, score) for all scores.
-template <int kEights, class F>
-__device__ __forceinline__ void for_scores(int in, float (&scores)[kEights][4], const F& f) {
-#pragma unroll
-  for (int n = 0; n < kEights; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) f(i / 2, 8 * n + 2 * in + i % 2, scores[n][i]);
-}
-
 // Scale, bias and mask: scores become logits, in powers of 2.
 template <int kEights, class T>
 __device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& place,
@@ -167,30 +96,6 @@ __device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& 
     for_scores(in, scores, [&](int, int key, float& score) {
       if (key >= count) score = -INFINITY;
     });
-}
-
-// Logits become weights relative to the largest so far; sums and totals follow it.
-template <int kEights, int kParts>
-__device__ __forceinline__ void make_weights(float (&scores)[kEights][4], float (&maxima)[2],
-                                             float (&sums)[kParts][4], float (&totals)[4]) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    float largest = maxima[row];
-#pragma unroll
-    for (int n = 0; n < kEights; ++n)
-      largest = fmaxf(largest, fmaxf(scores[n][2 * row], scores[n][2 * row + 1]));
-    largest = row_max(largest);
-    const float correction = power_of_two(maxima[row] - largest);
-    maxima[row] = largest;
-#pragma unroll
-    for (int i = 2 * row; i < 2 * row + 2; ++i) {
-#pragma unroll
-      for (int n = 0; n < kEights; ++n) scores[n][i] = power_of_two(scores[n][i] - largest);
-#pragma unroll
-      for (int c = 0; c < kParts; ++c) sums[c][i] *= correction;
-      totals[i] *= correction;
-    }
-  }
 }
 
 template <bool kAround, int kSteps, class T>

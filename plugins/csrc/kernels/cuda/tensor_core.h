@@ -158,6 +158,12 @@ __device__ __forceinline__ void multiply_add_16(float (&sums)[4], const uint32_t
 }
 #endif
 
+constexpr int kTensorMost = 64;  // channels of products of 16 bits an entry
+
+// Elements between two rows of `steps` times 16 channels: 16 bytes more than these, so that 8 rows
+// lie in all banks.
+__host__ __device__ constexpr int tensor_step(int steps) { return 16 * steps + 8; }
+
 // Four 8 x 8 matrices of 16 bits an entry from shared memory. Lane l gives row l % 8 of matrix
 // l / 8, 16 bytes at a multiple of 16; word n of a lane is then (group, 2 in ...) of matrix n, or
 // with kTransposed its (2 in, group) and (2 in + 1, group).

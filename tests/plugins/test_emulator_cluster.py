@@ -1,0 +1,187 @@
+"""Clusters on tensor cores: the emulator notices each fault that is planted in the source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import emulator_build
+from conformance_case import Case
+from conformance_cases import CASES
+from conformance_tolerance import compare
+
+KERNELS = emulator_build.CSRC / "kernels" / "cuda"
+DRIVER = emulator_build.EMULATOR / "cluster_faults.cu"
+SIZES = [
+    *("heads", "head_dim", "value_dim", "window_h", "window_w", "shift_h", "shift_w", "mask"),
+    *("cluster_rows", "cluster_cols", "rounds", "block", "bias_block"),
+]
+
+SCRIPT = """
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+library.emulator_error.restype = ctypes.c_char_p
+words = lambda numbers: (ctypes.c_uint16 * len(numbers))(*numbers)
+seen = []
+for sizes, scale, qkv, bias, count in json.load(sys.stdin):
+    for seed in (0, 1, 2):
+        out = (ctypes.c_uint16 * count)()
+        status = library.emulated_cluster(
+            seed, (ctypes.c_int64 * 16)(*sizes), ctypes.c_float(scale), words(qkv),
+            words(bias) if bias else None, out,
+        )
+        seen.append([status, library.emulator_error().decode(), list(out)])
+print(json.dumps(seen))
+"""
+
+
+class Fault(NamedTuple):
+    """A text of a kernel header, and what stands in its place."""
+
+    header: str
+    text: str
+    instead: str = ""
+
+
+WRONG = {
+    "no wait for a tile": Fault("cluster_tensor.h", "wait_for_copies<1>();"),
+    "no wait for own tokens": Fault("cluster_attend_tensor.h", "wait_for_copies<0>();"),
+    "members of other tokens": Fault(
+        "cluster_tensor.h", "2 * in + i / 2 * 8;", "2 * in + i / 2 * 8 + 1;"
+    ),
+    "clusters of the other half": Fault(
+        "cluster_tensor.h",
+        "(low == group + 8 ? one : 0u) | (high == group + 8",
+        "(low == group ? one : 0u) | (high == group",
+    ),
+    "the nearest of another token": Fault("cluster_tensor.h", "lane % 8 * 4)", "lane % 4 * 4)"),
+    "words of keys exchanged": Fault(
+        "cluster_tensor.h", "lane % 16) * kStep + lane / 16 * 8", "lane / 2) * kStep + lane % 2 * 8"
+    ),
+    "one piece of a centre": Fault("cluster_tensor.h", "__half> ? 2 : 3", "__half> ? 1 : 3"),
+    "one piece of a mean": Fault(
+        "cluster_attend_tensor.h", "add_rows<kSteps>(left, means + b.m16 * kStep, w.lane, sums);"
+    ),
+    "centres without the origin": Fault(
+        "cluster_tensor.h", "fmaf(-members, b.origin[c], sum)", "sum"
+    ),
+    "logits without the origin": Fault(
+        "cluster_attend_tensor.h", "multiply_add_16<T>(base, q[n], origin[0], origin[1]);"
+    ),
+}
+"""Faults that give another result."""
+
+RACES = {
+    "lanes do not meet behind the wait": Fault(
+        "cluster_tensor.h", "__syncwarp();  // the copies of all lanes are there"
+    ),
+    "a tile is written over": Fault(
+        "cluster_tensor.h", "__syncwarp();  // and may be written over"
+    ),
+    "own tokens are not waited for": Fault(
+        "cluster_attend_tensor.h", "__syncwarp();  // the copies of all lanes are there"
+    ),
+    "means are not waited for": Fault(
+        "cluster_attend_tensor.h", "__syncwarp();  // the means of all lanes are there"
+    ),
+    "pieces are not waited for": Fault(
+        "cluster_tensor.h", "__syncthreads();  // the pieces of all threads are there"
+    ),
+    "sums are not waited for": Fault(
+        "cluster_tensor.h", "__syncthreads();  // the sums of all warps are there"
+    ),
+}
+"""Faults that are races."""
+
+ROWS = [
+    case
+    for case in CASES
+    if case.operator == "NystraWindowCluster"
+    and not case.refused_by
+    and case.values in ("normal", "far_keys")
+    and case.attributes["window_h"] * case.attributes["window_w"] in (64, 195, 256)
+    and "float16" in case.dtypes
+    and not case.attributes["head_dim"] % 2
+    and not case.attributes["value_dim"] % 2
+][:4]
+
+
+def _built(build: str, fault: Fault | None, folder: Path) -> Path:
+    """The library of the kernel with a fault, or without."""
+    if reason := emulator_build.missing():
+        pytest.skip(reason)
+    for file in (*KERNELS.glob("*.h"), KERNELS / "window_cluster.cu", DRIVER):
+        shutil.copy(file, folder)
+    if fault:
+        header = folder / fault.header
+        source = header.read_text()
+        assert source.count(fault.text) == 1, f"{fault.text!r} is not once in {fault.header}"
+        header.write_text(source.replace(fault.text, fault.instead))
+    races = emulator_build.EMULATOR / "races.cc"
+    library = folder / "cluster.so"
+    sources = [folder / "window_cluster.cu", folder / DRIVER.name, races]
+    emulator_build.compile_library(build, sources, library)
+    return library
+
+
+def _run(build: str, fault: Fault | None, folder: Path) -> list[tuple[int, str, np.ndarray]]:
+    """What each row gives in each order of the threads: status, error, output."""
+    requests = []
+    for case in ROWS:
+        attributes = case.all_attributes()
+        qkv, table = (array.view(np.uint16).ravel().tolist() for array in case.inputs("float16"))
+        sizes = [*case.shape[:3], *(int(attributes[name]) for name in SIZES)]
+        count = int(np.prod(case.output_shapes()[0]))
+        requests.append(
+            [sizes, attributes["scale"], qkv, table if attributes["bias"] else [], count]
+        )
+    library = _built(build, fault, folder)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(library)],
+        input=json.dumps(requests), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [
+        (status, error, np.array(out, np.uint16).view(np.float16))
+        for status, error, out in json.loads(done.stdout)
+    ]
+
+
+def _right(case: Case, outcome: tuple[int, str, np.ndarray]) -> bool:
+    status, error, out = outcome
+    if status or error:
+        return False
+    try:
+        compare(case, "float16", "emulator", out.reshape(case.output_shapes()[0]))
+    except AssertionError:
+        return False
+    return True
+
+
+def _outcomes(build: str, fault: Fault | None, folder: Path) -> list[bool]:
+    cases = [case for case in ROWS for _ in range(3)]
+    return [_right(*pair) for pair in zip(cases, _run(build, fault, folder), strict=True)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("build", ["plain", "race"])
+def test_without_a_fault_all_is_right(build: str, tmp_path: Path) -> None:
+    assert all(_outcomes(build, None, tmp_path))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_product_is_noticed(name: str, tmp_path: Path) -> None:
+    assert not all(_outcomes("plain", WRONG[name], tmp_path))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", RACES)
+def test_a_race_is_noticed(name: str, tmp_path: Path) -> None:
+    assert any("race: " in error for _, error, _ in _run("race", RACES[name], tmp_path))
