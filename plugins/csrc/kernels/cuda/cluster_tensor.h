@@ -291,31 +291,44 @@ __device__ void cluster_on_tensor_cores(const ClusterJob& job, const Place& plac
   });
 }
 
+// The sums of the values of a walk for clusters first ... first + 15: put(sums, group) for each of
+// its groups with a bias, else once for all.
+template <int kSteps, class T, class F>
+__device__ __forceinline__ void sum_walk(const ClusterJob& job, const T* values,
+                                         const TokenWalk& walk, int first, const ClusterBuffers& b,
+                                         const ClusterWarp& w, const F& put) {
+  ClusterSums<kSteps> sums{};
+  for_tiles<kSteps>(job, values, job.shape.value_dim, walk, w,
+                    [&](const TokenTile& tile, const T* rows) {
+                      const int member = w.lane < tile.count ? b.members[tile.token] : -1;
+                      add_members(sums, rows, tile.count, member, first, w.lane);
+                      if (job.biased && tile.ends) {
+                        put(sums, tile.group);
+                        sums = ClusterSums<kSteps>{};
+                      }
+                    });
+  if (!job.biased) put(sums, 0);
+}
+
 // Fills the sums of the groups, as sum_values() does.
 template <int kSteps, class T>
 __device__ void sum_values_on_tensor_cores(const ClusterJob& job, const Place& place,
                                            const T* values, const ClusterBuffers& b,
                                            const ClusterWarp& w) {
-  const int e_dim = job.shape.value_dim, regions = place.cut ? job.regions : 1;
+  const int regions = place.cut ? job.regions : 1, walks = job.biased ? 1 : regions;
 #pragma unroll 1
   for (int first = 0; first < job.m; first += 16)
 #pragma unroll 1
-    for (int region = 0; region < (job.biased ? 1 : regions); ++region) {
-      const bool by_group = job.biased || place.cut;
-      const TokenWalk walk =
-          by_group ? TokenWalk(job, place, w, job.biased ? -1 : region) : TokenWalk(job, place, w);
-      ClusterSums<kSteps> sums{};
-      const auto put = [&](int slot) {
-        store_sums(sums, e_dim, first, b.m4, b.groups + slot * b.group_size, b.e_step, w.lane);
-      };
-      for_tiles<kSteps>(job, values, e_dim, walk, w, [&](const TokenTile& tile, const T* rows) {
-        const int member = w.lane < tile.count ? b.members[tile.token] : -1;
-        add_members(sums, rows, tile.count, member, first, w.lane);
-        if (!job.biased || !tile.ends) return;
-        put(tile.group);
-        sums = {};
-      });
-      if (!job.biased) put(w.warp * job.regions + region);
+    for (int region = 0; region < walks; ++region) {
+      const int slot = job.biased ? 0 : w.warp * job.regions + region;
+      const TokenWalk walk = job.biased || place.cut
+                                 ? TokenWalk(job, place, w, job.biased ? -1 : region)
+                                 : TokenWalk(job, place, w);
+      sum_walk<kSteps>(job, values, walk, first, b, w,
+                       [&](const ClusterSums<kSteps>& sums, int group) {
+                         store_sums(sums, job.shape.value_dim, first, b.m4,
+                                    b.groups + (slot + group) * b.group_size, b.e_step, w.lane);
+                       });
     }
   __syncthreads();
   if (!job.biased) add_warps(job, regions, b, w);
