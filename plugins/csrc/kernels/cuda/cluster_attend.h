@@ -27,16 +27,24 @@ __device__ __forceinline__ Seen see(const ClusterJob& job, const Place& place, i
   const auto weight = [&](int other) {
     return !place.cut || group_region(job, place, other) == region ? weights[other] : 0.0f;
   };
-  __syncwarp();  // the warp's buffers are free
-  for (int e = 4 * w.lane; e < b.group_size; e += 4 * kWarp) {
-    float sum[4] = {};
+  __syncwarp();                                 // the warp's buffers are free
+  constexpr int kParts = 5, kPart = 4 * kWarp;  // that a lane sums at once, of a warp's floats
+  for (int e = 4 * w.lane; e < b.group_size; e += kParts * kPart) {
+    float sums[kParts][4] = {};
+#pragma unroll 1
     for (int other = 0; other < job.groups; ++other) {
       const float share = weight(other);
-      const float4 v = load4(b.groups + other * b.group_size + e);
-      sum[0] = fmaf(share, v.x, sum[0]), sum[1] = fmaf(share, v.y, sum[1]);
-      sum[2] = fmaf(share, v.z, sum[2]), sum[3] = fmaf(share, v.w, sum[3]);
+      const float* const from = b.groups + other * b.group_size;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const float4 v = load4(from + min(e + i * kPart, b.group_size - 4));
+        sums[i][0] = fmaf(share, v.x, sums[i][0]), sums[i][1] = fmaf(share, v.y, sums[i][1]);
+        sums[i][2] = fmaf(share, v.z, sums[i][2]), sums[i][3] = fmaf(share, v.w, sums[i][3]);
+      }
     }
-    store4(w.sums + e, sum);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i)
+      if (e + i * kPart < b.group_size) store4(w.sums + e + i * kPart, sums[i]);
   }
   for (int j = w.lane; j < b.m4; j += kWarp) {
     float sum = 0.0f;

@@ -60,10 +60,15 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
   }
 }
 
+// Of a multiprocessor, so that no thread keeps registers in memory.
+constexpr int blocks_at_least(int far, int steps) {
+  return steps == 4 || (steps > 0 && far == 2) ? 2 : 3;
+}
+
 // kFar is the job's `far`: the compiler then knows shared memory from a workspace. kSteps: the
 // job's steps.
 template <int kFar, int kSteps, class T>
-__global__ void __launch_bounds__(kMaxWarps* kWarp, kSteps == 4 ? 2 : 3)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, blocks_at_least(kFar, kSteps))
     window_cluster_kernel(ClusterJob job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
   if constexpr (kSteps == 0 || kTensorCores) {  // else it is not launched
@@ -89,8 +94,9 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, kSteps == 4 ? 2 : 3)
       } else {
         sum_values(job, place, in.v, b, warp());
       }
-      const ClusterWarp w = warp();
-      for (int group = w.warp; group < job.groups; group += w.warps) {
+      for (int group = int(threadIdx.x) / kWarp; group < job.groups;
+           group += int(blockDim.x) / kWarp) {
+        const ClusterWarp w = warp();
         const Seen seen = see(job, place, head, group, b, w);
         for_blocks(job, group_at(job, group), [&](const OwnBlock& own) {
           if constexpr (kSteps > 0)
