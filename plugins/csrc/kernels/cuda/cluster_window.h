@@ -53,8 +53,8 @@ struct ClusterBuffers {
   float* own_bias;    // (2 block - 1)^2, times log2(e)
   float* tiles;       // (warps, warp_size): tile, and scores or means
   float* small;       // (warps, 2 m16 + kQueries)
-  int* tokens;        // (warps, 3, kMaxOwn) pixels, members, slots
-  int tile_size, warp_size;
+  int* tokens;        // (warps, 3, own_size) pixels, members, slots
+  int tile_size, warp_size, own_size;
 
   static constexpr int kMaxOwn = kMaxBlock * kMaxBlock;  // tokens of an exact block
 
@@ -96,7 +96,8 @@ struct ClusterBuffers {
     }
     tiles = near.template take<float>(warps * warp_size);
     small = near.template take<float>(warps * (2 * m16 + kQueries));
-    tokens = near.template take<int>(warps * 3 * kMaxOwn);
+    own_size = job.steps > 0 ? own4 : kMaxOwn;
+    tokens = near.template take<int>(warps * 3 * own_size);
   }
 };
 
@@ -126,9 +127,9 @@ struct ClusterWarp {
         others(b.small + warp * (2 * b.m16 + kQueries)),
         seen(others + b.m16),
         factors(seen + b.m16),
-        pixels(b.tokens + warp * 3 * ClusterBuffers::kMaxOwn),
-        members(pixels + ClusterBuffers::kMaxOwn),
-        slots(members + ClusterBuffers::kMaxOwn) {
+        pixels(b.tokens + warp * 3 * b.own_size),
+        members(pixels + b.own_size),
+        slots(members + b.own_size) {
     first = start(job, warp);
     last = start(job, warp + 1);
   }
