@@ -100,15 +100,15 @@ class ExportOptions(Options):
     calibrate: Path | None = option(
         Folder(
             None,
-            "images to validate the plan on, and to calibrate int8 with",
+            "images to measure the accuracy drop on, and to calibrate int8 with",
             usual="the shipped photographs, except for int8",
         )
     )
     min_psnr: float | None = option(
         Number(
             None,
-            "fail below this PSNR against full attention, or against the trained window; also "
-            "the limit for automatic plans and for int8 layers",
+            "fail below this PSNR against full attention or, with another window than the trained "
+            "one, against that; also the limit for automatic plans and for int8 layers",
             0,
             real=True,
             above=True,

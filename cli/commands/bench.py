@@ -42,8 +42,8 @@ class BenchOptions(Options):
             None,
             f"{', '.join(backend_names())} (ort:NAME, an execution provider of onnxruntime), "
             "ort-cpu-bodies and tensorrt-bodies (without the operator library), openvino-bf16, "
-            "torch-cpu, torch-cuda, torch-cuda-fp16 and torch-cuda-compile (float16 by "
-            "torch.compile; all with `checkpoint`)",
+            "and with `checkpoint` torch-cpu, torch-cuda, torch-cuda-fp16 and torch-cuda-compile "
+            "(float16 by torch.compile)",
             usual="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
         )
     )
@@ -60,7 +60,9 @@ class BenchOptions(Options):
     seconds: float = option(
         Number(3.0, "seconds of timing per configuration", 0, above=True, metavar="SECONDS")
     )
-    runs: int = option(Number(100, "or this number of timed runs", 1, metavar="RUNS"))
+    runs: int = option(
+        Number(100, "maximum number of timed runs per configuration", 1, metavar="RUNS")
+    )
     plot: Path | None = option(
         File(
             None,

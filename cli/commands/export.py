@@ -73,10 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         type=Path,
-        help=".safetensors, .pth or .pt file, or .onnx file of another program",
+        help=".safetensors, .pth or .pt file, name of a shipped network such as swinir_x2_w16, or "
+        ".onnx file of another program",
     )
     add_options(parser, PageOptions, ("output",))
-    add_plan_arguments(parser)
+    add_plan_arguments(parser, auto=True)
     add_auto_arguments(parser)
     add_checkpoint_arguments(parser)
     add_options(parser, ExportOptions, _EXPORT)

@@ -35,7 +35,9 @@ _LEGEND = (
 class InspectOptions(Options):
     """How sites are measured and listed."""
 
-    calibrate: Path | None = option(Folder(None, "images to measure the plan on"))
+    calibrate: Path | None = option(
+        Folder(None, "images to measure the plan on", usual="the shipped photographs")
+    )
     sort: str = option(
         Choice(
             "network",
@@ -49,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ..flags.plan_flags import add_plan_arguments
 
-    parser.add_argument("file", type=Path, help="checkpoint, or .onnx file")
+    named = "checkpoint, name of a shipped network, or .onnx file"
+    parser.add_argument("file", type=Path, help=named)
     add_plan_arguments(parser)
     add_checkpoint_arguments(parser)
     add_options(parser, InspectOptions)

@@ -29,10 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ...runtime.serving.limits import Limits
 
     parser.epilog = (
-        f"If {TOKEN} is set, requests need Authorization: Bearer. Ctrl-C or SIGTERM finishes the "
-        "requests in progress and exits with code 0."
+        f"If {TOKEN} is set, requests need the header Authorization: Bearer TOKEN. Ctrl-C or "
+        "SIGTERM finishes the requests in progress and exits with code 0."
     )
-    parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx")
+    parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx", help="model files")
     add_options(parser, Address)
     add_options(parser.add_argument_group("limits"), Limits)
     add_session_arguments(parser)

@@ -38,7 +38,14 @@ class ValidateOptions(Options):
     checkpoint: Path | None = option(CHECKPOINT)
     references: Path | None = option(REFERENCES)
     tolerance: float | None = option(
-        Number(None, "largest difference allowed", 0, real=True, metavar="X")
+        Number(
+            None,
+            "largest difference allowed",
+            0,
+            real=True,
+            metavar="X",
+            usual="that of the export",
+        )
     )
     sheet: Path | None = option(
         SHEET,

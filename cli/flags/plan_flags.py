@@ -19,6 +19,8 @@ from .shared_flags import Records, add_shared_options, flag_among, given_texts, 
 AUTO = "auto"
 """The value of ``--attn`` with which `export.auto` chooses the plan."""
 
+AUTO_SUMMARY = "the fastest plan above --min-psnr, chosen for each site"
+
 
 @dataclass(frozen=True)
 class PlanOptions(Options):
@@ -27,9 +29,16 @@ class PlanOptions(Options):
     plan: Path | None = option(File(None, "a plan file: the mechanism of each site"))
 
 
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how attention is computed: the mechanism, and a flag for each parameter of any."""
-    summaries = "; ".join(f"{name}: {mechanism_class(name).summary}" for name in MECHANISMS)
+def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
+    """Add how attention is computed: the mechanism, and a flag for each parameter of any.
+
+    Args:
+        parser: Of a command.
+        auto: The command takes ``--attn auto`` too.
+    """
+    known = {name: mechanism_class(name).summary for name in MECHANISMS}
+    known |= {AUTO: AUTO_SUMMARY} if auto else {}
+    summaries = "; ".join(f"{name}: {summary}" for name, summary in known.items())
     parser.add_argument(
         "--attn",
         dest="mechanism",

@@ -40,7 +40,7 @@ class TritonOptions(Options):
     tile: int = option(TILE)
     overlap: int | None = option(OVERLAP)
     engine: str | os.PathLike[str] | None = option(
-        File(None, "for tensorrt: an engine from nystra build -o, with its record")
+        File(None, "for tensorrt: an engine from nystra build -o, with its record next to it")
     )
     labels: str | os.PathLike[str] | None = option(LABELS)
     library: str = option(LIBRARY, doc="the operator or plugin library to include")

@@ -67,10 +67,9 @@ class Inspection:
 
     def sentence(self) -> str:
         """Return how much of the network's operations attention is."""
-        rest = self.flops - self.attention
         return (
             f"exact attention is {self.attention / self.flops:.0%} of the network's operations: "
-            f"{self.attention / 1e9:.3g} GFLOPs, {rest / 1e9:.3g} are left, for an input of "
+            f"{self.attention / 1e9:.3g} of {self.flops / 1e9:.3g} GFLOPs for an input of "
             f"{'x'.join(map(str, self.shape))}"
         )
 

@@ -76,7 +76,7 @@ class EngineShapes(Options):
         InputShapes(None, "smallest shapes", flag="--minShapes")
     )
     opt_shapes: Mapping[str, Shape] | None = option(
-        InputShapes(None, "best shapes", flag="--optShapes")
+        InputShapes(None, "shapes that the engine is optimized for", flag="--optShapes")
     )
     max_shapes: Mapping[str, Shape] | None = option(
         InputShapes(None, "largest shapes", flag="--maxShapes")

@@ -36,7 +36,8 @@ class Cluster(Windowed):
 
     name = "cluster"
     summary = (
-        "clustered keys and an exact own block: linear, no retraining, keeps the position bias"
+        "exact in a query's own block, all other keys by clusters: linear, no retraining, keeps "
+        "the position bias"
     )
     has_near_ties = True
     advice = "more `clusters`, a larger `block`"

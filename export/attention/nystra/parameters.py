@@ -26,7 +26,8 @@ class Nystra(Landmarks):
         operator_option(
             SCHEMA,
             "guard",
-            "minimum share of the denominator that counts as safe; 0 disables the guard",
+            "replace results whose denominator is below this share of its absolute terms; "
+            "0 disables the guard",
         )
     )
 

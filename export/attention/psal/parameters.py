@@ -41,7 +41,7 @@ class Psal(Windowed):
     """
 
     name = "psal"
-    summary = "PatchMatch attention: the k nearest patches or tokens, memory O(n k)"
+    summary = "PatchMatch attention: the nearest patches or tokens of each query, linear memory"
     has_near_ties = True
     advice = "more `neighbors`"
     candidates = (({}, False),)
@@ -65,7 +65,7 @@ class Psal(Windowed):
     seed: int = option(_SEED)
     temperature: float = option(Number(1.0, "divisor of the logits", 1e-6, 1e6))
     aggregate: bool = option(
-        Switch("also use the matches of neighboring pixels, if single pixels are copied")
+        Switch("also use the matches of neighboring pixels, at sites that copy single pixels")
     )
     full_size: bool = option(Switch("search at full resolution and copy single pixels"))
     local_window: int = option(
