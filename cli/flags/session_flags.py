@@ -23,8 +23,8 @@ _SESSION = ("backend", "threads", "library", "precision", "ep_library")
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how a model file is run."""
     backends = (
-        f"{', '.join(backend_names())}; openvino:GPU names a device, ort needs an execution "
-        "provider of onnxruntime, such as ort:WebGpuExecutionProvider; "
+        f"{', '.join(backend_names())}; openvino:GPU names a device, ort needs the name of an "
+        "execution provider of onnxruntime, such as ort:WebGpuExecutionProvider; "
         f"{FASTEST} times ort-cpu and openvino once per file and uses the faster one; auto uses "
         "the first one installed"
     )
