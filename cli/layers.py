@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def print_layers(report: LayerReport) -> None:
-    """Print the first layer that departs, or the nearest to its limit, for every size."""
+    """Print for each size the first layer beyond its limit, or the one nearest to it."""
     from ..runtime.checking.validation import sides_text
 
     rows = [("size", "layers", "depart", "layer", "max", "allowed", "mean", "PSNR")]
@@ -38,7 +38,7 @@ def print_layers(report: LayerReport) -> None:
     if report.first is None:
         echo("no layer exceeds its tolerance; the closest one is shown")
         return
-    echo(f"first departs: {describe(report.first)}: {report.first.finding}")
+    echo(f"first difference: {describe(report.first)}: {report.first.finding}")
 
 
 def describe(layer: LayerDifference) -> str:

@@ -1,4 +1,4 @@
-"""Exact attention takes the place of a network's own only where that is measured to be slower."""
+"""Replaces a network's own exact attention only where it is measured to be slower."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ smaller, since onnxruntime fuses the original nodes with their neighbours."""
 
 @dataclass(frozen=True)
 class Timed:
-    """The same as it was and with nodes of nystra in it, each with its bodies.
+    """Two models to compare, with the bodies of their operators.
 
     Attributes:
-        own: As it was.
-        replaced: With nodes of nystra.
-        feeds: What both take; one may take less.
+        own: The original.
+        replaced: The one with nodes of nystra.
+        feeds: Inputs of both; one may need fewer.
     """
 
     own: onnx.ModelProto
@@ -50,12 +50,12 @@ class Timed:
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a network that has a replacement.
+    """A part of a network with a replacement.
 
     Attributes:
-        sites: Paths of the sites in it.
+        sites: Paths of its sites.
         kind: Pieces of one kind take the same time.
-        timed: Returns what is to be timed.
+        timed: Returns the models to time.
     """
 
     sites: tuple[str, ...]
@@ -64,38 +64,38 @@ class Piece:
 
 
 class Replaceable(Protocol):
-    """A network whose attention may stay as it was."""
+    """A network that may keep its own attention."""
 
     @property
     def source(self) -> str:
-        """Where that attention is, for reasons: ``the file``."""
+        """The origin of that attention, for messages: ``the file``."""
 
     @property
     def left(self) -> dict[str, str]:
-        """Why sites stay so although they have exact attention, by path."""
+        """Why sites with exact attention keep the network's own, by path."""
 
     @property
     def is_written(self) -> bool:
-        """Whether its own whole is a file that is there: a trace of it takes longer than all."""
+        """Whether the original is a file already; tracing all of it would take longest."""
 
     def pieces(self, paths: set[str]) -> list[Piece]:
         """Return the pieces all of whose sites are among the paths."""
 
     def whole(self, paths: set[str]) -> Timed:
-        """Return the whole, with those sites replaced and no others."""
+        """Return the whole network, with only these sites replaced."""
 
 
 def keep_what_pays(
     network: Replaceable, resolved: Mapping[str, Mechanism], progress: Callable[[str], None]
 ) -> dict[str, Mechanism]:
-    """Return a plan in which what does not pay has its reason; ``left`` gets these.
+    """Return a plan with reasons for sites that are not faster; ``left`` gets these too.
 
-    Measured is what is planned to be exact, with the library where there is one, in interleaved
-    runs: each kind of piece, then all that pay together, where the whole is written already or
-    some of them have no graph by themselves.
+    Sites that are planned to be exact are measured, with the library if there is one, in
+    interleaved runs: each kind of piece, then all faster pieces together, if the whole exists as a
+    file or some pieces cannot be traced alone.
 
     Args:
-        network: Of which.
+        network: The network.
         resolved: Mechanism of every site.
         progress: Called with what is measured.
     """
@@ -109,7 +109,7 @@ def keep_what_pays(
         progress(f"{number}/{len(kinds)} time the attention of {network.source}")
         try:
             timed = pieces[0].timed()
-        except ExportError:  # by itself it has no graph: it is timed with the whole
+        except ExportError:  # it cannot be traced alone: it is timed with the whole
             alone = False
             continue
         if reason := _reason(timed, network.source):
@@ -127,41 +127,41 @@ def keep_what_pays(
 
 
 def left_sentences(left: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each reason why sites stay as they were."""
+    """Return one sentence for each reason why sites keep the network's own attention."""
     groups: dict[str, list[str]] = {}
     for path, reason in left.items():
         groups.setdefault(reason, []).append(path)
-    return [f"{len(paths)} sites, {paths[0]} first, stay {why}" for why, paths in groups.items()]
+    return [f"{len(paths)} sites (first {paths[0]}) stay {why}" for why, paths in groups.items()]
 
 
 def _reason(piece: Timed, source: str) -> str:
-    """Return why a piece stays as it was, or ""."""
+    """Return why a piece is not replaced, or ""."""
     seconds = _interleaved(piece)
     ratio = _ratio(seconds)
     if ratio <= _GAIN:
         return ""
     return (
-        f"unchanged from {source}: an equivalent node took {ratio:.2f} times as long "
+        f"unchanged from {source}: nystra's node took {ratio:.2f} times as long "
         f"({1e3 * min(seconds[1]):.2g} ms, its own nodes {1e3 * min(seconds[0]):.2g} ms)"
     )
 
 
 def _reason_of_all(whole: Timed, source: str) -> str:
-    """Return why all exact pieces together do not pay, or ""."""
+    """Return why all exact pieces together are not faster, or ""."""
     ratio = _ratio(_interleaved(whole))
     if ratio <= 1.0:
         return ""
     return (
-        f"unchanged from {source}: with equivalent nodes the whole file took {ratio:.2f} times "
+        f"unchanged from {source}: with nystra's nodes the whole file took {ratio:.2f} times "
         "as long"
     )
 
 
 def _ratio(seconds: Sequence[Sequence[float]]) -> float:
-    """Return how many times the seconds of the first the second takes.
+    """Return the ratio of the second time to the first.
 
-    It is the median of the turns or the ratio of the least seconds, whichever is larger: on a busy
-    machine one of them alone may be anything.
+    It is the median over the rounds or the ratio of the shortest times, whichever is larger: on a
+    busy machine one of them alone is not reliable.
     """
     first, second = seconds
     turns = statistics.median(b / max(a, 1e-12) for a, b in zip(first, second, strict=True))
@@ -169,7 +169,7 @@ def _ratio(seconds: Sequence[Sequence[float]]) -> float:
 
 
 def _interleaved(timed: Timed) -> list[list[float]]:
-    """Return seconds of runs of both, in turns."""
+    """Return the times of interleaved runs of both, in seconds."""
     with scratch_folder() as folder:
         sessions, feeds = [], []
         for number, model in enumerate((timed.own, timed.replaced)):

@@ -1,4 +1,4 @@
-"""``nystra build``: an engine of a model file, or the verdict whether there can be one."""
+"""``nystra build``: builds an engine of a model file, or checks whether one can be built."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO.
 
 @dataclass(frozen=True)
 class EngineOptions(Options):
-    """What becomes of an engine, or where it comes from."""
+    """Where an engine is written, or read from."""
 
     output: Path | None = option(
         File(
@@ -226,7 +226,7 @@ def _print_built(
         return
     if args.quiet:
         return
-    state = "built" if built.fresh else "was there"
+    state = "built" if built.fresh else "from the cache"
     size = f"{place.stat().st_size / 2**20:.1f} MiB"
     echo(f"engine    {place} ({size}, {state})")
     echo(f"builder   {record.backend} {record.version}")
@@ -236,4 +236,4 @@ def _print_built(
     if record.targets:
         echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
     if line is not None:
-        echo(f"the same  {line}")
+        echo(f"trtexec   {line}")

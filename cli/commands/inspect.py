@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _has_attention_of_others(path: Path) -> bool:
-    """Whether sites may be found in a file: another program's, with softmaxes, where torch is."""
+    """Whether sites may be found: in another program's file, with a softmax, with torch."""
     from ...runtime.model.onnx_header import read_onnx_header
     from ...runtime.model.onnx_nodes import has_node
 
@@ -140,7 +140,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     print_table(rows)
     echo(_LEGEND)
     if worst := [f"{site.path} ({site.error:.2%})" for site in by_loss[:3] if site.error]:
-        echo(f"loses most: {', '.join(worst)}")
+        echo(f"largest error: {', '.join(worst)}")
     echo(inspection.sentence())
     return 0
 

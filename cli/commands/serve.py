@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if token is not None and not token.strip():
         raise NystraError(f"{TOKEN} is empty: set it to a secret, or unset it")
     if token is None and args.host not in _LOCAL:
-        warn(f"{args.host} may be reached from other machines and no {TOKEN} is set")
+        warn(f"{args.host} may be reached from other machines, without a token: set {TOKEN}")
     serve(
         [session_spec(args, model) for model in args.models],
         Limits(**option_values(args, Limits)),
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
-    """Say where the models are found, once they are."""
+    """Print the addresses of the models, once they are served."""
     if args.json:
         print_json({"address": address, "models": [model.name for model in models.served]})
     elif not args.quiet:

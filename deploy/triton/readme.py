@@ -1,4 +1,4 @@
-"""The README of a model's folder: how to start the server, how to ask it, what has not run."""
+"""The README of a model's folder: how to start the server, use it, and what was tested."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def readme(
     parts = [
         f"# {name}\n\nFor Triton's backend `{options.backend}`, by `nystra deploy triton`.",
         f"## Start\n\n{_start(name, options, library, record)}",
-        f"## Ask\n\n{_ask(name, options, facts, answerer)}",
-        f"## What has run\n\n{_NOT_RUN[options.backend]}",
+        f"## Send a request\n\n{_ask(name, options, facts, answerer)}",
+        f"## What was tested\n\n{_NOT_RUN[options.backend]}",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -99,7 +99,7 @@ def check_model(path: Path) -> None:
 
 
 def _problems(session: Session) -> list[str]:
-    """Return what the page asks of a file besides what every host does."""
+    """Return why the page cannot run a file, in addition to the reasons of every host."""
     facts, problems = session.facts, []
     if {tensor.dtype for tensor in (*session.inputs, *session.outputs)} != {"float32"}:
         problems.append("it takes or gives float16, expected float32")

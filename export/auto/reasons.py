@@ -16,7 +16,7 @@ def with_reasons(
     """Return the mechanisms of a choice, each with its reason.
 
     Args:
-        options: Of every site, the one as trained first, with what each changes alone.
+        options: Options of every site, the one as trained first, with their changes alone.
         choice: The choice.
         mechanisms: Text of a candidate -> the candidate.
     """
@@ -30,14 +30,14 @@ def _reason(row: Sequence[Item], name: str) -> str:
     taken = next(option for option in row if option.name == name)
     own = row[0]
     cost = f"{_ms(taken.seconds)} of {_ms(own.seconds)} ms"
-    what = "as trained" if taken is own else f"changes the output by {_db(taken.change)} alone"
+    what = "as trained" if taken is own else f"{_db(taken.change)} with only this site replaced"
     if len(row) == 1:
         return f"{what}, {cost}; no other candidate for the site is faster"
     return f"{what}, {cost}; {_next(row, taken)}"
 
 
 def _next(row: Sequence[Item], taken: Item) -> str:
-    """Return the faster option that would change least more for the time it saves."""
+    """Return the faster option with the least additional change for the time that it saves."""
     faster = [option for option in row if option.seconds < taken.seconds]
     if not faster:
         return "none is faster"

@@ -1,4 +1,4 @@
-"""An ONNX file as a PyTorch network, some of its attention in sites."""
+"""An ONNX file as a PyTorch network, with sites for some of its attention."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class NodeError(RuntimeError):
     """A node that cannot be computed; the message names it.
 
     Attributes:
-        too_large: It would give more than any node is to give, whatever the size of the image.
+        too_large: Its result exceeds the limit of every node, whatever the size of the image.
     """
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
-        """Take the message."""
+        """Set the message."""
         super().__init__(message)
         self.too_large = too_large
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What stands in place of some nodes.
+    """The replacement of some nodes.
 
     Attributes:
-        inputs: Names of the values that it takes.
+        inputs: Names of its input values.
         output: Name of the value that it computes instead of the file's nodes.
         module: Attribute of the network that computes it.
         sites: Paths of the sites in it.
-        shapes: Of the inputs, at the size that it was found at.
-        types: Of the inputs.
-        free: Axes of each input that are of other lengths at other sizes.
+        shapes: Shapes of the inputs, at the size of the search.
+        types: Types of the inputs.
+        free: Axes of each input whose lengths depend on the size.
     """
 
     inputs: tuple[str, ...]
@@ -60,19 +60,18 @@ class Cut:
 
 
 class OnnxNetwork(nn.Module):
-    """Runs the main graph of a file: its inputs in their order to its outputs.
+    """Runs the main graph of a file, from its inputs in order to its outputs.
 
-    Constants of the file are buffers. Where it runs in float64, so does every Cast to a narrower
-    type.
+    Constants of the file are buffers. If it runs in float64, so does every Cast to a narrower type.
 
     Attributes:
-        graph: Of the file.
-        cuts: What stands in place of nodes, by the name of the value it computes.
-        folded: Names of values that depend on no pixel, as far as that is known.
+        graph: The graph of the file.
+        cuts: Replacements of nodes, by the name of the computed value.
+        folded: Names of values known not to depend on pixels.
     """
 
     def __init__(self, graph: Graph, types: Sequence[torch.dtype]) -> None:
-        """Take the graph, and the types that its inputs are declared with."""
+        """Set the graph, and the declared types of its inputs."""
         super().__init__()
         self.graph = graph
         self.types = tuple(types)
@@ -85,14 +84,14 @@ class OnnxNetwork(nn.Module):
         self._schedule()
 
     def constants(self, wide: Wide = None) -> Values:
-        """Return the constants of the main graph by name, those of narrower types as ``wide``."""
+        """Return the constants of the main graph by name, narrower types as ``wide``."""
         return {
             name: _widened(getattr(self, attribute), wide)
             for name, attribute in self._constants.items()
         }
 
     def cut(self, cut: Cut, module: nn.Module) -> None:
-        """Let a module with sites compute a value, instead of the nodes that do."""
+        """Compute a value by a module with sites instead of its nodes."""
         for path in cut.sites:
             _put(self, path, module.get_submodule(path))
         self.add_module(cut.module, module)
@@ -100,13 +99,13 @@ class OnnxNetwork(nn.Module):
         self._schedule()
 
     def forward(self, *given: Tensor) -> Any:
-        """Return the outputs; one alone is not a tuple."""
+        """Return the outputs as a tuple, or a single output by itself."""
         values = self._computed(given, self._plan)
         outputs = tuple(_full(values[name]) for name in self.graph.outputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def values(self, names: Collection[str], *given: Tensor) -> Values:
-        """Return values of the untouched file by name."""
+        """Return values of the unmodified file by name."""
         values = self._computed(given, _schedule(self.graph.nodes, names, {}))
         return {name: values[name] for name in names}
 
@@ -134,7 +133,7 @@ class OnnxNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class _Step:
-    """A node or what stands in its place, and the values that nothing needs afterwards."""
+    """A node or its replacement, and the values that are not needed afterwards."""
 
     node: Node | Cut
     last: tuple[str, ...]
@@ -143,7 +142,7 @@ class _Step:
 def _schedule(
     nodes: Sequence[Node], wanted: Collection[str], cuts: Mapping[str, Cut]
 ) -> list[_Step]:
-    """Return what runs, in its order: what the wanted values need."""
+    """Return the steps for the wanted values, in order."""
     every: list[Node | Cut] = []
     for node in nodes:
         every.append(node)
@@ -162,7 +161,7 @@ def _schedule(
 
 
 def _put(root: nn.Module, path: str, site: nn.Module) -> None:
-    """Let a module be found under a path."""
+    """Register a module under a path."""
     *parents, name = path.split(".")
     for parent in parents:
         if parent not in root._modules:
@@ -172,12 +171,12 @@ def _put(root: nn.Module, path: str, site: nn.Module) -> None:
 
 
 def _full(output: Tensor) -> Tensor:
-    """Return an output as sessions give it: no half precision."""
+    """Return an output as sessions do: without half precision."""
     return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
 
 
 def names_taken(node: Node) -> Iterator[str]:
-    """Yield the names that a node takes, those that graphs inside of it take from outside too."""
+    """Yield the names that a node and its subgraphs read."""
     yield from node.inputs
     for attribute in node.attributes.values():
         if isinstance(attribute, Graph):
@@ -189,13 +188,12 @@ def names_taken(node: Node) -> Iterator[str]:
 
 
 def compute(node: Node, values: Mapping[str, Tensor], *, wide: Wide = None) -> Values:
-    """Return what a node gives, by name.
+    """Return the outputs of a node by name.
 
     Args:
-        node: Of the graph.
-        values: Has what the node takes.
-        wide: float32 or float64, in which the network runs in place of narrower types; None:
-            in the file's own.
+        node: A node of the graph.
+        values: Values by name, with the node's inputs.
+        wide: float32 or float64 to use instead of narrower types; None: the types of the file.
 
     Raises:
         NodeError: It cannot be computed.
@@ -224,14 +222,14 @@ def compute(node: Node, values: Mapping[str, Tensor], *, wide: Wide = None) -> V
 
 
 def _widened(tensor: Tensor, wide: Wide) -> Tensor:
-    """Return a tensor of a type, where its own is a narrower one of that kind."""
+    """Convert a tensor to a wider type of the same kind."""
     if wide is None or not tensor.dtype.is_floating_point:
         return tensor
     return tensor.to(torch.promote_types(tensor.dtype, wide))
 
 
 def _run_graph(graph: Graph, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor, ...]:
-    """Run a graph inside of a node; it sees the values outside."""
+    """Run the subgraph of a node, which can read outer values."""
     seen = {**values, **{name: _widened(held, wide) for name, held in graph.constants.items()}}
     for node in graph.nodes:
         seen.update(compute(node, seen, wide=wide))
@@ -259,7 +257,7 @@ def _loop(node: Node, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor,
         carried, scanned = made[: len(carried)], [*scanned, made[len(carried) :]]
         going, number = bool(again), number + 1
     if not scanned and len(node.outputs) > len(carried):
-        raise ValueError("a Loop that collects and never runs is not supported")
+        raise ValueError("a Loop with scan outputs and no iterations is not supported")
     collected = (torch.stack(list(column)) for column in zip(*scanned, strict=True))
     return (*carried, *collected)
 

@@ -16,7 +16,7 @@ _SHARE = 0.1
 
 
 def figures_of(result: ExportResult) -> list[tuple[str, str]]:
-    """Return what was measured, each with its name: a line of the command or of a page."""
+    """Return the measured figures with their names, one line each."""
     counts: dict[str, int] = {}
     for site in result.source.resolved.values():
         counts[site.name] = counts.get(site.name, 0) + 1
@@ -48,7 +48,7 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
 
 
 def _duration(seconds: Mapping[str, float]) -> str:
-    """Return how long an export took, and on what most of it went."""
+    """Return the time of an export, and of its longest steps."""
     total = sum(seconds.values())
     longest = sorted(seconds.items(), key=lambda step: -step[1])
     parts = [
@@ -79,14 +79,14 @@ def _agreement(validation: FileValidation) -> str:
     if turned:
         worst = max(turned, key=lambda size: size["mean_abs"])
         text += (
-            f", single pixels beyond: mean difference {worst['mean_abs']:.1e} "
+            f", more at single pixels: mean difference {worst['mean_abs']:.1e} "
             f"(allowed {worst['mean_tolerance']:.1e})"
         )
     return f"{text} in {', '.join(validation.reports)}"
 
 
 def _reason(validation: FileValidation, size: dict[str, Any]) -> str:
-    """Return what a size's tolerance is allowed for."""
+    """Return the reason of a size's tolerance."""
     return validation.allowed_for[validation.tolerances.index(size["tolerance"])]
 
 

@@ -1,4 +1,4 @@
-"""The outputs of PyTorch with the planned network, and how far a file may depart from them."""
+"""The outputs of PyTorch with the planned network, and the tolerances of a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def record_references(
     progress: Progress = lambda _: None,
     exact: Collection[str] = (),
 ) -> References:
-    """Run the planned network at the validation sizes and keep inputs, outputs and tolerances.
+    """Run the planned network at the validation sizes and record inputs, outputs and tolerances.
 
     An export and ``nystra validate --checkpoint`` both validate a file by these.
 
@@ -51,29 +51,28 @@ def record_references(
     precision, twice the difference between the fake-quantised network (see `fake_quantised`) and
     the float64 run.
 
-    Where a seeded search takes part, rounding may turn the order of two matches that score the
-    same to the last digits; few pixels then change, and by much. There a size also has a tolerance
-    of the mean difference: a tenth of what another seed changes, or twice the fake-quantised
-    network's mean difference, so that a file whose search finds other matches still fails; that
-    network's largest difference then allows nothing.
+    With a seeded search, rounding may swap two matches of nearly equal score; then few pixels
+    change, by much. Such a size also has a tolerance of the mean difference: a tenth of what
+    another seed changes, or twice the fake-quantised network's mean difference, so that a file
+    whose search finds other matches still fails; the largest difference of that network is then not
+    used.
 
-    A transform may allow single pixels more (`Tolerance.by_mean`): then too the mean counts. Where
-    outputs are few numbers (`Measure.few`), every size is allowed what the largest one is.
+    A transform may allow single pixels more (`Tolerance.by_mean`): then the mean is checked too. If
+    outputs are few numbers (`Measure.few`), every size has the largest of all tolerances.
 
     A file whose layers are float32 or int8, without a search, also gets tolerances for backends
-    that compute its float32 in a low precision: by the fake-quantised network of that one, which
-    in an int8 file holds 8 bits besides.
+    that compute its float32 in a low precision: from the fake-quantised network of that precision,
+    which for an int8 file rounds to 8 bits too.
 
     Args:
         source: The loaded network and the mechanism of every site.
         feeds: Inputs at each size.
-        transform: Of the file; its fake-quantised network widens the tolerances.
+        transform: The transform of the file; its fake-quantised network widens the tolerances.
         progress: Called with the name of each step.
-        exact: Modules that the transform left in float32, besides those that the architecture
-            keeps.
+        exact: Modules that the transform left in float32, in addition to those of the architecture.
 
     Raises:
-        UnsupportedModelError: Rounding to the precision alone does too much to the outputs.
+        UnsupportedModelError: Rounding to the precision alone changes the outputs too much.
     """
     output = source.loaded.facts.outputs[0]
     measure = measure_for(output)
@@ -109,7 +108,7 @@ def record_references(
 
 @dataclass(frozen=True)
 class _Allowed:
-    """What a file may differ by at a size: the largest difference, and the mean where it counts."""
+    """The tolerances of a size: of the largest difference, and of the mean if it is checked."""
 
     limit: _Limit
     mean: float | None
@@ -120,23 +119,23 @@ def _means(allowed: Sequence[_Allowed]) -> list[float]:
 
 
 def _largest(allowed: Sequence[_Allowed]) -> _Allowed:
-    """Return the most that any size is allowed."""
+    """Return the largest tolerances of all sizes."""
     limit = max((of_size.limit for of_size in allowed), key=lambda limit: limit.value)
     return _Allowed(limit, max(_means(allowed), default=None))
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """The planned network in plain PyTorch, in every arithmetic that a tolerance is made of.
+    """The planned network in plain PyTorch, in every arithmetic that the tolerances need.
 
     Attributes:
-        transform: Of the file.
-        single: In float32: what is expected of the file.
+        transform: Transform of the file.
+        single: In float32: the expected outputs.
         double: In float64.
         rounded: The transform's fake-quantised network; None if it has none.
         reseeded: In float32 with another seed of the search; None if nothing is searched.
-        lowered: The same for what a backend may compute the file in.
-        near_ties: Some site decides what is attended to.
+        lowered: The same for the precisions in which a backend may compute the file.
+        near_ties: A site selects keys, and rounding may change the selection.
     """
 
     transform: Transform
@@ -149,7 +148,7 @@ class _Runs:
 
     @classmethod
     def of(cls, source: Source, transform: Transform, exact: Collection[str]) -> _Runs:
-        """Return the runs of a network; arguments as of `record_references`."""
+        """Return the runs of a network; arguments as in `record_references`."""
         network, resolved = source.loaded.network, source.resolved
         architecture = source.loaded.facts.architecture
         plain = source.planned()
@@ -175,7 +174,7 @@ class _Runs:
         )
 
     def allowed(self, case: Feeds, measure: Measure) -> tuple[Array, _Allowed]:
-        """Run a size: return what is expected there, and by how much a file may miss it.
+        """Run a size: return the expected outputs and the tolerances.
 
         Raises:
             UnsupportedModelError: As `record_references`.
@@ -207,11 +206,12 @@ class _Runs:
 
 
 class _Lowered:
-    """What a file may depart by where its float32 is computed in a low precision.
+    """The tolerances of a file whose float32 is computed in a low precision.
 
     Attributes:
-        network: Fake-quantised; None if the architecture has none, or rounding does too much.
-        allowed: For each size.
+        network: The fake-quantised network; None if the architecture has none, or rounding changes
+            too much.
+        allowed: The tolerances of each size.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class _Lowered:
         self.network = NetworkSession(rounded)
 
     def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
-        """Add what a size is allowed; `limit` is the least."""
+        """Add the tolerance of a size, at least `limit`."""
         if self.network is None:
             return
         tolerance = measure.tolerances[self._precision]
@@ -255,17 +255,17 @@ class _Lowered:
 
 @dataclass(frozen=True)
 class _Limit:
-    """A largest difference and what it is allowed for."""
+    """A tolerance of the largest difference, and its reason."""
 
     value: float
     reason: str
 
     def widened(self, value: float, cause: str) -> _Limit:
-        return _Limit(value, f"twice what {cause} does") if value > self.value else self
+        return _Limit(value, f"twice the error of {cause}") if value > self.value else self
 
 
 def _turned_by_rounding(network: NetworkSession, case: Feeds, expected: Array) -> float:
-    """Return the largest mean change that inputs give which differ by rounding alone."""
+    """Return the largest mean change of outputs between inputs that differ by rounding alone."""
     changes = []
     for seed in range(_NUDGES):
         random = np.random.default_rng(seed)

@@ -27,16 +27,16 @@ from .tiles import TilePsnr, measure_tiles, tile_sides
 
 @dataclass(frozen=True)
 class Validated:
-    """What was found.
+    """The results.
 
     Attributes:
-        references: What a device without PyTorch validates the file by later.
+        references: The references for later validation without PyTorch.
         file: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         tile_psnr: The plan in tiles against the same on the whole image, where they differ.
         warnings: One sentence each.
-        failures: Why the file must not be written, one sentence each; empty where it may.
+        failures: Why the file must not be written, one sentence each; empty if it may.
     """
 
     references: References
@@ -49,7 +49,7 @@ class Validated:
 
 
 def validation_steps(prepared: Prepared, planned: Planned) -> int:
-    """Return how many steps `validate` announces where the file passes."""
+    """Return the number of steps of `validate` if the file passes."""
     transform = prepared.transform
     return (
         len(prepared.feeds)
@@ -68,7 +68,7 @@ def validate(
     """Record references, run the file against them, measure the plan and tiles, time the file.
 
     Raises:
-        UnsupportedModelError: Rounding to the precision alone does too much to the images.
+        UnsupportedModelError: Rounding to the precision alone changes the images too much.
         BackendUnavailableError: The file needs the operator library and there is none.
     """
     network, options = prepared.loaded.network, prepared.options
@@ -133,7 +133,7 @@ def _saved(path: Path, model: onnx.ModelProto) -> Path:
 def _below(
     fidelity: Fidelity, minimum: float | None, network: nn.Module, planned: Planned
 ) -> tuple[str, ...]:
-    """Return a sentence for each figure that is worse than wanted."""
+    """Return a sentence for each figure that is worse than its limit."""
     measure = fidelity.measure
     wanted = measure.warning if minimum is None else minimum
     limit = f"{'below' if measure.higher else 'above'} {measure.text(wanted)}"
@@ -141,7 +141,9 @@ def _below(
     if measure.misses(fidelity.mean, wanted):
         text = f"the plan gives {measure.text(fidelity.mean)} against full attention, {limit}"
         if fidelity.sites:
-            worst = ", ".join(f"{cost.path} ({cost.error:.0%} off)" for cost in fidelity.sites[:3])
+            worst = ", ".join(
+                f"{cost.path} (error {cost.error:.0%})" for cost in fidelity.sites[:3]
+            )
             tries = improvements(network, planned.resolved, fidelity.sites[0].path)
             text += f". Worst sites: {worst}. Try {tries}"
         texts.append(text)

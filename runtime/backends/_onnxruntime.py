@@ -106,12 +106,12 @@ class OnnxRuntimeBackend(Backend):
             except Exception as error:  # as above
                 if choice.required:
                     raise NystraError(
-                        f"the operator library {choice.path} cannot serve {self.path}: "
+                        f"the operator library {choice.path} does not support {self.path}:  "
                         f"{_first_line(error)}. Use `library` auto or none."
                     ) from error
                 choice = LibraryChoice(
                     None,
-                    f"the operator library {choice.path} cannot serve this model, so the "
+                    f"the operator library {choice.path} does not support this model, so the "
                     f"operators' ONNX bodies are used: {_first_line(error)}",
                     refused=True,
                 )
@@ -148,8 +148,8 @@ class OnnxRuntimeBackend(Backend):
             # for 36 attentions.
             options.enable_mem_reuse = False
         if self.stated.tiling == "internal":
-            # It takes whole images, however large. The arena grows by powers of two, and blocked
-            # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
+            # For whole images of any size. The arena grows by powers of two, and blocked layouts
+            # copy the feature maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
             options.enable_cpu_mem_arena = False
             options.graph_optimization_level = (
                 onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED

@@ -29,7 +29,7 @@ def is_built_in(provider: str) -> bool:
 
 
 def find_devices(provider: str, library: Path | None = None) -> list[Any]:
-    """Return the devices of a provider that is a plug-in, which is loaded where it is not yet.
+    """Return the devices of a provider from a plug-in, which is loaded if necessary.
 
     Args:
         provider: Its name, such as ``WebGpuExecutionProvider``.
@@ -59,7 +59,7 @@ def find_devices(provider: str, library: Path | None = None) -> list[Any]:
             f"{provider} is installed but offers {version} no device on this machine: see its "
             "documentation for the driver and the settings that it needs"
         )
-    source = "" if library is None else f" and {library} brings none"
+    source = "" if library is None else f" and {library} does not contain it"
     raise BackendUnavailableError(
         f"{version} has no execution provider {provider!r} on this machine{source}: available "
         f"are {', '.join(available_providers())}; install a package onnxruntime-ep-*, another "
@@ -104,7 +104,7 @@ def _load(library: Path) -> None:
 
     Raises:
         NystraError: It is not a file, or no plug-in.
-        BackendUnavailableError: This onnxruntime takes no plug-ins.
+        BackendUnavailableError: This onnxruntime does not support plug-ins.
     """
     import onnxruntime
 

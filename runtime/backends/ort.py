@@ -1,8 +1,8 @@
 """The backend ``ort:NAME``: onnxruntime with any of its execution providers, named by the user.
 
 The provider is one that the installed onnxruntime was built with, or a plug-in: an installed
-package ``onnxruntime-ep-*``, or the library that a session names. What the provider does not take
-is computed by onnxruntime on the CPU; the assignment reports how much.
+package ``onnxruntime-ep-*``, or the library that a session names. onnxruntime computes nodes that
+the provider does not support on the CPU; the assignment reports how many.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class ProviderOptions(Options):
 
 
 class OrtProviderBackend(OnnxRuntimeBackend):
-    """onnxruntime with one execution provider, and the CPU behind it.
+    """onnxruntime with one execution provider, and the CPU for the remaining nodes.
 
-    Operators of nystra are their bodies, so that the provider can take them: the kernels of the
-    library are the CPU's. A library that is named by its path is registered.
+    Operators of nystra run as their bodies, so that the provider can compute them: the library has
+    kernels for the CPU only. A library that is named by its path is registered.
 
     Attributes:
-        provider: Of the class: onnxruntime's name of the provider, "" where none is named.
+        provider: A class attribute: onnxruntime's name of the provider, "" if none is named.
     """
 
     devices: ClassVar[tuple[str, ...]] = (
@@ -74,7 +74,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
 
     @classmethod
     def on(cls, device: str) -> type[OrtProviderBackend]:
-        """Return the backend of a provider, whether or not it is here."""
+        """Return the backend of a provider, available or not."""
         return _class_of(device)
 
     @classmethod
@@ -86,17 +86,17 @@ class OrtProviderBackend(OnnxRuntimeBackend):
             from ._providers import available_providers
 
             return False, (
-                "the backend ort names an execution provider of onnxruntime: expected one of "
+                "the backend ort needs the name of an execution provider: expected one of "
                 + ", ".join(f"ort:{name}" for name in available_providers())
             )
-        return True, f"onnxruntime is installed, and is to run {cls.provider}"
+        return True, f"onnxruntime is installed; its execution provider is {cls.provider}"
 
     def load(self) -> None:
         """Load the file; see the base.
 
         Raises:
-            NystraError: As there; also where nodes fall back to the CPU and must not.
-            BackendUnavailableError: As there; also where the provider or its device is not here.
+            NystraError: As there; also if nodes fall back to the CPU although `fallback` is error.
+            BackendUnavailableError: As there; also if the provider or its device is not available.
         """
         import onnxruntime
 
@@ -114,12 +114,12 @@ class OrtProviderBackend(OnnxRuntimeBackend):
             )
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model once; calls of several threads take turns, since providers may not."""
+        """Run the model once, one thread at a time: not all providers allow concurrent runs."""
         with self._turn:
             return super().infer(feeds)
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run as `infer`: the memory of a provider is its own."""
+        """Run as `infer`: a provider manages its memory itself."""
         return self.infer(feeds)
 
     @property
@@ -127,7 +127,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         return self.chosen.fallback == "error"
 
     def _chosen(self) -> ProviderOptions:
-        """Return our options; the others are the provider's, as texts."""
+        """Return the options of the backend; all others go to the provider, as texts."""
         known = self.options.declared()
         given = self.spec.options
         self._provider_options = {
@@ -177,7 +177,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         return session
 
     def _find_device(self) -> Any:
-        """Return the device of the plug-in that is used, or None of a provider that is built in."""
+        """Return the device of the plug-in that is used, or None if the provider is built in."""
         if self.spec.ep_library is None and is_built_in(self.provider):
             return None
         found = find_devices(self.provider, self.spec.ep_library)
@@ -192,7 +192,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
 
 
 def _provider_error() -> type[Exception]:
-    """Return the error of onnxruntime that a provider failed."""
+    """Return the error for a failure of a provider."""
     from onnxruntime.capi import onnxruntime_pybind11_state
 
     kind: type[Exception] = onnxruntime_pybind11_state.EPFail

@@ -20,8 +20,8 @@ class DistributedResult(ImageResult):
     """The result of an image that a worker restored; `ImageResult` has the rest.
 
     Attributes:
-        worker: Where it was made, in words.
-        tries: How many workers it took.
+        worker: Name of the worker that restored it.
+        tries: Number of workers that tried it.
     """
 
     worker: str = ""
@@ -33,12 +33,12 @@ def run_folder(
 ) -> list[ImageResult]:
     """Restore images; one that fails does not stop the others.
 
-    The workers read and write the files themselves: what goes over the network is their names.
+    The workers read and write the files themselves: only file names go over the network.
 
     Args:
         pool: The workers.
         pairs: Images and their outputs.
-        name: What the bar is called.
+        name: Title of the progress bar.
         report: As in `run_images`.
         quiet: Show no bar.
 
@@ -53,7 +53,8 @@ def run_folder(
         place: ImageResult(
             str(pairs[place][0]),
             "failed",
-            error=f"{pairs[place][1]} is the output of another image of this run too",
+            error=f"{pairs[place][1]} is also the output of another image of this run: rename one "
+            "of the images",
         )
         for place in repeated
     }
@@ -77,7 +78,7 @@ def run_folder(
 
 
 def _repeated(pairs: Iterable[Pair]) -> set[int]:
-    """Return the places of pairs whose output an earlier one has."""
+    """Return the indices of pairs whose output an earlier pair has."""
     seen: set[Path] = set()
     repeated = set()
     for place, (_, there) in enumerate(pairs):

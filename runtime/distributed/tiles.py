@@ -1,4 +1,4 @@
-"""One image whose tiles are run by all workers; it is cut and put together here."""
+"""One image whose tiles are run by all workers; cutting and blending happen here."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ TILE = 512
 
 
 def distribute_tiles(network: Network, pool: WorkerPool) -> Network:
-    """Return a network whose tiles go to the workers.
+    """Return a network whose tiles are run by the workers.
 
-    Each worker runs as many tiles at once as the network would, and the results are blended in
-    the order of the tiles: they are those of a run without workers, to the bit. No more tiles are
-    in memory than the workers have at hand.
+    Each worker runs as many tiles at once as the network would, and the results are blended in the
+    order of the tiles: they are bit-identical to those of a run without workers. Memory holds only
+    the tiles that the workers have.
 
     Raises:
-        NystraError: The network has to see the whole image, so there is nothing to spread.
+        NystraError: The network needs the whole image, so there are no tiles to distribute.
     """
     if network.whole:
         raise NystraError(
-            "the model has to see the whole of an image, so workers cannot share one: run "
+            "the model needs the whole image, so workers cannot share one: run "
             "it without a cluster, or give a folder"
         )
 

@@ -1,7 +1,7 @@
-"""Whether the chunks of a PNG are whole and hold the pixels that its header says, exactly.
+"""Whether the chunks of a PNG are complete and hold exactly the pixels that its header states.
 
-Decoders pass over the checksums of the pixels, ignore rows that are over, and some fill what is
-missing. The layout is that of the PNG specification, third edition (sections 5, 7 and 8).
+Decoders skip the checksums of the pixels, ignore surplus rows, and some fill missing ones. The
+layout is that of the PNG specification, third edition (sections 5, 7 and 8).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_chunks(stream: BinaryIO, name: str) -> None:
     """Find out whether a PNG is whole.
 
     Args:
-        stream: The file; where it stands afterwards is undefined.
+        stream: The file; its position afterwards is undefined.
         name: What to call it in the messages.
 
     Raises:
@@ -49,7 +49,7 @@ def check_chunks(stream: BinaryIO, name: str) -> None:
     except zlib.error as error:
         raise _damaged(name, str(error)) from error
     if held != expected:
-        more = "it inflates to more bytes than its pixels have"
+        more = "it decompresses to more bytes than its pixels need"
         raise _damaged(name, more if held > expected else f"it holds {held} of {expected} bytes")
 
 

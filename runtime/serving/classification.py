@@ -19,10 +19,10 @@ from .work import Work
 
 
 class ClassificationModel:
-    """A model that says what is on an image; see `Served`."""
+    """A model that classifies images; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
-        """Look at what the model takes."""
+        """Check the inputs of the model."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
         self._answer = ClassificationAnswerer.open(session, name)
@@ -31,7 +31,7 @@ class ClassificationModel:
         self._batcher = Batcher(function, images=self._images, on_run=on_run)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a client has to know of it."""
+        """Return the properties that a client needs."""
         classifier = self._answer.classifier
         return {
             "classes": classifier.classes,
@@ -42,7 +42,7 @@ class ClassificationModel:
         }
 
     def cost(self, files: Files, parameters: ClassParameters) -> int:
-        """Return the bytes that decoding an image takes, and of its file."""
+        """Return the bytes for the image's file and for decoding it."""
         if set(files) != {"image"}:
             raise NystraError(f"got the images {', '.join(files)}, expected an image alone")
         (size, _), *_ = measured(files, self._most).values()
@@ -61,7 +61,7 @@ class ClassificationModel:
 
 SERVICE = Service(
     route="classify",
-    summary="Say what is on an image",
+    summary="Classify an image",
     parameters=ClassParameters,
     parts=("image",),
     gives=ClassificationAnswerer.media_types,

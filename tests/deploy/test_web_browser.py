@@ -229,9 +229,7 @@ def test_a_wrong_gpu_is_not_used(tiny: Folder, tmp_path: Path) -> None:
     write_references(recorded, wrong, found.meta)
     with opened(folder, tmp_path, *SOFTWARE_GPU) as page:
         assert "on WebAssembly (CPU)" in page.shown("about")
-        assert "WebGPU computes something else here than the references say" in page.shown(
-            "warning"
-        )
+        assert "WebGPU does not reproduce the references here" in page.shown("warning")
         page.at("validate").click()
         page.until(lambda: page.shown("report"))
         assert page.shown("report").count("failed: the largest difference is 1.0e-2") == 3
@@ -239,7 +237,7 @@ def test_a_wrong_gpu_is_not_used(tiny: Folder, tmp_path: Path) -> None:
 
 def test_webassembly_is_taken_where_it_is_asked_for(tiny: Folder, tmp_path: Path) -> None:
     with opened(tiny[1], tmp_path, *SOFTWARE_GPU, query="?provider=wasm") as page:
-        assert page.shown("warning").startswith("Not on the GPU: WebAssembly was asked for.")
+        assert page.shown("warning").startswith("Not on the GPU: WebAssembly was requested.")
 
 
 def test_webassembly_has_threads_where_the_server_isolates_the_page(

@@ -205,7 +205,7 @@ MODELS = {
     "range": ({"nystra.range": "[1, 0]"}, "expected [lowest, highest]"),
     "huge range": ({"nystra.range": "[0, 1e300]"}, "expected [lowest, highest]"),
     "task": ({"nystra.task": "video"}, "expected restoration"),
-    "whole": ({"nystra.tiling": "internal"}, "has to see the whole image"),
+    "whole": ({"nystra.tiling": "internal"}, "needs the whole image"),
 }
 
 
@@ -247,18 +247,21 @@ def test_damaged_files_are_refused(page: Path, tmp_path: Path) -> None:
         "cut.npz": (good[:-30], "it has no directory"),
         "empty.npz": (b"", "it has no directory"),
         "smaller.npz": (stating(one, 100), "an array is larger than its directory says"),
-        "larger.npz": (stating(one, 1000), "an array has another size than its directory says"),
+        "larger.npz": (
+            stating(one, 1000),
+            "the size of an array differs from that in its directory",
+        ),
         "huge.npz": (stating(one, 1 << 30), "it unpacks to more than 256 MiB"),
         "whole.npz": (packed({"meta.npy": npy(np.zeros(2, "<i8"))}), "an array is of"),
-        "short.npz": (packed({"size0.input.input.npy": short}), "does not fill its shape"),
+        "short.npz": (packed({"size0.input.input.npy": short}), "do not fit its shape"),
         "other.npz": (packed({"../else.npy": short}), 'the references hold "../else.npy"'),
         "half.npz": (one, "the references are incomplete"),
         "loose.npz": (
             references(tmp_path / "l.npz", tolerances=[1, 1]).read_bytes(),
-            "a tolerance lets anything pass",
+            "a tolerance is missing, or so large",
         ),
         "few.npz": (references(tmp_path / "f.npz", tolerances=[1e-4]).read_bytes(), "is missing"),
-        "cut.onnx": (model[:-20], "it is cut short"),
+        "cut.onnx": (model[:-20], "it is truncated"),
         "text.onnx": (b"hello, this is no model", "this is no ONNX file"),
         "bytes.onnx": (b"\xff" * 64, "this is no ONNX file"),
     }

@@ -135,7 +135,7 @@ def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("refused", "times", "reason"),
     [
-        (False, [[[1.0], [1.5]]], "an equivalent node took 1.50 times as long"),
+        (False, [[[1.0], [1.5]]], "nystra's node took 1.50 times as long"),
         (True, [[[1.0], [1.2]]], "the whole file took 1.20 times as long"),
     ],
 )

@@ -149,7 +149,7 @@ def test_the_planted_fault_is_named(
     command = ["validate", str(path), "--layerwise", "--backend", "odd", "--threads", "1"]
     assert main(command) == 1
     out = capsys.readouterr().out
-    assert f"first departs: node {node} (" in out
+    assert f"first difference: node {node} (" in out
     assert f"output {tensor}: " in out
     assert finding in out
     assert main([*command, "--json"]) == 1

@@ -88,7 +88,7 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     assert report["precision"] == "toy"
     assert report["against_torch"]["passed"]
     assert {"ort-cpu", "twin"} <= report["against_torch"]["backends"].keys()
-    assert set(report["against_torch"]["allowed_for"]) == {"twice what toy does"}
+    assert set(report["against_torch"]["allowed_for"]) == {"twice the error of toy"}
     model = onnx.load(str(tmp_path / "toy.onnx"))
     weights = [onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer]
     steps = [weight * 128 for weight in weights if weight.dtype == np.float32 and weight.ndim > 1]

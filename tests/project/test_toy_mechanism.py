@@ -73,7 +73,7 @@ def test_inspected(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["inspect", str(checkpoint), *arguments, "--sort", "loss"]) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("layers.")] == rows[::-1]
-    assert f"loses most: {rows[1].split()[0]} (" in out
+    assert f"largest error: {rows[1].split()[0]} (" in out
     assert "error: of the site's output under the plan" in out
 
 

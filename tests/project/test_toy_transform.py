@@ -37,7 +37,7 @@ def test_a_wrong_transform_fails(tmp_path: Path) -> None:
     assert not (tmp_path / "wrong.onnx").exists()
     failed = json.loads((tmp_path / "wrong.failed.json").read_text())["validation"]["against_torch"]
     assert not failed["passed"]
-    assert set(failed["allowed_for"]) == {"twice what toy does"}
+    assert set(failed["allowed_for"]) == {"twice the error of toy"}
 
 
 @pytest.mark.full

@@ -146,7 +146,7 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
     assert "nothing would be filled" in text
     mask, (text,) = read(np.ones((*size, 1), np.float32))
     assert mask.min() == 1
-    assert "left to fill from" in text
+    assert "none of the image is kept" in text
     mask, _ = read(np.ones((*size, 1), np.float32), hole()[:, :, 0])
     np.testing.assert_array_equal(mask, hole())
 

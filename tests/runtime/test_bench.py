@@ -80,7 +80,7 @@ def test_the_table_says_what_is_missing_and_why(
     out = capsys.readouterr().out
     assert f"faster, slower: relative to {operator} ort-cpu-bodies, median" in out
     assert "operator.onnx ort-cpu: the operator library" in out
-    assert "cannot serve this model" in out
+    assert "does not support this model" in out
     assert [line.split()[:3] for line in out.splitlines()[:3]] == [
         ["model", "backend", "operators"],
         [str(operator), "ort-cpu-bodies", "bodies"],

@@ -197,7 +197,7 @@ def test_bodies_where_the_library_computed_before_fail(
     state, text = items(doubling, capsys)["kernels"]
     assert state == "failed"
     assert "0, expected at least 1" in text
-    assert "cannot serve this model, so the operators' ONNX bodies are used" in text
+    assert "does not support this model, so the operators' ONNX bodies are used" in text
 
 
 def test_run_and_validate_say_that_the_library_refuses_a_file(

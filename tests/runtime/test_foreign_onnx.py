@@ -83,9 +83,12 @@ def test_half_precision_in_tiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("graph", "words"),
     [
-        ("<float k = {255}> {output = Sub (k, input)}", "hardly any contrast, around 1 of 1"),
-        ("<float k = {10}> {output = Add (input, k)}", "hardly any contrast, around 0.04"),
-        ("<float k = {2}> {output = Add (input, k)}", "100% of the output lie far outside 0..1"),
+        (
+            "<float k = {255}> {output = Sub (k, input)}",
+            "almost no contrast, with a mean of 1 in 0..1",
+        ),
+        ("<float k = {10}> {output = Add (input, k)}", "almost no contrast, with a mean of 0.04"),
+        ("<float k = {2}> {output = Add (input, k)}", "100% of the output is far outside 0..1"),
         ("<float k = {0.2}> {output = Add (input, k)}", ""),
     ],
 )

@@ -105,7 +105,7 @@ def test_an_image_that_shares_a_file_with_another_one_waits() -> None:
     ]
     results = ran(job, given)
     assert [result.status for result in results] == ["done", "failed", "done", "done"]
-    assert "is the output of another image of this run too" in results[1].error
+    assert "is also the output of another image of this run" in results[1].error
     assert job.done.index("write a") < job.done.index("read x")
 
 

@@ -141,11 +141,11 @@ def test_the_command_counts_and_says_it(
     done = capsys.readouterr()
     (result,) = json.loads(done.out)["images"]
     assert (result["tiles"], result["reused"]) == (5 * TILES, 4 * TILES - 1)
-    assert done.err.count(f"{TILES} tiles, {TILES} equal to the frame before") == 3
-    assert f"{TILES} tiles, {TILES - 1} equal to the frame before" in done.err
+    assert done.err.count(f"{TILES} tiles, {TILES} unchanged from the previous frame") == 3
+    assert f"{TILES} tiles, {TILES - 1} unchanged from the previous frame" in done.err
     command[-1] = str(tmp_path / "again")
     assert main([*command, *more]) == 0
     assert (
-        f"5, 0 kept, {5 * TILES} tiles, {4 * TILES - 1} equal to the frame before"
+        f"5, 0 kept, {5 * TILES} tiles, {4 * TILES - 1} unchanged from the previous frame"
         in capsys.readouterr().out
     )

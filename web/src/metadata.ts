@@ -39,7 +39,7 @@ export function readFacts(file: Uint8Array): Facts {
     throw new FileError(`the file is of the task ${shown(task)}, expected restoration of images`);
   }
   if (entries.get("nystra.tiling") === "internal") {
-    throw new FileError("the network has to see the whole image, and the page cuts tiles");
+    throw new FileError("the network needs the whole image, and the page works in tiles");
   }
   const scale = Number(entries.get("scale") ?? NaN);
   if (!Number.isInteger(scale) || scale < 1 || scale > LARGEST_SCALE) {
@@ -81,12 +81,12 @@ function* messageFields(data: Uint8Array): Generator<[number, Uint8Array]> {
   const number = (): number => {
     let value = 0;
     for (let factor = 1; factor < 2 ** 49; factor *= 128) {
-      const byte = data[position++] ?? fail("it is cut short");
+      const byte = data[position++] ?? fail("it is truncated");
       value += (byte & 127) * factor;
       if (byte < 128) return value;
     }
     // Longer numbers are negative ones, ten bytes long; no field that is read here has one.
-    while ((data[position++] ?? fail("it is cut short")) > 127);
+    while ((data[position++] ?? fail("it is truncated")) > 127);
     return NaN;
   };
   while (position < data.length) {
@@ -97,10 +97,10 @@ function* messageFields(data: Uint8Array): Generator<[number, Uint8Array]> {
     else if (kind === 5) position += 4;
     else if (kind === 2) {
       const length = number();
-      if (!(position + length <= data.length)) fail("it is cut short");
+      if (!(position + length <= data.length)) fail("it is truncated");
       yield [Math.floor(tag / 8), data.subarray(position, position + length)];
       position += length;
-    } else fail("it is no protobuf message");
+    } else fail("it is not a protobuf message");
   }
 }
 

@@ -41,7 +41,7 @@ export async function open(
   wanted: Provider,
   onProgress?: OnProgress,
 ): Promise<Opened> {
-  let reason = "WebAssembly was asked for.";
+  let reason = "WebAssembly was requested.";
   if (wanted === "webgpu") {
     const opened = await openOnGpu(load, file, references, gpu, onProgress);
     if (typeof opened !== "string") return opened;
@@ -66,7 +66,7 @@ async function openOnGpu(
 ): Promise<Opened | string> {
   if (gpu === undefined) return "this browser has no WebGPU.";
   const adapter = await gpu.requestAdapter().catch(() => null);
-  if (adapter === null) return "WebGPU finds no GPU that it can use.";
+  if (adapter === null) return "WebGPU finds no usable GPU.";
   let network: Network;
   let whole: boolean;
   try {
@@ -86,7 +86,7 @@ async function openOnGpu(
     if (report === null || report.passed) return { network, warnings, report };
     const fault = report.cases.find((each) => each.fault !== null)?.fault ?? "";
     await network.release();
-    return `WebGPU computes something else here than the references say: ${fault}.`;
+    return `WebGPU does not reproduce the references here: ${fault}.`;
   } catch (error) {
     await network.release();
     if (error instanceof FileError) throw error;

@@ -47,14 +47,14 @@ export async function readReferences(file: Uint8Array): Promise<ReferenceCase[]>
       continue;
     }
     const side = kind === "input" ? inputs : outputs;
-    if (side.has(Number(number))) throw new FileError("the references have several inputs a run");
+    if (side.has(Number(number))) throw new FileError("the references have several inputs for one run");
     side.set(Number(number), { shape, data: numbers(kindOfNumber, body) });
   }
   const order = [...inputs.keys()].sort((first, second) => first - second);
   const largest = limits(meta["tolerances"] ?? DEFAULT_TOLERANCE, order.length);
   const mean = meta["mean_tolerances"];
   const means = mean === undefined ? null : limits(mean, order.length);
-  if (order.length === 0) throw new FileError("the references hold no run");
+  if (order.length === 0) throw new FileError("the references hold no runs");
   return order.map((number, index) => {
     const [input, output] = [inputs.get(number), outputs.get(number)];
     if (input === undefined || output === undefined) {
@@ -76,7 +76,7 @@ interface ZipEntry {
 /** Return what the directory of an archive lists. */
 function zipEntries(file: Uint8Array): ZipEntry[] {
   const view = viewOf(file);
-  const end = file.length - 22; // an archive of ours has no comment behind its end
+  const end = file.length - 22; // an archive of nystra has no comment after its end
   if (end < 0 || view.getUint32(end, true) !== SIGNATURES.end) damaged("it has no directory");
   const count = view.getUint16(end + 10, true);
   let position = view.getUint32(end + 16, true);
@@ -85,7 +85,7 @@ function zipEntries(file: Uint8Array): ZipEntry[] {
   if (count > MOST_ENTRIES) damaged(`it lists ${count} arrays`);
   for (let index = 0; index < count; index++) {
     if (position + 46 > end || view.getUint32(position, true) !== SIGNATURES.entry) {
-      damaged("its directory is cut short");
+      damaged("its directory is truncated");
     }
     const encrypted = view.getUint16(position + 8, true) & 1;
     const method = view.getUint16(position + 10, true);
@@ -93,7 +93,7 @@ function zipEntries(file: Uint8Array): ZipEntry[] {
     const nameLength = view.getUint16(position + 28, true);
     const extraLength = view.getUint16(position + 30, true) + view.getUint16(position + 32, true);
     total += size;
-    if (encrypted || (method !== 0 && method !== 8)) damaged("it is packed in an unknown way");
+    if (encrypted || (method !== 0 && method !== 8)) damaged("its compression method is unknown");
     if (total > MOST_BYTES) damaged(`it unpacks to more than ${MOST_BYTES >> 20} MiB`);
     entries.push({
       name: new TextDecoder().decode(file.subarray(position + 46, position + 46 + nameLength)),
@@ -116,9 +116,9 @@ async function unpacked(file: Uint8Array, entry: ZipEntry): Promise<Uint8Array> 
   }
   const start = place + 30 + view.getUint16(place + 26, true) + view.getUint16(place + 28, true);
   const packed = file.slice(start, start + packedSize);
-  if (packed.length !== packedSize) damaged("it is cut short");
+  if (packed.length !== packedSize) damaged("it is truncated");
   const content = entry.compressed ? await inflated(packed, entry.size) : packed;
-  if (content.length !== entry.size) damaged("an array has another size than its directory says");
+  if (content.length !== entry.size) damaged("the size of an array differs from that in its directory");
   return content;
 }
 
@@ -156,7 +156,7 @@ function readArray(file: Uint8Array): [number[], "<f4" | "|u1", Uint8Array] {
   const shape = lengths.split(",").filter((text) => text.trim() !== "").map(Number);
   const body = file.subarray(begin);
   const count = shape.reduce((product, length) => product * length, 1);
-  if (count * (kind === "<f4" ? 4 : 1) !== body.length) damaged("an array does not fill its shape");
+  if (count * (kind === "<f4" ? 4 : 1) !== body.length) damaged("the bytes of an array do not fit its shape");
   return [shape, kind as "<f4" | "|u1", body];
 }
 
@@ -171,7 +171,7 @@ function readMeta(body: Uint8Array): Record<string, unknown> {
     const meta: unknown = JSON.parse(new TextDecoder().decode(body));
     return typeof meta === "object" && meta !== null ? { ...meta } : {};
   } catch {
-    return damaged("its meta is no JSON");
+    return damaged("its meta is not JSON");
   }
 }
 
@@ -181,7 +181,7 @@ function limits(value: unknown, count: number): number[] {
   const usable = list.every(
     (limit): limit is number => typeof limit === "number" && limit >= 0 && limit < LOOSEST,
   );
-  if (!usable || list.length !== count) damaged("a tolerance lets anything pass, or is missing");
+  if (!usable || list.length !== count) damaged("a tolerance is missing, or so large that any output would pass");
   return list as number[];
 }
 

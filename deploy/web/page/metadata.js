@@ -24,7 +24,7 @@ export function readFacts(file) {
         throw new FileError(`the file is of the task ${shown(task)}, expected restoration of images`);
     }
     if (entries.get("nystra.tiling") === "internal") {
-        throw new FileError("the network has to see the whole image, and the page cuts tiles");
+        throw new FileError("the network needs the whole image, and the page works in tiles");
     }
     const scale = Number(entries.get("scale") ?? NaN);
     if (!Number.isInteger(scale) || scale < 1 || scale > LARGEST_SCALE) {
@@ -62,13 +62,13 @@ function* messageFields(data) {
     const number = () => {
         let value = 0;
         for (let factor = 1; factor < 2 ** 49; factor *= 128) {
-            const byte = data[position++] ?? fail("it is cut short");
+            const byte = data[position++] ?? fail("it is truncated");
             value += (byte & 127) * factor;
             if (byte < 128)
                 return value;
         }
         // Longer numbers are negative ones, ten bytes long; no field that is read here has one.
-        while ((data[position++] ?? fail("it is cut short")) > 127)
+        while ((data[position++] ?? fail("it is truncated")) > 127)
             ;
         return NaN;
     };
@@ -84,12 +84,12 @@ function* messageFields(data) {
         else if (kind === 2) {
             const length = number();
             if (!(position + length <= data.length))
-                fail("it is cut short");
+                fail("it is truncated");
             yield [Math.floor(tag / 8), data.subarray(position, position + length)];
             position += length;
         }
         else
-            fail("it is no protobuf message");
+            fail("it is not a protobuf message");
     }
 }
 function readRange(text) {

@@ -13,7 +13,7 @@ import { validate } from "./validation.js";
  * @throws FileError - The file is none that can be run.
  */
 export async function open(load, file, references, gpu, wanted, onProgress) {
-    let reason = "WebAssembly was asked for.";
+    let reason = "WebAssembly was requested.";
     if (wanted === "webgpu") {
         const opened = await openOnGpu(load, file, references, gpu, onProgress);
         if (typeof opened !== "string")
@@ -33,7 +33,7 @@ async function openOnGpu(load, file, references, gpu, onProgress) {
         return "this browser has no WebGPU.";
     const adapter = await gpu.requestAdapter().catch(() => null);
     if (adapter === null)
-        return "WebGPU finds no GPU that it can use.";
+        return "WebGPU finds no usable GPU.";
     let network;
     let whole;
     try {
@@ -58,7 +58,7 @@ async function openOnGpu(load, file, references, gpu, onProgress) {
             return { network, warnings, report };
         const fault = report.cases.find((each) => each.fault !== null)?.fault ?? "";
         await network.release();
-        return `WebGPU computes something else here than the references say: ${fault}.`;
+        return `WebGPU does not reproduce the references here: ${fault}.`;
     }
     catch (error) {
         await network.release();

@@ -81,7 +81,7 @@ async function restoreFile(restorer, scale, file) {
     if (Math.max(width, height) > LONGEST_SIDE || width * height > MOST_PIXELS) {
         throw new Error(`The result would have ${width}x${height} pixels; this page makes at most ` +
             `${LONGEST_SIDE} a side and ${Math.floor(MOST_PIXELS / 1e6)} million in all. ` +
-            "Use nystra run.");
+            "Use nystra run for larger images.");
     }
     controls.images.hidden = false;
     draw(controls.before, pixels, controls.beforeSize);
@@ -182,7 +182,7 @@ async function offer(name) {
 }
 async function bytesOf(name) {
     if (typeof name !== "string" || !PLAIN_NAME.test(name)) {
-        throw new Error("model.json names no file beside the page: write the folder again.");
+        throw new Error("model.json names no file in this folder: run nystra deploy web again.");
     }
     return new Uint8Array(await (await fetched(name)).arrayBuffer());
 }

@@ -29,7 +29,7 @@ export async function readReferences(file) {
         }
         const side = kind === "input" ? inputs : outputs;
         if (side.has(Number(number)))
-            throw new FileError("the references have several inputs a run");
+            throw new FileError("the references have several inputs for one run");
         side.set(Number(number), { shape, data: numbers(kindOfNumber, body) });
     }
     const order = [...inputs.keys()].sort((first, second) => first - second);
@@ -37,7 +37,7 @@ export async function readReferences(file) {
     const mean = meta["mean_tolerances"];
     const means = mean === undefined ? null : limits(mean, order.length);
     if (order.length === 0)
-        throw new FileError("the references hold no run");
+        throw new FileError("the references hold no runs");
     return order.map((number, index) => {
         const [input, output] = [inputs.get(number), outputs.get(number)];
         if (input === undefined || output === undefined) {
@@ -50,7 +50,7 @@ export async function readReferences(file) {
 /** Return what the directory of an archive lists. */
 function zipEntries(file) {
     const view = viewOf(file);
-    const end = file.length - 22; // an archive of ours has no comment behind its end
+    const end = file.length - 22; // an archive of nystra has no comment after its end
     if (end < 0 || view.getUint32(end, true) !== SIGNATURES.end)
         damaged("it has no directory");
     const count = view.getUint16(end + 10, true);
@@ -61,7 +61,7 @@ function zipEntries(file) {
         damaged(`it lists ${count} arrays`);
     for (let index = 0; index < count; index++) {
         if (position + 46 > end || view.getUint32(position, true) !== SIGNATURES.entry) {
-            damaged("its directory is cut short");
+            damaged("its directory is truncated");
         }
         const encrypted = view.getUint16(position + 8, true) & 1;
         const method = view.getUint16(position + 10, true);
@@ -70,7 +70,7 @@ function zipEntries(file) {
         const extraLength = view.getUint16(position + 30, true) + view.getUint16(position + 32, true);
         total += size;
         if (encrypted || (method !== 0 && method !== 8))
-            damaged("it is packed in an unknown way");
+            damaged("its compression method is unknown");
         if (total > MOST_BYTES)
             damaged(`it unpacks to more than ${MOST_BYTES >> 20} MiB`);
         entries.push({
@@ -94,10 +94,10 @@ async function unpacked(file, entry) {
     const start = place + 30 + view.getUint16(place + 26, true) + view.getUint16(place + 28, true);
     const packed = file.slice(start, start + packedSize);
     if (packed.length !== packedSize)
-        damaged("it is cut short");
+        damaged("it is truncated");
     const content = entry.compressed ? await inflated(packed, entry.size) : packed;
     if (content.length !== entry.size)
-        damaged("an array has another size than its directory says");
+        damaged("the size of an array differs from that in its directory");
     return content;
 }
 /** Inflate bytes; stops as soon as there are more than there should be. */
@@ -136,7 +136,7 @@ function readArray(file) {
     const body = file.subarray(begin);
     const count = shape.reduce((product, length) => product * length, 1);
     if (count * (kind === "<f4" ? 4 : 1) !== body.length)
-        damaged("an array does not fill its shape");
+        damaged("the bytes of an array do not fit its shape");
     return [shape, kind, body];
 }
 function numbers(kind, body) {
@@ -151,7 +151,7 @@ function readMeta(body) {
         return typeof meta === "object" && meta !== null ? { ...meta } : {};
     }
     catch {
-        return damaged("its meta is no JSON");
+        return damaged("its meta is not JSON");
     }
 }
 /** Return one limit a run: numbers that a wrong image can exceed. */
@@ -159,7 +159,7 @@ function limits(value, count) {
     const list = Array.isArray(value) ? value : Array(count).fill(value);
     const usable = list.every((limit) => typeof limit === "number" && limit >= 0 && limit < LOOSEST);
     if (!usable || list.length !== count)
-        damaged("a tolerance lets anything pass, or is missing");
+        damaged("a tolerance is missing, or so large that any output would pass");
     return list;
 }
 function viewOf(bytes) {

@@ -1,8 +1,8 @@
 """Static quantisation to 8-bit integers: layers with weights, everything else float32.
 
 Find the layers, measure how large their inputs become on the user's images, return layers to
-float32 until the images keep the budget, write what is left as onnxruntime's quantiser does.
-Attention, normalisation, functions and residual sums keep all their digits.
+float32 until the images keep the budget, and write the remaining ones with onnxruntime's quantiser.
+Attention, normalisation, functions and residual sums keep full precision.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Quantised:
 
     Attributes:
         rounded_copy: A float32 model that rounds where this one does.
-        kept: What computes in int8, and what went back to float32.
-        refused: Module of a layer that was never to be int8 -> why.
-        share: Of the multiplications of all layers, those in int8.
-        measure: By which the budget was kept.
-        images: How many the ranges were measured on.
+        kept: The int8 layers, and those returned to float32.
+        refused: Module of a layer that always stays float32 -> why.
+        share: Share of the multiplications of all layers that are in int8.
+        measure: The measure of the budget.
+        images: Number of images that the ranges were measured on.
     """
 
     rounded_copy: onnx.ModelProto
@@ -48,7 +48,7 @@ class Quantised:
 
     @property
     def exact(self) -> tuple[str, ...]:
-        """Modules whose layers went back to float32."""
+        """Modules whose layers were returned to float32."""
         return tuple(layer.path for layer in self.kept.returned)
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,14 +71,15 @@ class Quantised:
         measure, kept = self.measure, self.kept
         done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
-        texts = [f"{done}: {left}, at high contrast too"]
+        texts = [f"{done}: {left} and on copies of higher contrast"]
         if kept.returned:
             named = ", ".join(
-                f"{layer.path} ({measure.text(layer.alone)} alone)" for layer in kept.returned[:3]
+                f"{layer.path} ({measure.text(layer.alone)} with only this layer in int8)"
+                for layer in kept.returned[:3]
             )
             more = len(kept.returned) - 3
             others = f" and {more} more" if more > 0 else ""
-            texts.append(f"{len(kept.returned)} layers went back to float32: {named}{others}")
+            texts.append(f"{len(kept.returned)} layers were returned to float32: {named}{others}")
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
 
 
@@ -102,14 +103,14 @@ def quantise_model(
 
     Args:
         model: Traced and tidied, without bodies.
-        policy: Of the architecture.
-        feeds: Inputs of the network by name, one of each calibration image.
-        measure: By which its output is compared.
-        least: The headline, against the float32 graph, that every image is to keep, at a higher
-            contrast too.
+        policy: The policy of the architecture.
+        feeds: Inputs of the network by name, for each calibration image.
+        measure: How its output is compared.
+        least: The headline figure, against the float32 graph, that every image has to keep, with
+            higher contrast too.
 
     Raises:
-        UnsupportedModelError: No layer can be int8, or none can at what is to be kept.
+        UnsupportedModelError: No layer can be int8, or none within the limit.
     """
     candidates = find_layers(model.graph)
     reasons = {layer.path: policy.exact(layer.path) for layer in candidates}

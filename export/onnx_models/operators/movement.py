@@ -1,4 +1,4 @@
-"""Operators that move elements, and change none."""
+"""Operators that move elements without changing them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _split(
     if split is not None:
         return tuple(x.split(numbers(split), axis))
     if num_outputs is None:
-        raise ValueError("a Split that does not say how many parts it makes")
+        raise ValueError("a Split without the number of its parts is not supported")
     return tuple(x.split(-(-x.shape[axis] // num_outputs), axis))
 
 

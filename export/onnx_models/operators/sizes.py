@@ -1,4 +1,4 @@
-"""Operators that ask for sizes and types, and those that make tensors out of nothing."""
+"""Operators of sizes and types, and those that create tensors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _constant(
         return torch.tensor(whole, dtype=torch.int64)
     real = value_float if value_float is not None else value_floats
     if real is None:
-        raise ValueError("a Constant without a value that is read")
+        raise ValueError("a Constant whose attributes hold no supported value")
     return torch.tensor(real, dtype=torch.float32)
 
 

@@ -28,7 +28,7 @@ SCHEMA = OperatorSchema(
         "(B, C, Hk, Wk) whose patches score best, as index (B, k, H, W) int32 = y*Wk + x and score "
         "(B, k, H, W), best first, equal scores by smaller index, no index twice; patches are "
         "clamped at the borders. query_mask broadcasts to (B, 1, H, W), key_mask to (B, 1, Hk, Wk),"
-        " start to (B, k, H, W); a pixel takes part where its mask is above 0, a start of -1 is "
+        " start to (B, k, H, W); pixels whose mask is 0 or less are ignored, a start of -1 means "
         "none. Where there are fewer than k keys: index -1, score -inf. Deterministic for a seed."
     ),
     inputs=("query", "key", "query_mask", "key_mask", "start"),

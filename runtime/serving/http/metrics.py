@@ -30,7 +30,7 @@ class Metrics:
             registry=registry,
         )
         self._pixels = Counter(
-            "nystra_pixels", "Pixels of images that were answered.", model, registry=registry
+            "nystra_pixels", "Pixels of the images that were processed.", model, registry=registry
         )
 
         def histogram(
@@ -41,20 +41,20 @@ class Metrics:
         self._seconds = histogram(
             "request_seconds", "Seconds from the end of the upload to the response.", route
         )
-        self._waited = histogram("queue_seconds", "In the queue.", route)
+        self._waited = histogram("queue_seconds", "Seconds in the queue.", route)
         self._run_seconds = histogram("run_seconds", "Seconds of one run of a model.", model)
         self._run_images = histogram("run_images", "Images per run.", model, _IMAGES)
         self.ran: dict[str, OnRun] = {name: self._runs_of(name) for name in names}
 
     def watch(self, queue: RequestQueue) -> None:
-        """Show the queue as it is when somebody asks."""
+        """Add gauges that read the state of the queue on request."""
         gauges: list[tuple[str, str, Callable[[], float]]] = [
-            ("nystra_queue_waiting", "Requests that wait.", lambda: queue.waiting),
-            ("nystra_requests_under_way", "Requests under way.", lambda: queue.under_way),
+            ("nystra_queue_waiting", "Requests in the queue.", lambda: queue.waiting),
+            ("nystra_requests_under_way", "Requests in progress.", lambda: queue.under_way),
             ("nystra_memory_held_bytes", "Bytes of requests in progress.", lambda: queue.held),
             (
                 "nystra_memory_limit_bytes",
-                "Limit of the bytes of requests in progress.",
+                "Largest number of bytes of requests in progress.",
                 lambda: queue.memory,
             ),
         ]
@@ -66,21 +66,21 @@ class Metrics:
         self._requests.labels(route, model, str(status)).inc()
 
     def answered(self, route: str, model: str, seconds: float, waited: float, pixels: int) -> None:
-        """Say of an answer what it took.
+        """Record the figures of an answer.
 
         Args:
             route: Of the request.
-            model: That was asked.
+            model: The requested model.
             seconds: From the end of the upload to the answer.
             waited: Seconds in the queue.
-            pixels: Of the image that was sent.
+            pixels: Pixels of the uploaded image.
         """
         self._seconds.labels(route, model).observe(seconds)
         self._waited.labels(route, model).observe(waited)
         self._pixels.labels(model).inc(pixels)
 
     def text(self) -> bytes:
-        """Return everything as Prometheus reads it."""
+        """Return all metrics in the format of Prometheus."""
         return generate_latest(self._registry)
 
     def _runs_of(self, name: str) -> OnRun:

@@ -1,8 +1,9 @@
-"""Where a request says that it comes from and goes to: what web pages must not make a browser send.
+"""Checks of the headers Host and Origin, against requests that web pages make browsers send.
 
-A service without a token answers whoever reaches it, and every page that a browser shows reaches
-this machine: by a form or a script that posts to 127.0.0.1, or by a name of its own that is made to
-mean 127.0.0.1 once the page is there (DNS rebinding), which the browser takes for the same place.
+A service without a token answers everybody who can reach it, and every page in a browser can reach
+this machine: with a form or a script that posts to 127.0.0.1, or with its own host name, which is
+changed to resolve to 127.0.0.1 after the page is loaded (DNS rebinding), so that the browser sees
+the same origin.
 """
 
 from __future__ import annotations
@@ -18,35 +19,36 @@ from ..errors import ForeignOriginError, UnknownHostError
 
 
 def check_origin(headers: Headers, hosts: Collection[str]) -> None:
-    """Raise unless a request goes to a name of this service, and comes from no other web page.
+    """Raise unless a request is addressed to this service, and comes from no other web page.
 
-    Addresses and names without a dot, which nobody else can register, are always its own.
+    IP addresses and names without a dot, which nobody else can register, are always accepted.
 
     Args:
-        headers: Of the request.
-        hosts: Other names that it is reached by.
+        headers: Headers of the request.
+        hosts: Further accepted host names.
 
     Raises:
-        UnknownHostError: ``Host`` is another name.
-        ForeignOriginError: ``Origin`` is another place than ``Host``.
+        UnknownHostError: ``Host`` is not an accepted name.
+        ForeignOriginError: ``Origin`` differs from ``Host``.
     """
     place = headers.get("host", "")
     host = _split("//" + place)[0]
     if "." in host and not _is_address(host) and host not in _own_names(hosts):
         raise UnknownHostError(
-            f"this service does not accept the host name {host}: use its address, or start it "
-            "with that name in `hosts`, or with a token"
+            f"this service does not accept the host name {host}: use its IP address, or start the "
+            "service with that name in `hosts`, or with a token"
         )
     origin = headers.get("origin")
     if origin is not None and _split(origin) != _split("//" + place):
         raise ForeignOriginError(
-            f"a page of {origin} sent this to {place}: open the service's own page, or start it "
+            f"a web page of {origin} sent this request to {place}: open the service's own page, or "
+            "start the service "
             "with a token"
         )
 
 
 def _split(place: str) -> tuple[str, int | None]:
-    """Return name and port of a URL, without the ports that browsers leave out."""
+    """Return host and port of a URL; default ports are omitted, as by browsers."""
     try:
         parts = urlsplit(place)
         name, port = (parts.hostname or "").rstrip("."), parts.port

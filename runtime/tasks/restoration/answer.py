@@ -1,4 +1,4 @@
-"""One image to its restored image: by `nystra run` on every scheduler, and in a request."""
+"""One image to its restored image: for `nystra run` in all its forms, and for requests."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class RestoredImage:
 
     Attributes:
         image: The result.
-        tiles: That were run.
-        warnings: What is odd about the result.
+        tiles: Number of tiles that were run.
+        warnings: Warnings about the result.
     """
 
     image: ImageData
@@ -56,7 +56,7 @@ class RestoredImage:
 
 
 def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> RestoredImage:
-    """Restore an image, with what it carries besides its pixels.
+    """Restore an image; alpha, profile and resolution are kept.
 
     Args:
         restorer: The model.
@@ -80,11 +80,11 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
 
 
 def check_output(pixels: Array, source: Array, name: str) -> list[str]:
-    """Return what is odd about a model's output.
+    """Return warnings about a model's output.
 
     Args:
         pixels: The output.
-        source: The input: where that is flat too, flat is right.
+        source: The input: if it is flat, a flat output is correct.
         name: What to call the image in the messages.
 
     Raises:
@@ -98,12 +98,13 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
 
 
 def _range_doubts(pixels: Array, source: Array) -> list[str]:
-    """Return what speaks for a model that takes or gives another range than 0..1."""
+    """Return the signs that a model has another input or output range than 0..1."""
     beyond = float(np.mean((pixels > _BRIGHTEST) | (pixels < -_BRIGHTEST)))
     if beyond > _MOST:
-        what = f"{beyond:.0%} of the output lie far outside 0..1, and are clipped to white or black"
+        what = f"{beyond:.0%} of the output is far outside 0..1, and is clipped to white or black"
     elif float(np.std(pixels)) < _CONTRAST * float(np.std(source)):
-        what = f"the output has hardly any contrast, around {float(np.mean(pixels)):.2g} of 1"
+        mean = float(np.mean(pixels))
+        what = f"the output has almost no contrast, with a mean of {mean:.2g} in 0..1"
     else:
         return []
     return [
@@ -112,7 +113,7 @@ def _range_doubts(pixels: Array, source: Array) -> list[str]:
 
 
 def with_pixels(before: ImageData, pixels: Array) -> ImageData:
-    """Return an image with other pixels: its alpha resized, its profile kept where it fits."""
+    """Return an image with other pixels: its alpha resized, its profile kept if it fits."""
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
     icc = before.icc if before.grey == (pixels.shape[2] == 1) else None
@@ -121,7 +122,7 @@ def with_pixels(before: ImageData, pixels: Array) -> ImageData:
 
 @dataclass(frozen=True)
 class RestoreParameters(Options):
-    """What a request may ask for besides the image."""
+    """The parameters of a request."""
 
     format: str | None = option(
         Choice(None, "of the answer", ("png", "jpg", "tif", "webp"), usual="the image's, else png")
@@ -133,7 +134,7 @@ class RestoreParameters(Options):
 
 @dataclass(frozen=True)
 class RestorationAnswerer:
-    """A model that makes images from images; see `Answerer`.
+    """A model from images to images; see `Answerer`.
 
     Attributes:
         restorer: The model.
@@ -147,7 +148,7 @@ class RestorationAnswerer:
 
     @classmethod
     def open(cls, session: Session, name: str) -> RestorationAnswerer:
-        """Return what answers requests with an open session; see `restorer_for`."""
+        """Return the answerer of an open session; see `restorer_for`."""
         return cls(restorer_for(session), session.facts.outputs[0].name)
 
     @property

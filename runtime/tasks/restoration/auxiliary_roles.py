@@ -1,4 +1,4 @@
-"""What a network may take besides the image: a row for each role of such an input."""
+"""The inputs of a network other than the image: one row per role."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class AuxiliaryRole:
     """How the inputs of a role are given.
 
     Attributes:
-        purpose: What a network does that takes one.
-        example: A file that would do, and what it holds.
-        channels: Of the input, where the model leaves them open.
+        purpose: What a network with such an input does.
+        example: An example of a file, with its meaning.
+        channels: Channels of the input, if the model leaves them free.
         same_size: It has the image's height and width; otherwise its own.
-        read: Takes an image, height and width of the image that it goes with, and what to call
-            it; returns its pixels (H, W, C) and warnings.
-        stand_in: Takes the pixels (H, W, C) of an image; returns pixels to go with it where the
-            user gives none.
+        read: Takes an image, height and width of the image that it belongs to, and its name;
+            returns its pixels (H, W, C) and warnings.
+        stand_in: Takes the pixels (H, W, C) of an image; returns pixels to use with it if the user
+            gives none.
     """
 
     purpose: str
@@ -47,7 +47,7 @@ class AuxiliaryRole:
 def read_mask(
     image: ImageData, size: tuple[int, int], name: str = "the mask"
 ) -> tuple[npt.NDArray[np.float32], list[str]]:
-    """Return what an image masks: white is to be filled, black (and what is transparent) stays.
+    """Return the mask of an image: white is to be filled, black and transparent pixels are kept.
 
     Args:
         image: Grey or in colour; the luma of a colour image counts.
@@ -55,7 +55,7 @@ def read_mask(
         name: What to call it in the messages.
 
     Returns:
-        (height, width, 1) of 0 and 1 (1 from half-way to white on), and warnings: greys, nothing
+        (height, width, 1) of 0 and 1 (1 from mid-grey on), and warnings: greys, nothing
         to fill, nothing to fill from.
 
     Raises:
@@ -70,13 +70,15 @@ def read_mask(
     warnings = []
     if grey > 0:
         warnings.append(
-            f"{name} is not black and white: {grey:.2%} of it is gray; what is lighter "
-            "than half-way is filled"
+            f"{name} is not black and white: {grey:.2%} of it is gray; pixels lighter than "
+            "mid-gray are filled"
         )
     if filled == 0:
         warnings.append(f"{name} is black, so nothing would be filled (white = fill)")
     elif filled == 1:
-        warnings.append(f"{name} is white: nothing of the image is left to fill from")
+        warnings.append(
+            f"{name} is white: every pixel would be filled, and none of the image is kept"
+        )
     return mask[:, :, None], warnings
 
 
@@ -98,11 +100,11 @@ AUXILIARY_ROLES = {
 
 
 def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]:
-    """Return what is given by the name of the input that it is for.
+    """Return the given values by the names of their inputs.
 
     Args:
         ports: The inputs besides the image.
-        values: By the role of an input, where no other one has it, or by its name.
+        values: By the role of an input, if no other one has it, or by its name.
 
     Raises:
         NystraError: One is missing, or one too many.

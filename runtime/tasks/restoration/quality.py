@@ -1,4 +1,4 @@
-"""How good is what a model makes: images against their ground truth."""
+"""The quality of a model's outputs: images against their ground truth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RegionQuality:
     Attributes:
         psnr: In dB, peak 1; infinite if they are equal.
         l1: Mean absolute difference.
-        share: Of the image's pixels.
+        share: Share of the image's pixels.
     """
 
     psnr: float
@@ -48,7 +48,7 @@ class ImageQuality:
         name: File name of the input.
         psnr: In dB, peak 1; infinite if they are equal.
         ssim: Structural similarity.
-        inside: The pixels that a mask says to fill; None without a mask.
+        inside: The pixels to fill according to a mask; None without a mask.
         outside: All others; None without a mask.
     """
 
@@ -64,11 +64,11 @@ class QualityReport:
     """Images against their ground truth, and how it was measured.
 
     Attributes:
-        images: One entry an image.
+        images: One entry per image.
         crop_border: Pixels left out on every side.
         channel: ``y`` (BT.601) or ``rgb``.
         pad: ``none`` or ``official``.
-        warnings: What is odd about masks.
+        warnings: Warnings about masks.
         flicker: Of the frames of a video, see `nystra.runtime.metrics.flicker`; None of images.
     """
 
@@ -91,16 +91,16 @@ class QualityReport:
 
     @property
     def inside(self) -> RegionQuality | None:
-        """Means over the images of what was filled; None without masks."""
+        """Means over the filled parts of the images; None without masks."""
         return _mean([image.inside for image in self.images])
 
     @property
     def outside(self) -> RegionQuality | None:
-        """Means over the images of what was not to be filled; None without masks."""
+        """Means over the other parts of the images; None without masks."""
         return _mean([image.outside for image in self.images])
 
     def figures(self) -> dict[str, float]:
-        """Return what a baseline guards."""
+        """Return the figures for a baseline."""
         figures = {"quality_psnr": min(self.psnr, PSNR_CEILING), "quality_ssim": self.ssim}
         return figures | ({} if self.flicker is None else {"quality_flicker": self.flicker})
 
@@ -181,9 +181,9 @@ def validate_quality(
         truth_folder: The ground truth; see `paired_images` for the names.
         crop_border: Pixels to crop on every side; None: the scale (0 at scale 1).
         channel: ``y`` or ``rgb``; see `nystra.runtime.metrics`.
-        pad: ``official`` mirrors each image first as SwinIR's test procedure does, ``none``
-            leaves that to the model.
-        window: The window ``official`` pads to; None takes the model's.
+        pad: ``official`` first mirrors each image as in SwinIR's test procedure, ``none`` leaves
+            padding to the model.
+        window: The window for ``official``; None: that of the model.
         tile: As in `Restorer`.
         overlap: As in `Restorer`.
         mask: As in `run_images`; filled and other pixels are then also measured separately.
@@ -243,10 +243,10 @@ def validate_quality(
 def comparable(
     output: Array, size: tuple[int, int], truth: Array, scale: int, names: tuple[Path, Path]
 ) -> tuple[Array, Array]:
-    """Return an output in 8 bits and its ground truth, of one size and colours.
+    """Return an output in 8 bits and its ground truth, with equal size and channels.
 
     Args:
-        output: (H, W, C); what goes beyond the input at its scale is padding.
+        output: (H, W, C); pixels beyond the scaled input are padding.
         size: Height and width of the input.
         truth: (H, W, C), cropped to a multiple of the scale.
         scale: Of the model.
@@ -259,8 +259,8 @@ def comparable(
     output = output[: size[0] * scale, : size[1] * scale]
     if output.shape[:2] != (height, width):
         raise NystraError(
-            f"{names[0].name} became {output.shape[:2]} at scale {scale}, its ground truth "
-            f"{names[1].name} is {(height, width)}"
+            f"{names[0].name} became {output.shape[:2]} at scale {scale}, expected the size of its "
+            f"ground truth {names[1].name}, {(height, width)}"
         )
     rounded = np.round(np.clip(output, 0.0, 1.0) * 255.0) / 255.0
     return _same_colours(rounded, truth[:height, :width])
@@ -316,7 +316,7 @@ def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dic
 
 
 def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
-    """Return both grey or both colour: where only one is grey, the other's luma stands for it."""
+    """Return both in grey or both in colour: if only one is grey, the other becomes its luma."""
     if got.shape[2] == truth.shape[2]:
         return got, truth
     if got.shape[2] == 3:
@@ -325,6 +325,6 @@ def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def _unswung(image: Array) -> Array:
-    """Return the luma of a colour image in full swing, 0..1, as (H, W, 1)."""
+    """Return the luma of a colour image in the full range 0..1, as (H, W, 1)."""
     full: Array = (luma(image)[:, :, None] * 255.0 - 16.0) / 219.0
     return full

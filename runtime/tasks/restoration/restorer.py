@@ -1,4 +1,4 @@
-"""From a model that takes NCHW arrays to one that takes an image's pixels."""
+"""Runs a model of NCHW arrays on the pixels of an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Restorer(TiledNetwork):
     """A network whose channels, 1 or 3 in and out, are those of an image."""
 
     def __post_init__(self) -> None:
-        """Refuse channel counts that no image has."""
+        """Refuse channel counts other than 1 and 3."""
         for name, channels in (("takes", self.input_channels), ("gives", self.output_channels)):
             if channels not in (1, 3):
                 raise NystraError(
@@ -44,8 +44,8 @@ class Restorer(TiledNetwork):
         """Run the model on an image's pixels.
 
         A grey image goes into a 3-channel model three times and comes out as grey (luma
-        weights of BT.601); the channels of a colour image go one by one through a 1-channel
-        model, and its luma alone through one that makes colour out of grey.
+        weights of BT.601); the channels of a colour image go through a 1-channel model one by one;
+        a model from grey to colour gets its luma only.
 
         Args:
             pixels: (H, W, C) in 0..1, C 1 or 3.
@@ -54,7 +54,7 @@ class Restorer(TiledNetwork):
             progress: Called with (tiles done, tiles in total).
             auxiliary: Pixels (H, W, C) in 0..1 of each further input, by its name: of a mask 1 in
                 the hole and 0 elsewhere.
-            max_memory: Bytes that this process may take in all; None is what is available.
+            max_memory: Memory limit of this process in bytes; None is the available memory.
 
         Returns:
             (H * scale, W * scale, C') in the model's output range mapped to 0..1, not clipped;
@@ -106,7 +106,7 @@ class Restorer(TiledNetwork):
     def _others(
         self, image: Array, size: tuple[int, int], auxiliary: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Return the inputs besides the image (1, C, H, W) as the model takes them.
+        """Return the inputs other than the image (1, C, H, W) as the model takes them.
 
         Args:
             image: Mirrored up to the least size.

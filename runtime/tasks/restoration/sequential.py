@@ -1,8 +1,8 @@
 """Images one after the other, their files read and written next to the model.
 
-While the model runs, a thread writes the image before and reads the next one. Of a folder results
-are those of one step after the other: an image that shares a file with one before it waits for
-that one.
+While the model runs, a thread writes the image before and reads the next one. The results of a
+folder are the same as without this overlap: an image that shares a file with an earlier one waits
+for it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ are read and written at the same time."""
 
 
 def one_by_one(job: ImageJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:
-    """Restore images, and yield place and result of each, in order, once it is written.
+    """Restore images, and yield index and result of each, in order, once it is written.
 
-    Whatever is wrong with one of them, the others continue.
+    If one of them fails, the others continue.
     """
     waits = [*shares_files(pairs), True]  # nothing comes after the last one
     written: set[Path] = set()
@@ -66,7 +66,7 @@ class LockedModel:
     """
 
     def __init__(self, job: ImageJob) -> None:
-        """Take note of what is the same for all images."""
+        """Store the common settings of all images."""
         self._job, self._quiet = job, _quiet(job)
         self._files, self.lock = threading.Lock(), threading.Lock()
 
@@ -88,8 +88,8 @@ def attempt(job: ImageJob, pair: Pair, written: set[Path]) -> ImageResult:
     """Restore one image of several; a failure is in its result.
 
     Args:
-        job: What is the same for all of them.
-        pair: The image, and where the result goes.
+        job: The common settings of all of them.
+        pair: The image and its output file.
         written: Results of this run so far; this one is added.
     """
     return _finish(job, _read(job, pair, written), written)
@@ -109,7 +109,9 @@ def _finish(job: ImageJob, read: ImageInput | ImageResult, written: set[Path]) -
 
 def _read(job: ImageJob, pair: Pair, written: set[Path]) -> ImageInput | ImageResult:
     if pair[1] in written:
-        text = f"{pair[1]} is the output of another image of this run too"
+        text = (
+            f"{pair[1]} is also the output of another image of this run: rename one of the images"
+        )
         return failed(NystraError(text), pair[0])
     read: ImageInput | ImageResult = _tried(pair[0], job.read, *pair)
     return read
@@ -135,12 +137,12 @@ def _tried(here: Path, step: Callable[..., Any], *arguments: Any) -> Any:
     """Return the value of a step, or the result of the image if it failed."""
     try:
         return step(*arguments)
-    except Exception as error:  # one bad image, however bad, never stops the others
+    except Exception as error:  # a bad image never stops the others
         return failed(error, here)
 
 
 def shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
-    """Yield of each pair whether an earlier one writes what it reads or writes."""
+    """Yield for each pair whether an earlier one writes a file that it reads or writes."""
     written: set[Path] = set()
     for here, there in pairs:
         yield here in written or there in written
@@ -148,7 +150,7 @@ def shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
 
 
 def _quiet(job: ImageJob) -> AbstractContextManager[Any]:
-    """Return what is held while a file is read or written, so that no trial measures that."""
+    """Return the lock of file access, which keeps it out of measurements."""
     meter = job.restorer.meter
     return nullcontext() if meter is None else meter.quiet
 
@@ -164,5 +166,5 @@ def _is_small(job: ImageJob, read: ImageInput | ImageResult) -> bool:
 
 
 def _share(move: Move, index: int, images: int) -> Move:
-    """Return a bar mover for one of several images, each taken to have as many tiles."""
+    """Return a progress function for one of several images, assumed to have equally many tiles."""
     return lambda done, total: move(index * total + done, images * total)

@@ -10,12 +10,12 @@ from ..restoration.result import ImageResult
 
 @dataclass(frozen=True)
 class VideoResult(ImageResult):
-    """The result of a video; `ImageResult` has the rest.
+    """The result of a video; `ImageResult` has the other fields.
 
     Attributes:
-        frames: How many were made.
-        kept: How many were there.
-        reused: Tiles that are those of the frame before, and were not run again.
+        frames: Number of restored frames.
+        kept: Number of existing frames.
+        reused: Number of tiles that equal those of the previous frame and were not run again.
     """
 
     things: ClassVar[str] = "frames"
@@ -25,6 +25,6 @@ class VideoResult(ImageResult):
 
     @property
     def tiles_text(self) -> str:
-        """How many tiles there were, and how many of them repeat."""
-        repeats = f", {self.reused} equal to the frame before" if self.reused else ""
+        """The number of tiles and of reused tiles, in words."""
+        repeats = f", {self.reused} unchanged from the previous frame" if self.reused else ""
         return f"{self.tiles} tiles{repeats}"
