@@ -64,7 +64,7 @@ def build_parsers(
     """Return the parser of ``nystra``, and that of each command by name.
 
     Args:
-        wanted: Commands that are to know their arguments, which takes its time.
+        wanted: Commands whose arguments are added, which takes time.
     """
     parser = argparse.ArgumentParser(
         prog="nystra", description="Export, run and check image restoration transformers."
@@ -156,7 +156,7 @@ def _flags_of_all() -> dict[str, str]:
 
 
 def _unexpected(args: argparse.Namespace, error: Exception) -> int:
-    """Say in one line what nothing below expected; with ``-v`` after its traceback."""
+    """Print an unexpected error in one line; with ``-v`` after its traceback."""
     if getattr(args, "verbose", False):
         echo(traceback.format_exc().rstrip(), file=sys.stderr)
     echo_error(f"error: {_reason(error)}")
@@ -183,5 +183,5 @@ def _reason(error: Exception) -> str:
 
 
 def _drop_output() -> None:
-    """Let nothing be written to stdout any more, not even at exit: it would fail again."""
+    """Discard further output to stdout, also at exit: writing it would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

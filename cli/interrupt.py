@@ -1,10 +1,10 @@
-"""Ctrl-C that arrives.
+"""Makes sure that Ctrl-C ends a command.
 
-Python raises KeyboardInterrupt wherever the program is. Where that is a callback that lets no
-exception out (a weak reference's while modules are imported, one of a library in C), it is dropped
-there and the command would continue to its end; an interrupt that is dropped comes again here.
-Where it is made another error of (an import that failed), the command is interrupted nevertheless.
-What this module does not need is imported after it.
+Python raises KeyboardInterrupt wherever the program is. In a callback that lets no exception out
+(that of a weak reference while modules are imported, or of a library in C), it is dropped and the
+command would run to its end; such an interrupt is raised again here. If code turns it into another
+error (an import that failed), the command still ends as interrupted. Whatever this module does not
+need is imported later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Protocol
 
 
 class Command(Protocol):
-    """What a program of the command line is."""
+    """A command-line program."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         """Run with these arguments, or those of the process; return the exit code."""
@@ -38,10 +38,10 @@ _came = False
 
 
 class _Interrupt(KeyboardInterrupt):
-    """Lives while it is on its way to the command: who drops it deletes it."""
+    """An interrupt on its way to the command; code that drops the exception deletes it."""
 
     def __del__(self) -> None:
-        """Come again, unless the command ends."""
+        """Raise the interrupt again, unless the command ends."""
         if _awaited:
             again = threading.Timer(_PAUSE, _interrupt_again)
             again.daemon = True
@@ -67,7 +67,7 @@ def interruptible(command: Command) -> Command:
 
 @contextmanager
 def failing_by_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt for what fails in the block once an interrupt came, which made it."""
+    """Raise KeyboardInterrupt for an error in the block that an interrupt caused."""
     try:
         yield
     except Exception as error:
@@ -78,7 +78,7 @@ def failing_by_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Let interrupts arrive in the block, where no other program has the signal."""
+    """Handle interrupts in the block, unless another program handles the signal."""
     global _awaited, _came
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""How far a command is."""
+"""The progress of a command."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .console import echo, printable
 def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the present step.
 
-    On a terminal it is one line with the time spent, and a bar where a step says ``3/14`` of
-    itself; with ``-v``, and where stderr is piped if that is wanted, each step is a line of stderr.
+    On a terminal it is one line with the time spent, and a bar if the step begins with ``3/14``;
+    with ``-v``, and where stderr is piped if that is wanted, each step is a line of stderr.
     """
     from ..runtime.progress import step_bar, wants_bar
 

@@ -1,1 +1,1 @@
-"""What every other package stands on: errors, files, JSON, ports, options and metadata."""
+"""What all other packages use: errors, files, JSON, ports, options and metadata."""

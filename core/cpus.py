@@ -6,6 +6,6 @@ import os
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may run on, or how many there are where nothing says so."""
+    """Return how many CPUs this process may use: all of the machine's if no limit is known."""
     affinity = getattr(os, "sched_getaffinity", None)  # of Linux
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

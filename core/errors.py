@@ -21,19 +21,19 @@ class UnsupportedModelError(NystraError):
 
 
 class ExportError(NystraError):
-    """An export that could not be carried through."""
+    """An export that failed."""
 
     exit_code = 1
 
 
 class TraceError(ExportError):
-    """A network that PyTorch cannot follow: it is of its code, not of the export."""
+    """PyTorch cannot trace the network: the cause is its code, not the export."""
 
     exit_code = 2
 
 
 class ValidationError(NystraError):
-    """A model file that does not do what its source does."""
+    """A model file whose outputs differ from those of its source."""
 
     exit_code = 1
 

@@ -1,8 +1,8 @@
-"""What is asked of the records that nystra keeps in JSON: keys, schema version, numbers.
+"""Checks of the records that nystra keeps in JSON: keys, schema version, numbers.
 
 `msgspec` was tried in place of these checks. Its messages hold neither the value, nor the name
-of an entry of a mapping (``$.items[...]``), nor the keys that are known, most rules here are not of
-types, and its import takes 10 to 25 ms of every command.
+of an entry of a mapping (``$.items[...]``), nor the keys that are known, most rules here are not
+about types, and its import takes 10 to 25 ms of every command.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _LONGEST = 60
 
 
 def shown(value: object) -> str:
-    """Return a value as a message holds it: cut where it is long."""
+    """Return a value as text for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value is a number of JSON: ``true`` is none."""
+    """Whether a value is a number of JSON: ``true`` is not one."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value is a whole number of JSON: ``true`` is none."""
+    """Whether a value is a whole number of JSON: ``true`` is not one."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -58,7 +58,7 @@ def require_version(value: object, where: str, version: int, advice: str) -> dic
 def require_keys(
     value: object, where: str, known: Collection[str], required: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return an object of known keys alone, all required ones among them.
+    """Return an object that has all required keys, and only known ones.
 
     Args:
         value: What was read.

@@ -1,4 +1,4 @@
-"""A thing that a table names and that is imported when it is called for."""
+"""An object that a table names and that is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a model file says of itself in its ``metadata_props``: every key that nystra writes.
+"""The metadata of a model file (its ``metadata_props``): all keys that nystra writes.
 
-The key of a field is its name, with the prefix ``nystra.`` but for those of `_PLAIN`, which other
-programs use too. Nothing else in the package spells a key.
+The key of a field is its name, with the prefix ``nystra.`` except for those of `_PLAIN`, which
+other programs use too. No other module spells a key.
 """
 
 from __future__ import annotations
@@ -32,40 +32,41 @@ _MOST_BYTES = 1e12
 
 
 def key_of(name: str) -> str:
-    """Return the key under which a field of `ModelMetadata` stands in a model file."""
+    """Return the key of a field of `ModelMetadata` in a model file."""
     return name if name in _PLAIN else _PREFIX + name
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """The metadata of a model file; what it does not say is None, or has the default below.
+    """The metadata of a model file; missing entries are None, or have the default below.
 
     Attributes:
         architecture: Name of the network.
         scale: Output pixels per input pixel and axis.
-        input_channels: Of the image.
-        output_channels: Of the image (of logits: classes).
+        input_channels: Channels of the input image.
+        output_channels: Channels of the output image (of logits: classes).
         license: License of the weights.
         io: The ports; as they are read all their axes are free.
-        version: Of nystra, which wrote the file; None: another program did.
+        version: Version of nystra that wrote the file; None: another program wrote it.
         task: A name of the table of tasks, such as ``restoration``.
-        range: Lowest and highest value of image and image.
+        range: Lowest and highest value of the input and output image.
         size_multiple: The sides of the image are padded inside the network to multiples of this.
         size_minimum: The smallest height and width, in pixels.
-        tiling: ``supported``, ``discouraged`` (tiles give another image than the whole) or
-            ``internal`` (the model must see the whole).
+        tiling: ``supported``, ``discouraged`` (tiles change the result) or ``internal`` (the model
+            needs the whole image).
         window: Attention window in tokens, of any number of axes.
-        preprocessing: What becomes of an image before the file takes it.
+        preprocessing: How an image is prepared before it is passed to the file.
         precision: ``fp32``, ``fp16``, ``bf16``, ``int8`` or ``bf16-tensorrt`` (for TensorRT alone).
-        precision_parameters: Those of the transform that are not its defaults: ``block=32``.
+        precision_parameters: Parameters of the transform that differ from the defaults:
+            ``block=32``.
         attention: The JSON of the plan, which is parsed by `attention_plan`.
         exact_layers: Modules that the transform of the file left in float32.
         tile_psnr: PSNR in dB of tiles against the whole image, by the side of the tiles in pixels,
             where tiles change the result; measured by the export on a photograph.
         quadratic_bytes: Bytes that attention takes over the square of the image's pixels, where
             it sees the whole image; else 0.
-        source_sha256: Of the checkpoint that the file was exported from.
-        psnr_vs_torch: PSNR against PyTorch in dB as it was rounded; nothing computes with it.
+        source_sha256: SHA-256 of the checkpoint that the file was exported from.
+        psnr_vs_torch: PSNR against PyTorch in dB, as rounded text, for display only.
     """
 
     architecture: str | None = None
@@ -93,11 +94,11 @@ class ModelMetadata:
 
     @classmethod
     def read(cls, entries: Mapping[str, str]) -> ModelMetadata:
-        """Return what the ``metadata_props`` of a file say; unknown keys are passed over.
+        """Read the ``metadata_props`` of a file; unknown keys are ignored.
 
         Raises:
             NystraError: An entry cannot be read; the message names it, and the version of nystra
-                that wrote it where it is newer than this one. A plan is not looked at.
+                that wrote it where it is newer than this one. The plan is not parsed here.
         """
         stated: dict[str, Any] = {}
         for name in _names():
@@ -122,7 +123,7 @@ class ModelMetadata:
         }
 
     def attention_plan(self) -> dict[str, Any]:
-        """Return the plan as JSON; an empty one where the file carries none.
+        """Return the plan as JSON; an empty one if the file has none.
 
         Raises:
             NystraError: It is not JSON, or no object.
@@ -137,10 +138,10 @@ class ModelMetadata:
 
 
 def newer_writer(version: str | None) -> str:
-    """Return what an error says besides where a newer nystra than this one wrote a file.
+    """Return what an error message adds if a newer nystra wrote the file.
 
     Args:
-        version: Of nystra, as the file's metadata state it.
+        version: Version of nystra in the file's metadata.
 
     Returns:
         A part of a sentence, or an empty text.
@@ -167,7 +168,7 @@ def without_provenance(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with; those of a text that is none are lowest."""
+    """Return the leading numbers of a version; a text that is not a version sorts first."""
     found = re.match(r"\d{1,9}(\.\d{1,9}){0,3}", version)
     return tuple(map(int, found[0].split("."))) if found else ()
 

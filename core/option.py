@@ -1,12 +1,12 @@
-"""An option, said once: its default, range, unit and meaning.
+"""An option, declared once: its default, range, unit and meaning.
 
-A dataclass of options is a record: a subclass of `Options` whose fields are made by `option`. What
-the record says becomes flags of the command line, parameters of a query or of a server, keys of a
-plan and rows of a reference page; each of these reads values with the same objects, so that a range
-is written nowhere else.
+A dataclass of options is a record: a subclass of `Options` whose fields are made by `option`. The
+flags of the command line, the parameters of a query or a server, the keys of a plan and the rows of
+a reference page are made from the record; all of them read values with the same objects, so that no
+range is written twice.
 
-Texts for a reader name an option in backticks, by its name in Python. Each face spells such
-names its own way, by `spelled`. The kinds of options are in ``option_kinds.py``.
+Messages name an option in backticks, by its name in Python. Each interface replaces such names by
+its own spelling, with `spelled`. The kinds of options are in ``option_kinds.py``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Option:
     Attributes:
         default: The value where none is given; None also stands for no value.
         doc: What it means, as half a sentence.
-        unit: What numbers count, as a plural; "" where ``doc`` says it.
-        usual: What the default means, where its value does not tell.
-        flag: How the command line spells it, where not by its name.
-        short: One letter that the command line takes too.
-        metavar: What the command line shows in place of a value, where not what the kind says.
-        required: The command line has to give it.
+        unit: Unit of the numbers, as a plural; "" if ``doc`` states it.
+        usual: Description of the default, if its value does not explain it.
+        flag: Its flag on the command line, if not derived from its name.
+        short: One-letter form of the flag.
+        metavar: Placeholder of the value in ``--help``, if not that of the kind.
+        required: The command line requires it.
     """
 
     default: Any
@@ -88,11 +88,11 @@ class Option:
         return self.accept(name, text)
 
     def take(self, name: str, value: Any) -> Any:
-        """Return the value that a text says, or that a value is: as requests hold both."""
+        """Return the value of a text, or of a value: requests contain both."""
         return self.read(name, value) if isinstance(value, str) else self.accept(name, value)
 
     def show(self, value: Any) -> str:
-        """Return a value as `read` takes it."""
+        """Return a value as a text that `read` accepts."""
         return str(value)
 
     def refused(self, name: str, value: Any) -> NystraError:
@@ -119,7 +119,7 @@ class Options:
     """The base of dataclasses whose fields are options, made by `option`.
 
     Attributes:
-        heading: Of its flags, where a command describes them; "" for none.
+        heading: Heading of its flags in ``--help``; "" for none.
     """
 
     heading: ClassVar[str] = ""
@@ -152,10 +152,10 @@ class Options:
 
 
 def spelled(text: str, spell: Callable[[str], str | None]) -> str:
-    """Return a text with the names of options in it as a face spells them.
+    """Return a text with the names of options as an interface spells them.
 
     Args:
-        text: Names of options stand in backticks.
-        spell: Returns how a name is written, or None if it is not an option, which stays.
+        text: A text with names of options in backticks.
+        spell: Returns the spelling of a name, or None if it is not an option and stays.
     """
     return _NAMED.sub(lambda match: spell(match[1]) or match[0], text)

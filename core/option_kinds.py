@@ -17,13 +17,13 @@ from .option import Option
 
 @dataclass(frozen=True)
 class Number(Option):
-    """A whole number, or any, as its default is.
+    """A number, whole or real as its default is.
 
     Attributes:
-        minimum: The smallest.
-        maximum: The largest.
-        real: Any number where the default, which is None, does not say it.
-        above: The minimum itself is too small.
+        minimum: The smallest value.
+        maximum: The largest value.
+        real: Real numbers are accepted although the default is None.
+        above: Values have to be above the minimum.
     """
 
     minimum: float
@@ -33,7 +33,7 @@ class Number(Option):
 
     @property
     def type(self) -> type[int] | type[float]:
-        """Of the values."""
+        """The type of the values."""
         return float if self.real or isinstance(self.default, float) else int
 
     @property
@@ -198,7 +198,7 @@ class FileOrWord(Option):
     """The path of a file, or one of several words, as a text.
 
     Attributes:
-        words: What is not a path.
+        words: The words that are not taken for a path.
     """
 
     words: tuple[str, ...]
@@ -293,8 +293,8 @@ class Grid(Option):
     """Rows and columns of something; ``16`` is the most square grid of 16, ``4x4``.
 
     Attributes:
-        things: What lies in the grid, as a plural.
-        most: How many, at most.
+        things: What the cells hold, as a plural.
+        most: The largest number of cells.
     """
 
     things: str

@@ -1,8 +1,8 @@
 """JSON that others wrote, read within bounds: size, depth, digits, and no NaN or infinity.
 
-Python's own reader takes ``NaN``, turns ``1e999`` into infinity, ``10**400`` into a number that no
-float holds, and answers deep nesting with a RecursionError somewhere below. What passes here holds
-finite numbers that fit into 64 bits, and every key of an object once.
+Python's own reader accepts ``NaN``, turns ``1e999`` into infinity and ``10**400`` into a number
+that no float holds, and raises RecursionError for deep nesting. A document that passes here has
+finite numbers that fit into 64 bits, and no key twice in an object.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ class HostModel:
 
     Attributes:
         path: The file.
-        facts: What it says of itself.
+        facts: The facts of its metadata.
         scale: Output pixels per input pixel and axis.
-        channels: Of the image it takes and of the one it gives, 1 or 3 each.
+        channels: Channels of its input and of its output image, 1 or 3 each.
         ranges: Lowest and highest value of both.
     """
 
@@ -53,9 +53,9 @@ class HostModel:
 
 
 def host_problems(session: Session) -> list[str]:
-    """Return what keeps a program with an onnxruntime of its own from using a file.
+    """Return why a program with its own onnxruntime cannot use a file.
 
-    It wants one 4-D floating input and output, one image at a time, of 1 or 3 channels; an
+    It needs one 4-D floating input and output, one image at a time, of 1 or 3 channels; an
     output whose sides are whole multiples of the input's, weights in the file, and operators that
     are standard or have bodies.
     """

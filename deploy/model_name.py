@@ -10,11 +10,11 @@ _LONGEST = 128
 
 
 def check_model_name(name: str | None, *, dots: bool = True) -> None:
-    """Refuse a name that is not a plain one of a folder; None is not a name yet.
+    """Refuse a name that is not a plain folder name; None is accepted.
 
     Args:
-        name: As asked for.
-        dots: Whether dots may be in it; never first.
+        name: The requested name.
+        dots: Whether it may contain dots, though not begin with one.
 
     Raises:
         NystraError: It is none.

@@ -1,4 +1,4 @@
-"""Model files behind Ray Serve: the service of ``nystra serve`` in replicas that come and go."""
+"""Model files behind Ray Serve: the service of ``nystra serve`` in a varying number of replicas."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def ray_serve(
 
 
 def _connect(ray: Any) -> None:
-    """Connect to Ray so that replicas import nothing from the present folder.
+    """Connect to Ray so that replicas import nothing from the current folder.
 
-    Replicas, proxies and the controller of Ray Serve search the folders that the program handed to
-    Ray when it connected; nothing later takes one away.
+    Replicas, proxies and the controller of Ray Serve search the folders that the program passed to
+    Ray when it connected; no later call removes one.
 
     Raises:
-        NystraError: The program has connected, and the present folder is among them.
+        NystraError: The program has connected, and the current folder is among them.
     """
     if not ray.is_initialized():
         with isolated_workers() as runtime_env:

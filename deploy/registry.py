@@ -13,14 +13,14 @@ from ..core.option import Options
 
 @dataclass(frozen=True)
 class Target:
-    """A row. Nothing of a target is imported before it is wanted.
+    """A row. The modules of a target are imported on use.
 
     Attributes:
         name: What ``nystra deploy`` calls it.
         summary: What is written, in half a sentence.
         options: Its options.
         write: (model file, folder, options) -> the folder that it wrote in there, whole or not at
-            all; raises `NystraError` where the target cannot serve the model so.
+            all; raises `NystraError` if the target cannot run the model with these options.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""One module a command: ``SUMMARY``, ``add_arguments`` and ``run``; imports stay light."""
+"""One module per command: ``SUMMARY``, ``add_arguments`` and ``run``; imports stay light."""

@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sizes(args: argparse.Namespace) -> Sequence[Size]:
-    """Return the sizes asked for, or else those that fixed models are for."""
+    """Return the requested sizes, otherwise the sizes of models of fixed size."""
     from ...runtime.backends import artefact_of
     from ...runtime.model.onnx_tensors import read_facts
 
@@ -238,7 +238,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
 
 
 def _fell_back(row: Row) -> bool:
-    """Whether a row ran on the operators' bodies though they were not asked for."""
+    """Whether a row ran on the operators' bodies although they were not requested."""
     from ...runtime.timing.bench import BODIES_BACKEND
 
     return row.operators == "bodies" and row.backend != BODIES_BACKEND

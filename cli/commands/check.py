@@ -1,4 +1,4 @@
-"""``nystra check``: the gate of a CI job, a model file against its accepted figures."""
+"""``nystra check``: compares a model file with its accepted figures, in a CI job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BaselineOptions(Options):
 
 @dataclass(frozen=True)
 class HostOptions(Options):
-    """What has to open it besides."""
+    """The programs whose rules the file has to meet."""
 
     hosts: tuple[str, ...] | None = option(
         Words(None, "check the rules of these programs: chainner, vapoursynth (needs onnx)")
@@ -70,7 +70,7 @@ class SpeedOptions(Options):
 
 @dataclass(frozen=True)
 class ReportOptions(Options):
-    """What is written besides."""
+    """The reports that are written."""
 
     junit: Path | None = option(File(None, "write a JUnit report", metavar="FILE.xml"))
     markdown: Path | None = option(File(None, "write a summary", metavar="FILE.md"))
@@ -156,7 +156,7 @@ def _host_results(args: argparse.Namespace, session: Session) -> list[CheckResul
 
 
 def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Requested) -> None:
-    """Refuse to pass over an accepted figure in silence, before anything is measured."""
+    """Refuse, before anything is measured, to skip an accepted figure silently."""
     from ...runtime.checking.baseline import guarded_items
     from ...runtime.tasks.registry import task_qualities
 
@@ -170,7 +170,7 @@ def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Re
 
 
 def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
-    """Refuse the same of figures that the model decides on: flicker, where it takes frames."""
+    """Refuse the same for figures that depend on the model: flicker, for models of frames."""
     from ...runtime.checking.baseline import guarded_items
 
     for name, item in guarded_items().items():

@@ -1,4 +1,4 @@
-"""``nystra deploy``: a model file as a server or another program wants it."""
+"""``nystra deploy``: writes a model file in the form that a server or program needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUMMARY = "Write a folder from which a server or another program loads a model f
 
 @dataclass(frozen=True)
 class FolderOptions(Options):
-    """Where it goes."""
+    """Where the folder is written."""
 
     output: Path | None = option(Folder(None, "output folder", short="o", required=True))
 

@@ -43,7 +43,7 @@ _EXPORT = (
 
 @dataclass(frozen=True)
 class PageOptions(Options):
-    """Where the file goes, and what is drawn and written about it."""
+    """Where the file is written, and the reports on it."""
 
     output: Path = option(
         File(

@@ -132,10 +132,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, task: Task, name: str) -> list[Options]:
-    """Return the flags that go with a task, as its runner takes them.
+    """Return the flags of a task, as its runner takes them.
 
     Raises:
-        NystraError: One was given that goes with another task, or the output is missing.
+        NystraError: A flag of another task was given, or the output is missing.
     """
     if args.output is None and task.needs_output:
         raise NystraError(f"a model of the task {name!r} needs an output: give -o")

@@ -1,4 +1,4 @@
-"""``nystra validate``: is the file right, and how good is what it makes."""
+"""``nystra validate``: is the file correct, and how good are its results."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _references(
     source: Source | None,
     progress: Callable[[str], None],
 ) -> Any:
-    """Return the recorded outputs, or PyTorch's of now."""
+    """Return the recorded outputs, or those of a new run of PyTorch."""
     from ...runtime.model.references import read_references
 
     if source is None:
@@ -219,7 +219,7 @@ def _sheet(
 
 
 def _mean(size: Any) -> str:
-    """Return what the mean difference may be, where a seeded search allows for that."""
+    """Return the largest mean difference allowed, if a seeded search has such a limit."""
     if size.mean_tolerance is None or size.max_abs <= size.tolerance:
         return ""
     return f", or mean {size.mean_abs:.1e} of {size.mean_tolerance:.1e}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchOptions(Options):
-    """What a search goes by, besides what an export is given anyway."""
+    """Options of the search, in addition to those of an export."""
 
     costs: Path | None = option(
         File(

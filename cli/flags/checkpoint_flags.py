@@ -1,4 +1,4 @@
-"""The flags that say what a checkpoint may not tell: hyper-parameters of its network."""
+"""The flags for what a checkpoint may lack: hyper-parameters of its network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPTIONS = {
 
 
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a checkpoint may not tell: its code, window, heads, other hyper-parameters."""
+    """Add what a checkpoint may lack: its code, window, heads, other hyper-parameters."""
     for name, kind in _OPTIONS.items():
         add_option(parser, name, kind, type=partial(kind.read, name))
     parser.add_argument(
@@ -48,7 +48,7 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
     """Return the hyper-parameters given on the command line.
 
     Raises:
-        NystraError: A --set without '=', or one that a flag of its own contradicts.
+        NystraError: A --set without '=', or one that contradicts another flag.
     """
     hyper: dict[str, Any] = {}
     for text in args.hyper:

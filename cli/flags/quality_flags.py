@@ -1,4 +1,4 @@
-"""The flags that measure how good a model file is: of every task that says how."""
+"""The flags that measure the quality of a model file, from all tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_quality_arguments(parser: argparse.ArgumentParser, *, fixed: bool = Fals
 
     Args:
         parser: Of a command.
-        fixed: Leave out what a gate keeps at its default.
+        fixed: Omit the options that ``nystra check`` keeps at their defaults.
     """
     from ...runtime.tasks.registry import task_qualities
 

@@ -47,7 +47,7 @@ def distributed_runner(task: Task, name: str, cluster: ClusterOptions) -> Runner
 
     Args:
         task: Its row.
-        name: The file's own name of it.
+        name: Name of the task in the file.
         cluster: Which cluster, and how much of it.
 
     Raises:

@@ -121,7 +121,7 @@ class FileSet:
 
 
 def _kept(target: Path) -> str | None:
-    """Return another name of what is there, or None."""
+    """Return a second name of an existing file, or None if there is no file."""
     if not os.path.lexists(target):
         return None
     kept = temporary_path(target)

@@ -1,9 +1,9 @@
 """The journal of a set of files that is being renamed, so that a killed process leaves no mix.
 
 Before the first rename, when all new files are on the disk under temporary names, the journal
-``.<name>.journal`` next to the set is written and synced: the set is then as good as written. It is
-removed after the last rename. Whoever finds one whose writer is gone finishes the renames, or takes
-them back where the writer had begun to (`recover`).
+``.<name>.journal`` next to the set is written and synced: from then on the set counts as written.
+It is removed after the last rename. Whoever finds one whose writer is gone finishes the renames, or
+undoes them if the writer had begun to undo them (`recover`).
 
 The journal is data from the disk: it may rename temporary files of nystra to names of its own set,
 ``<stem>.*`` in its own folder, and nothing else.
@@ -122,9 +122,9 @@ def close_journal(leader: Path, renames: Sequence[Rename]) -> None:
 def recover(leader: str | os.PathLike[str]) -> None:
     """Finish a set whose writer was killed while it renamed the files; call it before reading.
 
-    Nothing is done where there is no journal, where its writer may live (on another machine, or
-    anywhere on Windows, where the next writer of the set does it), and in a folder that cannot be
-    written: the files are read as they are.
+    Does nothing if there is no journal, if its writer may still run (on another machine, or
+    anywhere on Windows, where the next writer of the set recovers it), or if the folder cannot be
+    written: the files are then read as they are.
 
     Args:
         leader: The file of the set that readers open; it need not exist.
@@ -192,7 +192,7 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can say so."""
+    """Wait until the names in a folder are on the disk, if the system supports that."""
     with contextlib.suppress(OSError):  # Windows opens no folder
         descriptor = os.open(folder, os.O_RDONLY)
         try:

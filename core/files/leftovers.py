@@ -16,8 +16,8 @@ from .temporary import owner_lives
 def remove_leftovers(folder: Path) -> None:
     """Recover the sets of a folder and remove what dead processes left there, once a process.
 
-    What belongs to a process that may live is left alone, and everything where a set cannot be
-    recovered, since its files are among them.
+    Files of a process that may still run are left alone. Nothing is removed if a set cannot be
+    recovered, since its files may be among them.
     """
     with contextlib.suppress(OSError):
         if not recover_folder(folder):

@@ -1,4 +1,4 @@
-"""Looking at files that others made before anything opens them."""
+"""Checks of files that others made, before anything opens them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def regular_file(
 def is_there(
     path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
 ) -> bool:
-    """Return whether there is something at a path, a link to nothing included.
+    """Return whether a path exists; a link to a missing file counts.
 
     Raises:
-        NystraError: Nobody can tell: a folder on the way may not be entered.
+        NystraError: It cannot be determined: a folder of the path may not be entered.
     """
     try:
         os.lstat(path)

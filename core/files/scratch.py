@@ -1,4 +1,4 @@
-"""Folders for files of the moment, of which none stays, also when its process is killed."""
+"""Temporary folders that are removed, also after their process was killed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .temporary import owner_lives, temporary_path
 def scratch_folder() -> Iterator[Path]:
     """Yield a new folder among the system's temporary files, removed when the block is left.
 
-    Its name says whose it is: what a process that was killed left there, the next one of the same
-    user removes.
+    Its name contains the process that owns it: what a killed process left, the next process of the
+    same user removes.
 
     Raises:
         NystraError: The system's folder of temporary files cannot be written.

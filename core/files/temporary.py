@@ -1,4 +1,4 @@
-"""Names of temporary files: hidden, beside their target, and they say whose they are."""
+"""Names of temporary files: hidden, next to their target, with their owner in the name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _NAME = re.compile(r"\..*\.nystra-([0-9a-f]{8})-(\d{1,18})-[0-9a-f]{8}(\..*)?", 
 
 
 def temporary_path(target: Path) -> Path:
-    """Return a new hidden name in the target's folder; it keeps the suffix and says who writes."""
+    """Return a new hidden name in the target's folder, with its suffix and the writing process."""
     owner = f"nystra-{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
     return target.with_name(f".{_short(target.stem)}.{owner}{target.suffix}")
 
 
 def owner_lives(name: str) -> bool | None:
-    """Return whether the process that made a temporary name may live; None: it is no such name.
+    """Return whether the process that made a temporary name may still run; None: another name.
 
-    It may where it is of another machine (a shared folder), and wherever the system cannot say
+    True also for processes of other machines (a shared folder), and where the system cannot tell
     (Windows).
     """
     match = _NAME.fullmatch(name)

@@ -49,7 +49,7 @@ def check_writable_folder(folder: Path) -> None:
 
 
 def check_can_make(folder: Path) -> None:
-    """Raise NystraError where a folder neither is writable nor can be made."""
+    """Raise NystraError if a folder is neither writable nor can be created."""
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

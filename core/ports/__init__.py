@@ -1,1 +1,1 @@
-"""What a network takes and gives, and everything that is made from it."""
+"""The inputs and outputs of a network, and what is derived from them."""

@@ -1,4 +1,4 @@
-"""Arrays to feed a network with where no image is at hand: to trace, time and compare shapes."""
+"""Example inputs of a network, to trace it, to time it and to compare shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
         size: Lengths by the name of an axis; see `Port.shape`.
 
     Raises:
-        NystraError: A port is not to be had at that size.
+        NystraError: A port does not support that size.
     """
     return {port.name: example_array(port, size) for port in ports}
 
@@ -34,16 +34,16 @@ def example_array(port: Port, size: Size) -> Array:
 
 
 def batch_sizes(ports: Sequence[Port], sides: Size) -> list[Size]:
-    """Return the sizes to look at where the sides are fixed: three batches, if that axis is free.
+    """Return the sizes to test if the sides are fixed: three batches, if that axis is free.
 
-    A batch of 1 alone would show nothing of what images next to each other do.
+    A batch of 1 alone would not show whether images of a batch affect each other.
     """
     free = "batch" not in ports[0].lengths
     return [dict(sides) | ({"batch": batch} if free else {}) for batch in _BATCHES]
 
 
 def trace_size(ports: Sequence[Port], size: Size) -> dict[str, int]:
-    """Return a size at which a tracer takes no free axis for a constant or for another one.
+    """Return a size at which a tracer mistakes no free axis for a constant or another axis.
 
     A batch of 1 would become a constant; axes of one length would become one.
     """

@@ -42,14 +42,14 @@ def _entry(port: Port) -> dict[str, Any]:
 def read_ports(text: str, where: str) -> tuple[Port, ...]:
     """Return the ports that are listed, with all axes free.
 
-    A key that is not there has the default of `Port`; one that is unknown is passed over.
+    A missing key has the default of `Port`; an unknown one is ignored.
 
     Args:
         text: The JSON.
         where: What it is, for the message: ``the metadata entry nystra.io``.
 
     Raises:
-        NystraError: It is not of that form, or a number or text in it is out of all bounds.
+        NystraError: It is not of that form, or a number or text in it is out of range.
     """
     if len(text) > _LONGEST_TEXT:
         raise NystraError(f"{where} has {len(text)} characters: it is damaged")
@@ -65,7 +65,7 @@ def read_ports(text: str, where: str) -> tuple[Port, ...]:
 
 
 def read_range(where: str, value: Any) -> tuple[float, float]:
-    """Return the lowest and the highest value that stand ``where``.
+    """Return the lowest and the highest value of an entry.
 
     Raises:
         NystraError: It is not two finite numbers in that order.
@@ -78,7 +78,7 @@ def read_range(where: str, value: Any) -> tuple[float, float]:
 
 
 def read_count(where: str, value: Any, largest: int) -> int:
-    """Return a whole number from 1 to ``largest`` that stands ``where``.
+    """Return a whole number from 1 to ``largest``.
 
     Raises:
         NystraError: It is none.

@@ -14,12 +14,12 @@ Size: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Axis:
-    """What is known of every axis of a name.
+    """The properties of all axes of one name.
 
     Attributes:
-        letter: That stands for it in a layout: ``NCHW``.
+        letter: Its letter in a layout such as ``NCHW``.
         default: Its length where none is given; None: one has to be given.
-        largest: Longest that a free axis may become.
+        largest: Largest length of a free axis.
     """
 
     letter: str
@@ -53,7 +53,8 @@ class Port:
     Attributes:
         name: Name of the tensor in the model file.
         role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another image), ``frames``
-            (of a video, input or output), ``image`` (output), ``logits`` (output), or `UNKNOWN`.
+            (of a video, input or output), ``picture`` (an output image), ``logits`` (output), or
+            `UNKNOWN`.
         axes: Names of the axes, outermost first, from `AXES`.
         lengths: Lengths of the fixed axes; the others are free.
         range: Lowest and highest value, or None if unbounded.

@@ -1,4 +1,4 @@
-"""What becomes of an image before a classifying network takes it, and its JSON."""
+"""How an image is prepared for a classifier, and the JSON form."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LONGEST_TEXT = 4 << 20
 
 @dataclass(frozen=True)
 class Resize:
-    """How an image becomes larger or smaller.
+    """How an image is resized.
 
     Attributes:
-        sides: In pixels. One: of the shorter side, the other in proportion, rounded down. Two:
+        sides: In pixels. One number: the shorter side, the other in proportion, rounded down. Two:
             height and width, whatever the image's shape.
         filter: ``bilinear`` or ``bicubic``.
-        antialias: Shrinking, the filter is widened to cover every pixel, as Pillow does; otherwise
-            only the 2 (bilinear) or 4 pixels an axis around each place count.
+        antialias: When shrinking, widen the filter so that it covers every pixel, as Pillow does;
+            otherwise only the 2 (bilinear) or 4 pixels per axis around each position count.
     """
 
     sides: tuple[int, ...]
@@ -38,7 +38,7 @@ class Resize:
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what is not a size, and unknown filters."""
+        """Refuse invalid sizes and unknown filters."""
         if len(self.sides) not in (1, 2) or not all(map(_is_side, self.sides)):
             raise NystraError(
                 f"the size to resize to is {self.sides}, expected the shorter side or height and "
@@ -48,7 +48,7 @@ class Resize:
             raise NystraError(f"the filter is {self.filter!r}, expected {' or '.join(FILTERS)}")
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that an image of these becomes."""
+        """Return height and width of the resized image, from those of the image."""
         if len(self.sides) == 2:
             return self.sides[0], self.sides[1]
         shorter = min(height, width)
@@ -57,15 +57,15 @@ class Resize:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What is done to an image in 0..1: resize, crop the middle, (x - mean) / std; in that order.
+    """The preparation of an image in 0..1: resize, center crop, (x - mean) / std; in that order.
 
     Attributes:
-        resize: None leaves an image as large as it is.
-        crop: Height and width of the middle that is kept; None keeps all.
-        mean: Taken from each channel; empty for nothing.
-        std: What each channel is then divided by; as many as `mean`.
-        labels: What the classes are called, in their order; empty where nobody says.
-        in_graph: The model file does all this itself, to images of any size.
+        resize: How the image is resized; None: not at all.
+        crop: Height and width of the center crop; None: no crop.
+        mean: Subtracted from each channel; empty: nothing is subtracted.
+        std: Divisor of each channel; as many as `mean`.
+        labels: Names of the classes, in their order; empty if unknown.
+        in_graph: The model file does this itself, for images of any size.
     """
 
     resize: Resize | None = None
@@ -76,7 +76,7 @@ class Preprocessing:
     in_graph: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse contradicting values."""
         if len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):
             raise NystraError(
                 f"the mean is {self.mean} and the std {self.std}, expected equally many numbers, "
@@ -94,7 +94,7 @@ class Preprocessing:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of what comes out, or None if they depend on the image."""
+        """Height and width of the result, or None if they depend on the image."""
         if self.crop is not None:
             return self.crop
         if self.resize is not None and len(self.resize.sides) == 2:
@@ -103,11 +103,11 @@ class Preprocessing:
 
     @property
     def remaining(self) -> Preprocessing:
-        """What is still to do before a model file takes an image: nothing, or all of it."""
+        """The steps that are left to the caller of a model file: none, or all of them."""
         return Preprocessing(labels=self.labels) if self.in_graph else self
 
     def within_graph(self) -> Preprocessing:
-        """Return the same, done by the model file."""
+        """Return the same preprocessing, done by the model file."""
         return replace(self, in_graph=True)
 
 
@@ -126,15 +126,14 @@ def write_preprocessing(preprocessing: Preprocessing) -> str:
 
 
 def read_preprocessing(text: str, where: str) -> Preprocessing:
-    """Return what the JSON says; a key that is not there has its default.
+    """Return the preprocessing of the JSON; a missing key has its default.
 
     Args:
         text: The JSON.
         where: What it is, for the message: ``the metadata entry nystra.preprocessing``.
 
     Raises:
-        NystraError: It is not of that form, a key is unknown, or a number or text is out of all
-            bounds.
+        NystraError: It is not of that form, a key is unknown, or a number or text is out of range.
     """
     if len(text) > _LONGEST_TEXT:
         raise NystraError(f"{where} has {len(text)} characters: it is damaged")

@@ -25,7 +25,7 @@ class ComfyUIOptions(Options):
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
-        """Refuse what is not a name of a node.
+        """Refuse a name that a node cannot have.
 
         Raises:
             NystraError: It is none.

@@ -1,4 +1,4 @@
-"""``config.pbtxt``: what Triton has to know of a model, from the model's own ports."""
+"""``config.pbtxt``: what Triton needs to know about a model, from the model's ports."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def parameters(values: Mapping[str, object]) -> list[dict[str, Any]]:
 
 
 def kept_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return what clients may want to know of a model file, of its metadata."""
+    """Return the metadata of a model file that clients may need."""
     return {key: metadata[key] for key in map(key_of, _KEPT) if key in metadata}
 
 
@@ -154,7 +154,7 @@ def _zeros(port: Port, most: int, side: int) -> dict[str, Any]:
 
 
 def _axes(port: Port, most: int) -> Sequence[str]:
-    """Return the axes that Triton knows of: the batch is its own matter where it may batch."""
+    """Return the axes for Triton: without that of the batch if Triton may batch."""
     return port.axes[1:] if most else port.axes
 
 

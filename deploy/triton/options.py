@@ -50,7 +50,7 @@ class TritonOptions(Options):
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
-        """Refuse what no server takes, and what contradicts itself."""
+        """Refuse invalid and contradicting values."""
         super().__post_init__()
         check_model_name(self.name)
         if not self.server_path.startswith("/"):

@@ -1,4 +1,4 @@
-"""What the plug-in vs-mlrt of VapourSynth wants of a model file."""
+"""What the plug-in vs-mlrt of VapourSynth requires of a model file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SIDE = 64
 
 
 def vapoursynth_problems(session: Session) -> list[str]:
-    """Return what keeps vs-mlrt from running a file; empty where it runs it.
+    """Return why vs-mlrt cannot run a file; empty if it can.
 
-    Besides what every host wants, the output has to have a size that onnxruntime knows before a
-    run, once that of the input is fixed, in whole multiples of it.
+    In addition to what every host requires, the output has to have a size that onnxruntime knows
+    before a run, once that of the input is fixed, in whole multiples of it.
 
     Args:
         session: The file, in a backend of onnxruntime or another.
