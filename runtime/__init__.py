@@ -1,6 +1,6 @@
 """Run, measure and check exported models: numpy and one backend, never PyTorch.
 
-The face is lazy: a name is looked up in its module when it is first used, so that
+Names are imported on first use, so that
 ``import nystra.runtime`` loads neither onnxruntime nor an image library.
 """
 

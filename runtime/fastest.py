@@ -1,8 +1,8 @@
-"""``--backend fastest``: onnxruntime or OpenVINO, whichever takes less time on a file here.
+"""``--backend fastest``: onnxruntime or OpenVINO, whichever runs a file faster here.
 
 Both are timed once, in interleaved runs in processes of their own (`timing.bench`), and the times
-are kept next to the engines of the cache. What they depend on is their key: the model, the size
-class, threads, library, and what is installed on which CPU.
+are stored next to the engines of the cache. Their key has everything that they depend on: the
+model, the size class, threads, library, installed versions and the CPU.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
 
 
 def _ways(spec: SessionSpec) -> tuple[list[str], str]:
-    """Return the ways that are here for a file, and why the others are not."""
+    """Return the available configurations for a file, and why the others are not available."""
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     here, reasons = [], []
     for way in _WAYS:
@@ -137,7 +137,7 @@ def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
 
 
 def _remembered(record: Path, ways: list[str]) -> Times:
-    """Return the times that were kept; none where there are none, or no such ones."""
+    """Return the stored times; empty if there are none, or invalid ones."""
     try:
         times = read_json(record, "the times")["milliseconds"]
         return {way: float(times[way]) for way in ways if way in times}
@@ -148,7 +148,7 @@ def _remembered(record: Path, ways: list[str]) -> Times:
 def _timed(
     spec: SessionSpec, ways: list[str], size: Size, progress: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return the times of those ways that run the file."""
+    """Return the times of the configurations that run the file."""
     library = str(spec.library)
     configurations = [session_configuration(spec.model, way, spec.threads, library) for way in ways]
     rows = bench(configurations, [size], seconds=2.0, runs=5, progress=progress)

@@ -1,4 +1,4 @@
-"""Options that several records have, each said here once; a record may change the default."""
+"""Options that several records have, each declared once; a record may change the default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bars on stderr, where somebody can see them."""
+"""Progress bars on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def wants_bar(quiet: bool = False) -> bool:
 def progress_bar(
     description: str, *, unit: str = "it", quiet: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function (done, total) that moves a bar; it does nothing where none is shown.
+    """Yield a function (done, total) that updates a bar; it does nothing if none is shown.
 
     The bar has no colours of its own, and with NO_COLOR set only ASCII characters.
 
     Args:
-        description: What is going on, in a few words.
+        description: The task, in a few words.
         unit: What is counted.
         quiet: Show nothing.
     """

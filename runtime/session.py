@@ -32,7 +32,7 @@ class Session:
         metadata: The file's metadata as text: the ``metadata_props`` of an ONNX file.
         facts: The parsed metadata (`ModelFacts`).
         library: Path of the operator library in use, or None.
-        library_reason: One sentence: why that library, or why none.
+        library_reason: One sentence that explains the choice of the library.
         library_missing: The operator library that ``auto`` uses is not installed.
         library_refused: It is installed but does not support the model, which runs on the
             operators' bodies.
@@ -57,23 +57,23 @@ class Session:
         """Load a model file.
 
         Args:
-            path: An ONNX file, by nystra-export or by another program, or what else the backend
-                opens.
+            path: An ONNX file, by nystra-export or by another program, or another kind of file that
+                the backend opens.
             backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first available one.
                 ``openvino:GPU`` names a device, too, and ``ort:WebGpuExecutionProvider`` an
                 execution provider of onnxruntime.
             threads: Number of threads, or None for the backend's own choice.
-            library: The operator library: ``auto`` takes the one built with nystra if it is
-                there and can serve the model; None or ``none`` runs the operators' ONNX bodies;
-                a path takes that one.
-            precision: What the backend is to compute in: ``bf16`` or ``fp32`` in ``openvino``.
-                None: as the file says, which is all that other backends do.
-            device: One of the backend's devices, or None for its usual one.
-            options: Of the backend, by name.
-            ep_library: The plug-in of onnxruntime that brings the provider of ``ort:NAME``.
+            library: The operator library: ``auto`` uses nystra's library if it is installed and
+                supports the model; None or ``none`` runs the operators' ONNX bodies; a path uses
+                that library.
+            precision: The precision of the computation: ``bf16`` or ``fp32`` with ``openvino``.
+                None: that of the file, the only choice of other backends.
+            device: One of the backend's devices, or None for its default.
+            options: Options of the backend, by name.
+            ep_library: The plug-in library of onnxruntime with the provider of ``ort:NAME``.
 
         Raises:
-            NystraError: The file is missing, of another kind or cut short, or an argument is wrong.
+            NystraError: The file is missing, of another kind or truncated, or an argument is wrong.
             BackendUnavailableError: The backend, or a library the model needs, is missing.
         """
         plugin = None if ep_library is None else Path(ep_library)

@@ -1,4 +1,4 @@
-"""What a session is opened from: a record to keep, to change, to send elsewhere and to open."""
+"""The settings of a session: a record to store, to change, to send and to open."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SessionSpec(Options):
     ep_library: Path | None = option(EP_LIBRARY)
 
     def __post_init__(self) -> None:
-        """Bring the fields into one form.
+        """Normalize the fields.
 
         Raises:
             NystraError: A value is out of range, or two devices are named.

@@ -1,6 +1,6 @@
 """The table of backends, which run model files.
 
-To add one, write a module with a subclass of `Backend`, its facts on the class, and give it a row
+To add one, write a module with a subclass of `Backend`, its properties on the class, and add a row
 here. A backend that must not be imported from here (PyTorch) is registered by `register_backend`.
 """
 
@@ -58,7 +58,7 @@ def register_backend(name: str, kind: type[Backend]) -> None:
 
 
 def find_backend(name: str) -> type[Backend]:
-    """Return the class of a backend, whether or not it can run here.
+    """Return the class of a backend, available or not.
 
     Args:
         name: A name of the table; of a backend that has several devices also with one of them,
@@ -99,7 +99,7 @@ def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]
         artefact: The kind of file that it is to open.
 
     Raises:
-        NystraError: The name is not one of nystra's, or is that of a backend of other files.
+        NystraError: The name is not one of nystra's, or that backend opens other kinds of files.
         BackendUnavailableError: The backend is not installed here; the message says what to do.
     """
     reasons = []
@@ -141,7 +141,7 @@ def open_backend(spec: SessionSpec) -> Backend:
 
 
 def _openers(artefact: str) -> Iterator[str]:
-    """Yield the backends of the table that open a kind of file, else of those registered.
+    """Yield the backends that open a kind of file: of the table, otherwise the registered ones.
 
     A module is imported on use: ``auto`` usually ends with the first one.
     """

@@ -16,7 +16,7 @@ CachedEngine = tuple[Path, EngineRecord]
 
 
 def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngine]:
-    """Return the engines of a model that this builder made for this machine's GPU, newest first.
+    """Return the engines of a model from this builder for this machine's GPU, newest first.
 
     Raises:
         BackendUnavailableError: There is none; the message lists engines for other devices.

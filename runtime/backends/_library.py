@@ -16,8 +16,8 @@ class LibraryChoice:
         path: The library, or None for none.
         reason: One sentence without a full stop that says why.
         required: The user named this one: failing to load it is an error.
-        missing: The default library is needed, and not built here.
-        refused: That library was tried, and cannot serve the model.
+        missing: The default library is needed, but not installed.
+        refused: That library was tried, but does not support the model.
     """
 
     path: Path | None

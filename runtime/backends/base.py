@@ -39,10 +39,10 @@ class NoOptions(Options):
 class Backend:
     """Runs one loaded model file; safe to use from several threads at once.
 
-    Facts, which a class declares:
+    Properties, which a class declares:
 
     Attributes:
-        device: ``cpu`` or ``cuda``, where it computes.
+        device: Where it computes: ``cpu`` or ``cuda``.
         devices: Devices that may follow its name, ``openvino:GPU``; `on` returns the class of one,
             also of names that are not listed.
         artefact: The suffix of the files that it opens, without the dot.
@@ -53,28 +53,27 @@ class Backend:
             the model file itself.
         library_name: The default operator library, as `library_path` names it; None
             if it has none.
-        bodies: It computes operators by the bodies in the file, where it has no library.
-        measures_memory: A run takes the memory of this process, so that watching the process tells
-            what a run takes.
+        bodies: Without a library it computes operators by the bodies in the file.
+        measures_memory: A run uses the memory of this process, so that its memory can be measured.
         compiles: It compiles the network for each size of its inputs.
         concurrent: Runs of several threads are computed at the same time.
         automatic: ``auto`` tries it.
-        plugs_in: It takes execution providers of onnxruntime from libraries (`ep_library`).
+        plugs_in: It loads execution providers of onnxruntime from libraries (`ep_library`).
 
-    What an object of it holds:
+    Attributes of an object:
 
     Attributes:
         spec: The settings that it was opened with.
         path: The model file.
         chosen: The options that were given, as the record `options`.
-        metadata: The file's own, as text.
-        stated: The same, read.
+        metadata: The file's metadata, as text.
+        stated: The metadata, parsed.
         inputs: The graph's inputs.
         outputs: The graph's outputs.
         library: The operator library in use, or None.
-        library_reason: One sentence: why that library, or why none.
-        library_missing: The default library is not built here.
-        library_refused: It is built, and cannot serve the file, which runs on bodies.
+        library_reason: One sentence that explains the choice of the library.
+        library_missing: The default library is not installed.
+        library_refused: It is installed but does not support the file, which runs on bodies.
         emulated: The requested precision is slow on this machine, see `EMULATED`.
         assignment: Which execution provider computes which nodes, or None if that is not known.
     """
@@ -120,7 +119,7 @@ class Backend:
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Return whether the backend can run here, and a sentence that says why (not)."""
+        """Return whether the backend can run here, and a sentence with the reason."""
         raise NotImplementedError
 
     @classmethod
@@ -133,7 +132,7 @@ class Backend:
         raise NystraError(f"it has no devices, got {device!r}: omit the device")
 
     def read_metadata(self) -> dict[str, str]:
-        """Return the metadata of the file, by the names that an ONNX file of nystra has."""
+        """Return the metadata of the file, by the keys of an ONNX file of nystra."""
         return dict(self.header.metadata)
 
     def load(self) -> None:

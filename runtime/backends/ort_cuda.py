@@ -1,6 +1,6 @@
 """The backend ``ort-cuda``: onnxruntime-gpu with its CUDA provider and our CUDA kernels.
 
-It has not run on a GPU yet; docs/gpu.md says what was shown without one.
+It has not run on a GPU yet; docs/gpu.md lists what was tested without one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
 
     Attributes:
         name: Of the backend.
-        provider: What onnxruntime must run it by.
+        provider: The execution provider that onnxruntime must use.
         needs: Packages to install if the provider cannot be loaded.
     """
 
@@ -133,7 +133,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         """Create the session; onnxruntime's output goes to stderr, not into our results.
 
         Raises:
-            BackendUnavailableError: onnxruntime would run it without the provider.
+            BackendUnavailableError: onnxruntime would not use the provider.
         """
         import onnxruntime
 

@@ -1,10 +1,10 @@
 """The backend ``ort-tensorrt``: onnxruntime-gpu with its TensorRT provider and our plugins.
 
 The provider builds engines when a session meets a new size, which takes minutes, and keeps none
-(its cache would load engines that nobody checks). It has no strongly typed networks: a file in half
+(its cache would load engines without checks). It has no strongly typed networks: a file in half
 precision may be computed in float32. `tensorrt` with ``nystra build`` has neither limit.
 
-It has not run on a GPU yet; docs/gpu.md says what was shown without one.
+It has not run on a GPU yet; docs/gpu.md lists what was tested without one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PLUGINS = "nystra_trt_register10"
 class OrtTensorrtBackend(OrtCudaBackend):
     """onnxruntime with TensorRT on the first NVIDIA GPU.
 
-    Two libraries serve the operators: the plugins, which the provider loads once a process, and
-    the operator library, by which onnxruntime knows the operators and whose CUDA kernels take what
-    TensorRT does not.
+    Two libraries have the operators: the plugins, which the provider loads once per process, and
+    the operator library, which registers the operators with onnxruntime and whose CUDA kernels
+    compute the nodes that TensorRT does not.
     """
 
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})

@@ -36,7 +36,7 @@ _DTYPES = {
 
 @dataclass
 class _Buffer:
-    """Device memory and page-locked memory of one tensor, which grow and are kept."""
+    """Device memory and page-locked memory of one tensor, which grow if needed and are reused."""
 
     driver: Driver
     size: int = 0
@@ -78,7 +78,7 @@ class _Held:
         graph: The engine's recorded work.
         events: Start and end of the engine's work, where it is timed.
         buffers: Tensor name -> its memory.
-        context: TensorRT's execution context, which lives shorter than its engine.
+        context: TensorRT's execution context, released before its engine.
         engine: The engine.
         loaded: The file of that engine, and its record.
         runtime: TensorRT's runtime, which the engine needs alive.

@@ -2,9 +2,9 @@
 
 The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
 "tolerance": number}}, "digests": {...}, "metadata": {...}, "quality": {...}, "accuracy": {...},
-"speed": {...}}``. ``digests`` and ``metadata`` say which model it is and what it is measured
-against, the last three how those figures were taken, since they mean nothing otherwise.
-Unknown keys are errors.
+"speed": {...}}``. ``digests`` and ``metadata`` identify the model and its references; the last
+three record how those figures were measured, without which they cannot be compared. Unknown keys
+are errors.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ _SPEED_SETTINGS = {"against": str, "size": list}
 
 
 def guarded_items() -> dict[str, GuardedFigure]:
-    """Return everything that can stand in a baseline, with what the tasks add to it."""
+    """Return all items that a baseline can contain, with those of the tasks."""
     qualities = (quality.items for quality in task_qualities().values())
     own = {name: item for each in qualities for name, item in each.items()}
     return {**_REFERENCE_ITEMS, **own, **_FILE_ITEMS}
 
 
 def _setting_types() -> dict[str, Mapping[str, type]]:
-    """Return how figures were taken: key of a document -> names and types."""
+    """Return the types of the measurement settings: key of a document -> names and types."""
     own = {name: quality.settings for name, quality in task_qualities().items()}
     return {**own, "speed": _SPEED_SETTINGS}
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """An accepted figure and how far from it is still fine."""
+    """An accepted figure and its tolerance."""
 
     accepted: float
     tolerance: float
@@ -81,7 +81,7 @@ class Baseline:
     Attributes:
         model: Name of the model file, for display.
         items: Name among `guarded_items` -> the figure.
-        settings: How figures were taken. ``speed``: ``against`` (a file name), ``size`` [height,
+        settings: How figures were measured. ``speed``: ``against`` (a file name), ``size`` [height,
             width]; others as the qualities of the tasks say.
         metadata: The model's metadata as `without_provenance` returns them; None: not recorded.
         digests: Key of `DIGESTS` -> SHA-256; those that were not recorded are absent.

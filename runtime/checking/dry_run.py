@@ -1,4 +1,4 @@
-"""``nystra build --dry-run``: whether TensorRT takes a file, asked of TensorRT, without a GPU."""
+"""``nystra build --dry-run``: asks TensorRT, without a GPU, whether it accepts a file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class DryRunReport:
 
 
 def default_sizes(facts: ModelFacts) -> list[Size]:
-    """Return five sizes: the window, off the window, oblong, and the smallest."""
+    """Return five sizes: the window, no multiple of it, oblong ones, and the smallest."""
     height, width = (16, 16, *(facts.window or ()))[-2:]
     least = facts.size_minimum
     sizes = [
@@ -94,7 +94,7 @@ def dry_run(
     *,
     sizes: Sequence[Size] | None = None,
 ) -> DryRunReport:
-    """Ask a builder whether it takes a model.
+    """Ask a builder whether it accepts a model.
 
     Args:
         model: The model and its plugin library.
@@ -177,7 +177,7 @@ def _compare_shapes(report: DryRunReport, parsed: BuilderAnswer) -> None:
 def _begin_build(
     model: EngineModel, report: DryRunReport, profile: Profile, targets: Sequence[str]
 ) -> None:
-    """Let the builder begin, or, as TensorRT-RTX can without a GPU, carry the build through."""
+    """Start the build; TensorRT-RTX, which needs no GPU, finishes it."""
     request: dict[str, Any] = {**model.request(report.backend), "profile": profile}
     if report.backend == toolkit.RTX:
         chosen = list(targets or toolkit.TARGETS)

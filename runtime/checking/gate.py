@@ -24,7 +24,7 @@ class CheckResult:
     """One item of the gate.
 
     Attributes:
-        item: Name among `guarded_items`, key of `DIGESTS`, `FILE`, or what else was looked at.
+        item: Name among `guarded_items`, key of `DIGESTS`, `FILE`, or another check.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
         accepted: The baseline's value, or None.
@@ -54,15 +54,15 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
     The results come in the order of `guarded_items`, then `FILE` and `DIGESTS`.
 
     The difference from the references is checked size by size, as ``nystra validate`` does: each
-    size has the tolerance it was recorded with, and where a seeded search takes part the mean may
-    stand in for it, which then also excuses the other figures of that size. A tolerance of the
-    baseline below the recorded ones holds for all sizes, one above all of them takes their place.
+    size has its recorded tolerance; with a seeded search a size also passes by its mean difference,
+    and its other figures are then not checked. A tolerance of the baseline below the recorded ones
+    applies to all sizes, one above all of them replaces them.
 
-    An item of the baseline that was not measured is skipped, and says what it needs. So is what
-    baselines of former versions do not hold: `KERNELS` and the digests.
+    An item of the baseline that was not measured is skipped, with a message about what it needs. So
+    are items that baselines of earlier versions do not contain: `KERNELS` and the digests.
 
     Raises:
-        NystraError: An item was measured that the baseline lacks, or in another way than there.
+        NystraError: An item was measured that the baseline lacks, or with other settings.
     """
     surplus = [name for name in measured.items if name not in {*baseline.items, KERNELS}]
     if surplus:
@@ -95,7 +95,7 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
     Args:
         measured: The figures.
         model: Name of the model file.
-        old: What was there before.
+        old: The baseline to update.
     """
     before: Mapping[str, Accepted] = {} if old is None else old.items
     items, known = dict(before), guarded_items()
@@ -129,7 +129,7 @@ def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
 
 
 def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]:
-    """Return whether weights and references are those that were accepted, to the bit."""
+    """Compare the digests of weights and references with the accepted ones."""
     results = []
     for key, title in DIGESTS.items():
         now, then = measured.digests.get(key), baseline.digests.get(key)
@@ -153,7 +153,7 @@ def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]
 
 
 def _unrecorded(item: str, title: str, value: float | None = None) -> CheckResult:
-    """Return the result of what was measured and is not in a baseline of a former version."""
+    """Return the result of an item that baselines of earlier versions do not contain."""
     text = (
         f"{title}: the baseline was written by an earlier version without this item: add it with "
     )
@@ -186,7 +186,7 @@ def _item_result(name: str, measured: Measured, accepted: Accepted) -> CheckResu
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What is to be said of single sizes: those that fail, and those that the mean excuses."""
+    """The sizes that fail, and those that pass by their mean difference."""
 
     wrong: tuple[str, ...]
     excused: tuple[str, ...]

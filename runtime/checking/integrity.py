@@ -1,7 +1,7 @@
-"""Whether a file is the one that was exported, which its outputs alone do not show.
+"""Whether a file is the exported one, which its outputs alone cannot show.
 
-A changed range or scale in the metadata leaves every output as it was and spoils every image; a
-changed constant in an operator's body does not show where a kernel runs in its place.
+A changed range or scale in the metadata does not change the outputs but ruins every image; a
+changed constant in an operator's body has no effect if a kernel runs instead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..session import Session
 
 
 def find_changes(session: Session, references: References) -> list[str]:
-    """Return a sentence for everything in which a file is not what was exported.
+    """Return a sentence for every difference between a file and what was exported.
 
-    The hashes of its manifest are looked at where one lies next to it, its metadata where the
-    references recorded them, and the scale where it has one.
+    The hashes of a manifest next to it are checked, its metadata if the references recorded them,
+    and its scale if it has one.
 
     Raises:
         NystraError: The manifest next to the file cannot be read.
@@ -47,7 +47,7 @@ def is_listed(session: Session) -> bool:
 def metadata_changes(
     before: Mapping[str, str], now: Mapping[str, str], word: str = "accepted"
 ) -> list[str]:
-    """Return a sentence for every metadata entry that is another one than before."""
+    """Return a sentence for every metadata entry that was changed."""
     return [
         f"its metadata entry {key} is {_excerpt(now.get(key), before.get(key))}, {word} was "
         f"{_excerpt(before.get(key), now.get(key))}"
@@ -57,10 +57,10 @@ def metadata_changes(
 
 
 def bodies_of(session: Session) -> Session | None:
-    """Return the model on its operators' bodies, where a session runs kernels in their place.
+    """Return the model on its operators' bodies if the session runs kernels instead.
 
-    None if it runs them already, where the file has none, and where the backend runs none or
-    refuses these; nor in a requested precision, in which they round at every step.
+    None if it runs the bodies already, if the file has none, if the backend runs none or refuses
+    these, and with a requested precision, in which bodies round at every step.
     """
     if session.library is None or not session.kind.bodies:
         return None
@@ -91,7 +91,7 @@ def _scale_changes(session: Session, references: References) -> list[str]:
 
 
 def _excerpt(value: str | None, other: str | None) -> str:
-    """Return a value, or of a long one what stands where it first differs from the other."""
+    """Return a value, or the part of a long one around its first difference from the other."""
     if value is None:
         return "absent"
     if len(value) <= 60:

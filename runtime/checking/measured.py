@@ -40,7 +40,7 @@ class Measured:
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
         body_sizes: The same, computed by the operators' bodies next to the kernels.
-        changes: In what the file is not what was exported, see `find_changes`.
+        changes: Differences between the file and what was exported, see `find_changes`.
         listed: Its manifest lies next to it, and lists its hash.
         metadata: Of the model, as in `Baseline`.
         digests: As in `Baseline`.
@@ -63,7 +63,7 @@ class Measured:
 def measure_file(
     session: Session, references: References, bodies: Session | None = None
 ) -> Measured:
-    """Measure what needs no further input: fidelity, nodes, kernels, bytes, and what file it is.
+    """Measure what needs no further input: fidelity, nodes, kernels, bytes, identity of the file.
 
     External weights, ``<name>.data`` in its folder, are counted with the bytes of the model file.
 
@@ -120,7 +120,7 @@ def _sizes(
 
 
 def add_quality(measured: Measured, quality: Quality, report: QualityReport) -> None:
-    """Add the figures against what is known of inputs."""
+    """Add the figures against ground truth or labels."""
     measured.items |= report.figures()
     measured.settings[quality.name] = report.settings()
 

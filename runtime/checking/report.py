@@ -85,7 +85,7 @@ def github_annotations(
     """Return a GitHub workflow command ``::error ...`` for every item that failed.
 
     Empty outside of GitHub Actions (``GITHUB_ACTIONS`` is not ``true``). The path is relative to
-    ``GITHUB_WORKSPACE`` where the file lies in it.
+    ``GITHUB_WORKSPACE`` if the file is in it.
     """
     if environment.get("GITHUB_ACTIONS") != "true":
         return []
@@ -102,7 +102,7 @@ def github_annotations(
 
 
 def append_step_summary(text: str, environment: Mapping[str, str]) -> None:
-    """Append Markdown to the job's summary, where ``GITHUB_STEP_SUMMARY`` names the file.
+    """Append Markdown to the job's summary, if ``GITHUB_STEP_SUMMARY`` names its file.
 
     Raises:
         NystraError: The file cannot be written.

@@ -1,4 +1,4 @@
-"""Whether a file is right; how good what it makes is stands in ``quality.py``, apart."""
+"""Whether a file is correct; the quality of its results is measured in ``quality.py``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase,
 
 
 class NamedRunner(Protocol):
-    """What runs a model on named arrays, as `Session` does; PyTorch can be wrapped like this."""
+    """Runs a model on named arrays, as `Session` does; PyTorch can be wrapped like this."""
 
     def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return output name -> array."""
@@ -42,10 +42,10 @@ class SizeReport:
         mean_abs: Mean absolute difference.
         figures: How the outputs agree, by name, as `reference_figures` finds: the PSNR of images,
             relative error and top-1 and top-5 agreement of logits.
-        tolerance: What `max_abs` may be.
-        mean_tolerance: What `mean_abs` may be where `max_abs` is above its tolerance; None: there
-            is no such way out.
-        findings: What is wrong: NaN, infinity, a flat output, a difference above the tolerance.
+        tolerance: Upper limit of `max_abs`.
+        mean_tolerance: Upper limit of `mean_abs` with which a size passes although `max_abs` is
+            above its tolerance; None: there is none.
+        findings: Faults: NaN, infinity, a flat output, a difference above the tolerance.
     """
 
     shapes: dict[str, list[int]]
@@ -152,16 +152,16 @@ def allowed_differences(
     tolerance: float | Sequence[float] | None = None,
     precision: str | None = None,
 ) -> list[tuple[float, float | None]]:
-    """Return for each case what the largest difference may be, and the mean where that counts too.
+    """Return for each case the limit of the largest difference, and of the mean if it counts.
 
     Args:
         references: The recorded cases.
         tolerance: As in `validate_against_references`.
-        precision: What the file is computed in, where that is not what it says.
+        precision: The precision of the computation, if not that of the file.
 
     Raises:
-        NystraError: There is another number of tolerances than of cases, one is not a number
-            or lets anything pass, or none was recorded for the precision.
+        NystraError: The numbers of tolerances and cases differ, a tolerance is not a number or so
+            large that any output would pass, or none was recorded for the precision.
     """
     count = len(references.cases)
     recorded = references.meta
@@ -178,7 +178,7 @@ def allowed_differences(
 
 
 def _recorded_for(references: References, precision: str) -> dict[str, Any]:
-    """Return what the references would hold of a file of the precision."""
+    """Return the limits that references of a file of this precision would have."""
     limits, means = (
         recorded.get(precision) if isinstance(recorded, dict) else None
         for recorded in map(references.meta.get, (TOLERANCES_IN, MEAN_TOLERANCES_IN))
@@ -198,7 +198,7 @@ def _magnitude(case: ReferenceCase) -> float:
 
 
 def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
-    """Return one tolerance a case: numbers that a wrong output can exceed."""
+    """Return one tolerance per case: numbers that a wrong output can exceed."""
     numbers = list(value) if isinstance(value, list | tuple) else [value] * count
     if len(numbers) != count:
         raise NystraError(f"got {len(numbers)} tolerances, expected one for {count} cases")
@@ -212,7 +212,7 @@ def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
 
 
 def _roles(references: References) -> dict[str, str]:
-    """Return output name -> role, as recorded; a file may hold none, or anything."""
+    """Return output name -> role, as recorded; untrusted, and possibly missing."""
     recorded = references.meta.get("roles")
     if not isinstance(recorded, dict):
         return {}

@@ -1,4 +1,4 @@
-"""A connection to Ray, or a clear word that there is none, within ten seconds."""
+"""A connection to Ray, or a clear error within ten seconds."""
 
 from __future__ import annotations
 
@@ -66,11 +66,12 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
 
 @contextmanager
 def isolated_workers() -> Iterator[dict[str, Any]]:
-    """Yield the ``runtime_env`` of workers that import nothing from the present folder.
+    """Yield the ``runtime_env`` of workers that import nothing from the current folder.
 
-    Ray puts the present folder of the program that connects first on the path of all its workers,
-    on every machine, so that a ``numpy.py`` beside downloaded images would run. It does not where
-    they have a folder of their own; this one is empty. Ray has its copy of it after ``ray.init``.
+    Ray puts the current folder of the program that connects first on the path of all its workers,
+    on every machine, so that a ``numpy.py`` next to downloaded images would run. It does not if the
+    workers have a working directory of their own, such as this empty one, which Ray copies in
+    ``ray.init``.
     """
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")  # of `ray job submit`
     with scratch_folder() as empty:

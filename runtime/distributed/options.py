@@ -1,4 +1,4 @@
-"""Which cluster, and how much of it."""
+"""The options of a cluster."""
 
 from __future__ import annotations
 

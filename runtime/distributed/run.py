@@ -43,24 +43,24 @@ def run_distributed(
 ) -> Sequence[ImageResult]:
     """Run a model on a folder, a video or one image, spread over the workers of a cluster.
 
-    Model, inputs and outputs have the same paths on all machines. What this session would make of
-    them is what comes out, to the bit, where tiles are requested by their side: their automatic
-    choice goes by the memory of each machine.
+    Model, inputs and outputs have the same paths on all machines. The outputs are bit-identical to
+    those of this session if a tile size is given: an automatic one depends on the memory of each
+    machine.
 
     Args:
         session: The model as it runs here; the workers open the same file.
         input: As in `run_images` or `run_video`.
         output: The same.
-        options: The same. Of one image the tiles are `TILE` where nothing is requested.
+        options: The same. For one image the default tile size is `TILE`.
         video: As in `run_video`.
         cluster: Which cluster, and how much of it.
         report: As in `run_images` or `run_video`.
 
     Returns:
-        As `run_images` and `run_video`; of a folder each a `DistributedResult`.
+        As `run_images` and `run_video`; for a folder a `DistributedResult` per image.
 
     Raises:
-        NystraError: As they do; also where no worker could open the model.
+        NystraError: As they do; also if no worker could open the model.
         BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
     """
     how, clip = options or RunOptions(), video or VideoOptions()
@@ -90,12 +90,12 @@ def run_distributed(
 def _worker_pool(
     session: Session, how: RunOptions, most: int | None = None, *, cluster: ClusterOptions
 ) -> Iterator[WorkerPool]:
-    """Yield workers that have been asked for; they end with the block.
+    """Yield requested workers, which end with the block.
 
     Args:
         session: The model as it runs here.
         how: Of the run.
-        most: Workers that have something to do.
+        most: The largest number of workers with something to do.
         cluster: Which cluster, and how much of it.
     """
     gpu = session.kind.device == "cuda"

@@ -1,4 +1,4 @@
-"""A video whose frames are restored by all workers, and put together here in their order."""
+"""A video whose frames are restored by all workers and written here in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def distributed_restorer_for(
 ) -> FrameRestorer:
     """Return what restores the frames of a source with all workers.
 
-    A network on single images is given a frame a worker. Of one on several frames the workers
+    For a network of single images each worker gets a frame; for one of several frames the workers
     share the tiles of each window.
 
     Raises:

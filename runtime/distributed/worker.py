@@ -1,4 +1,4 @@
-"""What runs in each process of the cluster: one open model, and the things it does with it."""
+"""What runs in each process of the cluster: one open model and its tasks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from ..tiling.run_tiled import run_batch
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker has to know.
+    """The settings of a worker.
 
     Attributes:
         session: How the model is run; its file has the same path on every machine.
         sha256: Of that file, so that no machine runs another one.
-        kernels: The operator library is in use; bodies would round otherwise.
+        kernels: The operator library is in use; bodies round differently.
         options: Of the run.
     """
 
@@ -46,25 +46,25 @@ class Setup:
 
 @dataclass(frozen=True)
 class Failed:
-    """What a worker returns of a thing that it could not do."""
+    """The result of a task that a worker could not do."""
 
     error: str
 
 
 class Worker:
-    """One process; its methods return what failed and raise nothing, so that it lives on.
+    """One process; its methods return failures instead of raising, so that it keeps running.
 
     Two of them may be called at the same time: the model runs for one of them.
     """
 
     def __init__(self, setup: Setup) -> None:
-        """Take note of what to do; nothing is loaded yet."""
+        """Store the settings; nothing is loaded yet."""
         self._setup = setup
         self._restorer: Restorer
         self._model: LockedModel
 
     def open(self) -> str | Failed:
-        """Load the model; return where this is, in words."""
+        """Load the model; return the name of this worker."""
         where = f"{socket.gethostname()}, process {os.getpid()}"
         try:
             self._open()
@@ -73,7 +73,7 @@ class Worker:
         return where
 
     def file(self, here: Path, there: Path) -> ImageResult:
-        """Restore an image file into another one; one that an earlier try wrote is replaced."""
+        """Restore an image file; the output of an earlier try is replaced."""
         return self._model.restore((here, there))
 
     def image(self, before: ImageData, name: str, how: Mapping[str, Any]) -> RestoredImage | Failed:
@@ -116,6 +116,6 @@ class Worker:
 
 
 def _share(threads: int) -> int:
-    """Return the bytes this process may take: its part of the machine, by threads of the CPUs."""
+    """Return the bytes this process may use: its share of the machine, by threads and CPUs."""
     part = min(threads / (os.cpu_count() or 1), 1.0)
     return (resident_memory() or 0) + int(available_memory() * part)

@@ -1,4 +1,4 @@
-"""Workers of a cluster: a call goes to one that is free, and to another one where it died."""
+"""Workers of a cluster: a call goes to a free worker, and to another one if it dies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _PendingCall:
 
 @dataclass
 class _StartedWorker:
-    """A worker: ``where`` it is once it has loaded the model, and the calls it works on."""
+    """A worker: its name (``where``) once it has loaded the model, and its calls."""
 
     actor: Any
     opening: Any
@@ -44,7 +44,7 @@ class _StartedWorker:
     calls: list[_PendingCall] = field(default_factory=list)
 
     def can_take(self, *, alone: bool) -> bool:
-        """Return whether there is room for a call, which may have to have a worker for itself."""
+        """Return whether the worker can take a call, which may need a worker of its own."""
         if self.where is None or any(call.tries > 1 for call in self.calls):
             return False
         return len(self.calls) < (1 if alone else _CONCURRENT_CALLS)
@@ -55,10 +55,10 @@ class CallResult:
     """The result of a call.
 
     Attributes:
-        place: Which one, counted from 0.
+        place: Index of the call, from 0.
         value: What the worker returned.
-        where: The worker, in words.
-        tries: How many workers it took.
+        where: Name of the worker.
+        tries: Number of workers that tried it.
     """
 
     place: int
@@ -71,17 +71,17 @@ class WorkerPool:
     """Workers on a cluster.
 
     Attributes:
-        size: How many there are to be.
-        lost: How many died.
+        size: The requested number of workers.
+        lost: The number that died.
     """
 
     def __init__(self, ray: Any, setup: Setup, size: int, *, gpu: bool = False) -> None:
-        """Ask for workers; the cluster starts them as it has room.
+        """Request workers; the cluster starts them as resources become free.
 
         Args:
             ray: The module, connected.
-            setup: What each of them has to know.
-            size: How many there are to be.
+            setup: The settings of each.
+            size: The number of workers.
             gpu: Each needs a GPU.
         """
         self.size, self.lost = size, 0
@@ -95,11 +95,11 @@ class WorkerPool:
             self._start_worker()
 
     def run(self, calls: Iterable[Call], *, ordered: bool = False) -> Iterator[CallResult]:
-        """Yield what becomes of each call, as it comes or in order.
+        """Yield the result of each call, as it completes or in order.
 
-        Calls whose worker died go to others, one call a worker, so that the one to blame shows;
-        when `MOST_TRIES` have died over it, its value is `Failed`. Calls are taken as
-        there is room: no more than three for each worker are under way or wait for those before.
+        Calls whose worker died go to other workers, one call per worker, so that it shows which
+        call is to blame; after `MOST_TRIES` deaths its value is `Failed`. At most three calls per
+        worker are in progress or wait for earlier ones.
 
         Raises:
             NystraError: No worker is left, or none could be started.
@@ -147,7 +147,7 @@ class WorkerPool:
         self._workers.append(_StartedWorker(actor, actor.open.remote()))
 
     def _idle_worker(self, *, alone: bool) -> _StartedWorker | None:
-        """Return the worker that has least to do, if it can take more."""
+        """Return the worker with the fewest calls, if it can take another one."""
         ready = [worker for worker in self._workers if worker.can_take(alone=alone)]
         return min(ready, key=lambda worker: len(worker.calls), default=None)
 
@@ -210,7 +210,7 @@ class WorkerPool:
             self._start_worker()
 
     def _why_no_worker(self) -> str:
-        """Return why there is no worker, in words."""
+        """Return a message that says why there is no worker."""
         if self._refused:
             return f"no worker could load the model. {self._refused[-1]}"
         if self._deaths_at_start:

@@ -4,5 +4,5 @@
 - `profile`: the input shapes an engine is built for;
 - `child`, `worker`: everything that calls TensorRT runs in a process of its own, which may crash;
 - `network`, `building`: what the worker does: parse, and build;
-- `build`, `cache`, `record`: finished engines, their key, their record and their seal.
+- `build`, `cache`, `record`: finished engines, their key, their record and their signature (seal).
 """

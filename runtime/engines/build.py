@@ -26,7 +26,7 @@ class BuildOptions(Options):
 
     Attributes:
         backend: ``tensorrt`` or ``tensorrt-rtx``.
-        shapes: The profile asked for.
+        shapes: The requested profile.
     """
 
     backend: str
@@ -66,7 +66,7 @@ class BuiltEngine:
     Attributes:
         path: Where it is in the cache.
         record: Its record.
-        fresh: It was built now, not found.
+        fresh: It was built now, not found in the cache.
     """
 
     path: Path
@@ -162,7 +162,7 @@ def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Pat
 
 
 def _ahead(options: BuildOptions, device: gpu.Device | str) -> bool:
-    """Whether the engine is not for the GPU of this machine alone."""
+    """Whether the engine is built ahead of time, for GPUs other than this machine's."""
     return options.backend == toolkit.RTX and bool(_targets(options, device))
 
 

@@ -51,7 +51,7 @@ def configure(
 
 
 def set_targets(toolkit: Toolkit, config: Any, targets: Sequence[str]) -> None:
-    """Say which GPUs TensorRT-RTX builds for; no target: the GPU of this machine.
+    """Set the GPUs that TensorRT-RTX builds for; no target: the GPU of this machine.
 
     Raises:
         NystraError: A target is not one that this TensorRT-RTX knows.
@@ -85,15 +85,15 @@ def build(
 
     Args:
         network: What was parsed.
-        log: What its builder logs.
+        log: The log of its builder.
         config: As `configure` made it.
-        seconds: The build is given up after so long, or None.
+        seconds: Time limit of the build, or None.
         timing_cache: A file that is read if it exists, and written.
         progress: Is called at every step.
 
     Raises:
         RefusedError: The builder refused the network.
-        ExportError: The time was up.
+        ExportError: The time limit was reached.
         BackendUnavailableError: It cannot build on this machine.
     """
     toolkit = network.toolkit
@@ -124,10 +124,10 @@ def build(
 
 
 def start_build(network: Network, log: Log, config: Any, passed: Callable[[], None]) -> None:
-    """Begin a build and call ``passed`` when the checks before the kernel timing are behind it.
+    """Begin a build and call ``passed`` after the checks that precede the kernel timing.
 
     TensorRT checks the profile and asks the plugins for formats only there. Without a GPU the
-    timing itself fails, and may end the process: ``passed`` had better not return.
+    timing itself fails, and may end the process, so ``passed`` should not return.
     """
 
     def watch(line: str) -> None:

@@ -1,9 +1,9 @@
 """Engines this machine built, and why only those are loaded.
 
 Deserializing an engine is running native code. So an engine is loaded only from a folder that this
-user alone can write to, when its SHA-256 is the recorded one and the record bears a seal
-(HMAC-SHA256) made with a secret that never leaves the folder. A file copied into the cache by name
-does not pass.
+user alone can write to, when its SHA-256 is the recorded one and the record has a valid seal
+(HMAC-SHA256), made with a secret that never leaves the folder. A file that was merely copied into
+the cache is refused.
 
 An engine has its own hash in its name and is written first; the record, which names it, is then
 moved into place. So the two change together: a concurrent reader gets the old pair or the new one.
@@ -38,21 +38,21 @@ written."""
 
 
 def home() -> Path:
-    """Return where everything that nystra keeps for a user is, which may not be there yet."""
+    """Return the folder of everything that nystra keeps for a user; it may not exist yet."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(CACHE_VARIABLE) or Path(user, "nystra"))
 
 
 def is_empty() -> bool:
-    """Return whether there is no engine at all; makes no folder."""
+    """Return whether there are no engines; creates no folder."""
     return not any(home().glob("engines/*.engine.json"))
 
 
 def cache_folder() -> Path:
-    """Return the folder of the engines, made if it is not there, open to this user alone.
+    """Return the folder of the engines, created if missing, accessible to this user only.
 
     Raises:
-        NystraError: It cannot be made, or others own it or can write to it.
+        NystraError: It cannot be created, or other users own it or can write to it.
     """
     folder = home() / "engines"
     make_folder(folder.parent)
@@ -91,7 +91,7 @@ def find(key: str) -> tuple[Path, EngineRecord] | None:
     """Return the engine of a key and its record, checked, or None if there is none.
 
     Raises:
-        NystraError: There is one that is not to be trusted.
+        NystraError: There is one that cannot be trusted.
     """
     folder = cache_folder()
     path = _record_path(folder, key)
@@ -179,7 +179,7 @@ def _seal(record: EngineRecord) -> str:
 
 
 def _secret() -> bytes:
-    """Return the secret of the cache, made if there is none."""
+    """Return the secret of the cache, created if missing."""
     folder = cache_folder()
     path = folder / "secret"
     if not os.path.lexists(path):
@@ -207,7 +207,7 @@ def _make_secret(path: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes of this user out, where the system has locks."""
+    """Keep other processes of this user out, if the system has file locks."""
     try:
         import fcntl
     except ImportError:
@@ -220,7 +220,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove engines that no record names: a process was killed, or another one's is newer."""
+    """Remove engines without a record: their process was killed, or a newer one replaced them."""
     named = set()
     for path in folder.glob("*.engine.json"):
         with contextlib.suppress(NystraError):

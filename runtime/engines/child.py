@@ -1,8 +1,8 @@
-"""Asking a process that calls TensorRT.
+"""Requests to a process that calls TensorRT.
 
-TensorRT ends the process it is in when it meets what it did not expect: a plugin without a
-format, a convolution to be timed where no GPU is. So every call has a process of its own, and a
-process that dies is an answer too.
+TensorRT ends its process in unexpected situations: a plugin without a format, a convolution to be
+timed without a GPU. So every call has a process of its own, and the death of the process is an
+answer too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ERRORS = {1: ExportError, 3: BackendUnavailableError}
 
 @dataclass
 class BuilderAnswer:
-    """What a process said.
+    """The answer of a process.
 
     Attributes:
-        values: Its answer; empty when it died.
+        values: The answer; empty if it died.
         death: How it died, or None.
         output: What it and the libraries in it printed, line by line.
     """
@@ -43,7 +43,7 @@ class BuilderAnswer:
 
     @property
     def plugin_output(self) -> list[str]:
-        """What our own plugins printed, without the prefix."""
+        """The output of nystra's plugins, without the prefix."""
         return [line[len("nystra: ") :] for line in self.output if line.startswith("nystra: ")]
 
 
@@ -58,13 +58,13 @@ def ask(
 
     Args:
         request: With ``do`` and ``backend``, see `worker`.
-        environment: Added to what a child process gets.
+        environment: Added to the environment of a child process.
         seconds: The process is ended when it has not answered by then.
         progress: Is called while the process works.
 
     Raises:
         NystraError: The process reported bad input.
-        ExportError: It gave a build up.
+        ExportError: It reported that a build failed.
         BackendUnavailableError: The builder is not installed there.
     """
     backend = str(request["backend"])
@@ -93,8 +93,8 @@ def ask(
 def _same_addresses() -> None:
     """Turn address randomisation off: TensorRT-RTX numbers symbolic sizes in address order.
 
-    With it the bytes of an engine of open sizes differ from build to build. Where the system
-    forbids it, they do.
+    With randomisation the bytes of an engine of free sizes differ from build to build. If the
+    system forbids turning it off, they do.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)

@@ -27,7 +27,7 @@ class EngineModel:
     Attributes:
         path: The ONNX file.
         library: The plugin library, or None: the operators' bodies are compiled.
-        library_reason: One sentence: why that library, or why none.
+        library_reason: One sentence that explains the choice of the library.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class EngineModel:
         return cls(file, shipped, f"the plugin library {shipped} is loaded")
 
     def request(self, backend: str) -> dict[str, Any]:
-        """Return what every request about this model has."""
+        """Return the common part of all requests about this model."""
         return {
             "backend": backend,
             "model": str(self.path),
@@ -80,7 +80,7 @@ class EngineModel:
         """Return the SHA-256 of all that an engine is built from, as `EngineRecord.hashes`.
 
         Raises:
-            NystraError: A file cannot be read, or the model wants one outside its folder.
+            NystraError: A file cannot be read, or the model refers to one outside its folder.
         """
         files = {"model": self.path}
         files |= {f"data {name}": file for name, file in external_files(self.path).items()}

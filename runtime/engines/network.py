@@ -23,10 +23,10 @@ _KEPT_LINES = 2000
 
 
 class Log:
-    """What a builder logs.
+    """The log of a builder.
 
     Attributes:
-        logger: The object to hand to it; keep it as long as the builder lives.
+        logger: The object to pass to it; it must outlive the builder.
         errors: Lines of severity error and above.
         warnings: Lines of severity warning.
         watch: Called with every line, whatever its severity.
@@ -61,14 +61,14 @@ class Network:
     Attributes:
         builder: TensorRT's builder.
         definition: TensorRT's network; None if the parser refused the file.
-        refusal: What was refused, by which node; None if the file was accepted.
+        refusal: The refused node and the reason; None if the file was accepted.
     """
 
     def __init__(self, toolkit: Toolkit, log: Log, model: str, library: str | None) -> None:
         """Load the plugins and parse the file.
 
         Raises:
-            NystraError: The plugin library is not taken, or there is no builder.
+            NystraError: The plugin library cannot be loaded, or there is no builder.
         """
         module = toolkit.module
         self.toolkit = toolkit
@@ -124,9 +124,9 @@ class Network:
     ) -> list[list[list[int]]]:
         """Return the shapes of all outputs for each case of input shapes.
 
-        The shapes of the network's inputs are set and put back: TensorRT works every shape out
-        again, with the plugins' shape functions. It ends where one cannot be worked out, which is
-        then the first error of the log.
+        The shapes of the network's inputs are set and restored: TensorRT infers all shapes again,
+        with the plugins' shape functions. It stops at the first shape that cannot be inferred,
+        which is then the first error of the log.
         """
         net = self.definition
         inputs = {net.get_input(i).name: net.get_input(i) for i in range(net.num_inputs)}

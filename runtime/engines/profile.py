@@ -70,7 +70,7 @@ class InputShapes(Option):
 
 @dataclass(frozen=True)
 class EngineShapes(Options):
-    """The shapes asked for, as trtexec takes them."""
+    """The requested shapes, in the form of trtexec."""
 
     min_shapes: Mapping[str, Shape] | None = option(
         InputShapes(None, "smallest shapes", flag="--minShapes")
@@ -90,13 +90,13 @@ def make_profile(
 
     Args:
         inputs: The model's.
-        shapes: Those asked for; what is left out of three is taken from the best or the
-            largest one.
+        shapes: The requested ones; missing ones of the three are those of the best or the largest
+            one.
         tile: Side of the image where no shapes are requested: one fixed shape, of batch 1.
 
     Raises:
         NystraError: A shape has an unknown name, another rank or another fixed size, the three
-            are not in order, or an input has open sizes and no shape is requested.
+            are not in order, or an input has free sizes and no shape is requested.
     """
     dynamic = {port.name: port for port in inputs if port.free_axes()}
     wanted = EngineShapes() if shapes is None else shapes
@@ -120,7 +120,7 @@ def make_profile(
 
 
 def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], index: int) -> str:
-    """Return the shapes of one index (0 smallest, 1 best, 2 largest) as trtexec takes them."""
+    """Return the shapes of one index (0 smallest, 1 best, 2 largest) in the form of trtexec."""
     return InputShapes(None, "").show({name: row[index] for name, row in profile.items()})
 
 

@@ -1,4 +1,4 @@
-"""The record of an engine: the JSON next to it, and the key it is found by."""
+"""The record of an engine: the JSON file next to it, and the key to find it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_SIDE = 2**31 - 1
 
 @dataclass
 class EngineRecord:
-    """What stands in ``<engine>.json`` next to an engine.
+    """The content of ``<engine>.json`` next to an engine.
 
     Attributes:
         engine: Name of the engine file.
@@ -34,11 +34,11 @@ class EngineRecord:
         hashes: SHA-256 of ``model``, ``library`` and ``data <location>`` for each data file.
         library: Name of the plugin library, or empty.
         profile: Input name -> smallest, best and largest shape.
-        targets: What TensorRT-RTX built for; empty: the device of the machine.
+        targets: The GPUs that TensorRT-RTX built for; empty: the device of the machine.
         device: Name, capability and CUDA of the GPU it was built on; empty: none.
-        flags: `toolkit.flags_at` of the nystra that built it.
+        flags: Value of `toolkit.flags_at` when it was built.
         plugins: Names of the nodes that are plugins.
-        seal: Of the machine whose cache wrote it, see `cache`; empty elsewhere.
+        seal: Seal of the cache that wrote it, see `cache`; empty outside of a cache.
         schema_version: Of this layout.
     """
 
@@ -64,10 +64,10 @@ class EngineRecord:
 
     @property
     def key(self) -> str:
-        """What the engine depends on, as a SHA-256: by contents, versions and names, no numbers.
+        """SHA-256 of everything that the engine depends on.
 
-        The names of model and library do not count, only what is in them; a data file counts by
-        its contents and by the location the model knows it under. The engine does not count.
+        Of model and library it includes the contents and not the names, of a data file the contents
+        and the location in the model. The engine itself is left out.
         """
         parts = {
             "backend": self.backend,
@@ -122,7 +122,7 @@ def _are_texts(value: list[Any]) -> bool:
 
 
 def _are_shapes(row: Any) -> bool:
-    """Whether it is three shapes, as a profile has them for an input."""
+    """Whether a value is the three shapes that a profile has for an input."""
     return (
         isinstance(row, list)
         and len(row) == 3

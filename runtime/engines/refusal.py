@@ -1,4 +1,4 @@
-"""Why a builder did not take a model, and which node is to blame."""
+"""Why a builder refused a model, and because of which node."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Refusal:
     """What was refused.
 
     Attributes:
-        node: Name of the node, or empty where none is to blame.
-        operator: Its operator, where that is known.
-        reason: In the words of TensorRT and of our plugins.
+        node: Name of the refused node, or empty.
+        operator: Its operator, if known.
+        reason: The messages of TensorRT and of nystra's plugins.
     """
 
     node: str
@@ -33,7 +33,7 @@ class Refusal:
 
 
 def refusal_of(answer: BuilderAnswer) -> Refusal | None:
-    """Return what an answer of the worker refuses, or None; a process that died refuses too."""
+    """Return the refusal in an answer of the worker, or None; a dead process is a refusal."""
     plugin = answer.plugin_output
     remark = f" The plugin says: {plugin[0]}." if plugin else ""
     if answer.death is not None:
@@ -47,7 +47,7 @@ def refusal_of(answer: BuilderAnswer) -> Refusal | None:
 
 
 def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
-    """Return a refusal where the plugin library is loaded and a nystra node is not a plugin.
+    """Return a refusal if the plugin library is loaded but a nystra node is not a plugin.
 
     Args:
         model: The model and its plugin library.

@@ -32,12 +32,12 @@ _LEVEL = "LEVEL_"
 
 
 def flags_at(level: int | None) -> list[str]:
-    """Return the flags of an engine's record: `FLAGS`, and the builder's level where one is set."""
+    """Return the flags of an engine's record: `FLAGS`, and the builder's level if one is set."""
     return [*FLAGS, *([] if level is None else [f"{_LEVEL}{level}"])]
 
 
 def built_as_now(flags: Sequence[str]) -> bool:
-    """Say whether an engine of these flags has the precision that engines have now."""
+    """Return whether an engine of these flags has the precision of current engines."""
     return {flag for flag in flags if not flag.startswith(_LEVEL)} == set(FLAGS)
 
 

@@ -20,7 +20,7 @@ def copy_engine(built: BuiltEngine, output: Path) -> EngineRecord:
     """Copy an engine and its record out of the cache, both or neither.
 
     Returns:
-        The record, which bears no seal.
+        The record, without a seal.
 
     Raises:
         NystraError: The files cannot be written.
@@ -34,7 +34,7 @@ def copy_engine(built: BuiltEngine, output: Path) -> EngineRecord:
 
 
 def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine:
-    """Put an engine that was built elsewhere into this machine's cache.
+    """Add an engine that was built elsewhere to this machine's cache.
 
     Args:
         model: The model it must have been built from.

@@ -38,7 +38,7 @@ class PillowFile:
     """A file that Pillow opened; see `ImageFile`."""
 
     def __init__(self, image: Any, stream: BinaryIO, name: str) -> None:
-        """Take what Pillow read of the header."""
+        """Keep the header that Pillow read."""
         self.format, self.size = str(image.format), (image.size[1], image.size[0])
         self._image, self._stream, self._name = image, stream, name
 
@@ -87,7 +87,7 @@ def opened(stream: BinaryIO, name: str) -> Iterator[PillowFile]:
 
 @cache
 def _formats() -> list[str]:
-    """Return those of `FORMATS` that this Pillow reads; the modules of no others are loaded."""
+    """Return those of `FORMATS` that this Pillow reads; no other format is loaded."""
     from PIL import Image
 
     Image.preinit()
@@ -161,7 +161,7 @@ def with_extras(decoded: ImageData, image: Any) -> ImageData:
 
 
 def _parted(values: Array, *, premultiplied: bool = False) -> ImageData:
-    """Return (H, W, 1 to 4) uint8 values as an image; the last of 2 or 4 is alpha."""
+    """Return (H, W, 1 to 4) uint8 values as an image; the last of 2 or 4 channels is alpha."""
     planes = values.shape[2]
     colours = planes - 1 if planes in (2, 4) else planes
     pixels = np.divide(values[:, :, :colours], _PEAK_8, dtype=np.float32)

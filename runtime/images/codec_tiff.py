@@ -26,7 +26,7 @@ _UNDEFINED = 7  # the TIFF data type of plain bytes
 
 @contextmanager
 def opened(stream: BinaryIO, name: str) -> Iterator[TiffFile]:
-    """Open a TIFF at its only image; reduced copies of it do not count.
+    """Open a TIFF at its only image; reduced copies of it are ignored.
 
     Raises:
         NystraError: The file is damaged, or holds several images.
@@ -58,8 +58,8 @@ class TiffFile:
         """Return the image with profile and resolution.
 
         Raises:
-            NystraError: They are compressed or coloured in a way that is not read, or the page
-                does not hold exactly the pixels that it says.
+            NystraError: The compression or the color space is not supported, or the page does not
+                hold exactly the pixels that its tags state.
         """
         name, page = self._name, self._page
         deep = _is_deep(name, page)
@@ -110,7 +110,7 @@ def _is_deep(name: str, page: Any) -> bool:
 
 
 def _is_plain(page: Any) -> bool:
-    """Return whether a page is grey or RGB of 8 bits, in a way that tifffile decodes by itself."""
+    """Return whether a page is grey or RGB of 8 bits that tifffile alone can decode."""
     extras = [int(item) for item in page.extrasamples]
     colours = 3 if int(page.photometric) == _RGB else 1
     return (
@@ -179,7 +179,7 @@ def _by_tifffile(name: str, page: Any) -> ImageData:
 
 
 class _Silence(logging.Filter):
-    """Drops what a logger says in the threads that asked for it."""
+    """Drops the messages of a logger in the threads that requested it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ _silence = _Silence()
 
 @contextmanager
 def _log_silenced() -> Iterator[None]:
-    """Keep tifffile's log off the terminal: what matters of it is an error here."""
+    """Keep tifffile's log off the terminal: its relevant messages are errors here."""
     logger = logging.getLogger("tifffile")
     logger.addFilter(_silence)  # once, however often
     _silence.silent.depth = getattr(_silence.silent, "depth", 0) + 1

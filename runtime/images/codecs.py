@@ -1,8 +1,8 @@
 """Which library decodes and encodes what.
 
-Pillow has everything in 8 bits and grey in 16, but drops the lower half of 16-bit colour in
-silence; there pypng (PNG) and tifffile (TIFF) take over. A file is opened once for its size and its
-pixels, so that the pixels are those of the size that was looked at.
+Pillow has everything in 8 bits and grey in 16, but silently drops the lower half of 16-bit colour;
+pypng (PNG) and tifffile (TIFF) read that. A file is opened once for its size and its pixels, so
+that the pixels have the size that was checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def opened(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
         name: What to call it in the messages.
 
     Raises:
-        NystraError: It is none that is read here, or what is done with it while it is open fails.
+        NystraError: The format is not supported, or the block that uses the file fails.
     """
     codec = _tiff() if is_tiff(stream) else codec_pillow
     with _explained(name), codec.opened(stream, name) as file:
@@ -52,7 +52,7 @@ def decode(stream: BinaryIO, name: str, max_pixels: int) -> ImageData:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Say of whatever the codecs raise what it means for the image."""
+    """Turn any error of the codecs into a message about the image."""
     try:
         yield
     except NystraError:

@@ -14,7 +14,7 @@ def read_image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Return height and width of an image as `read_image` would return it.
 
     Raises:
-        NystraError: As `read_image`; damage behind the header goes unseen.
+        NystraError: As `read_image`; damage after the header is not detected.
     """
     with open_regular(path, "the image") as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -70,7 +70,7 @@ def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]
 def unpremultiplied(
     pixels: npt.NDArray[np.float32], alpha: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return colours (H, W, C) that were multiplied by alpha (H, W) as they were before."""
+    """Return colours (H, W, C) divided by the alpha (H, W) that they were multiplied by."""
     divisor = np.maximum(alpha, np.float32(1 / 65535))[:, :, None]
     quotient: npt.NDArray[np.float32] = np.clip(pixels / divisor, 0, 1, dtype=np.float32)
     return quotient

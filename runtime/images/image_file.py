@@ -1,4 +1,4 @@
-"""An image file that is open: what its header says, and its pixels from that same header."""
+"""An open image file: its header, and its pixels by the same header."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ImageFile(Protocol):
 
     Attributes:
         format: As Pillow names it, such as ``PNG``.
-        size: Height and width as they lie in the file.
+        size: Height and width as stored, before the orientation is applied.
     """
 
     format: str

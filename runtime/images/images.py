@@ -2,8 +2,8 @@
 
 BMP, GIF and AVIF are read only; of an animated GIF or AVIF the first image.
 
-What an image carries stays with it: alpha, ICC profile, resolution and EXIF data. An EXIF
-orientation is applied to the pixels and then taken out of the data.
+Alpha, ICC profile, resolution and EXIF data of an image are kept. An EXIF orientation is applied to
+the pixels and then removed from the data.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EIGHT_BIT_ONLY = ("JPEG", "WebP")
 
 
 def image_format(path: str | os.PathLike[str]) -> str:
-    """Return the format a file name stands for: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
+    """Return the format of a file name: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
 
     Raises:
         NystraError: The suffix is none of `SUFFIXES`.
@@ -97,7 +97,7 @@ def decode_image(
     Args:
         data: The content of an image file, or a file opened for reading that can seek.
         name: What to call it in the messages.
-        max_pixels: That it may have, where that is fewer than `MAX_PIXELS`.
+        max_pixels: The most pixels that it may have, if fewer than `MAX_PIXELS`.
 
     Raises:
         NystraError: As `read_image`.
@@ -115,16 +115,16 @@ def decode_image(
 
 
 def image_head(data: bytes, name: str = "the image") -> tuple[tuple[int, int], str]:
-    """Return height and width of an image as they lie in its file, and its format.
+    """Return height and width of an image as stored in its file, and its format.
 
-    Nothing is decoded. An EXIF orientation, which may exchange the two, is not looked at.
+    Nothing is decoded. An EXIF orientation, which may exchange the two, is not applied.
 
     Args:
         data: The content of an image file.
         name: What to call it in the messages.
 
     Raises:
-        NystraError: As `read_image`; damage behind the header goes unseen.
+        NystraError: As `read_image`; damage after the header is not detected.
     """
     from . import codecs
 
@@ -171,13 +171,13 @@ def encode_image(
     Args:
         image: What to write.
         kind: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
-        quality: 1 to 100 of JPEG (None is 95, without chroma subsampling either way) and WebP
-            (None is lossless); nothing to the others.
+        quality: 1 to 100 for JPEG (None is 95; chroma is never subsampled) and WebP (None is
+            lossless); ignored for other formats.
         name: What to call it in the messages.
 
     Raises:
         NystraError: The format cannot hold the image (alpha in JPEG, sides beyond its limit,
-            NaN), or the quality is none.
+            NaN), or the quality is out of range.
     """
     from . import codecs
 

@@ -1,4 +1,4 @@
-"""How large compressed data becomes, found without holding it."""
+"""The size of decompressed data, found without storing it."""
 
 from __future__ import annotations
 

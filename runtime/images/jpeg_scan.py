@@ -1,8 +1,9 @@
-"""A JPEG whose scan ends before its pixels do is an error, and not grey from there on.
+"""Detects a JPEG whose scan ends early, instead of filling the rest with grey.
 
-libjpeg fills what is missing behind the end marker and says so to nobody. Without the marker it
-asks for more data instead, which Pillow reports. Data that is over cannot be told from the padding
-that cameras write, and a progressive file not from one of fewer scans: those are read as they are.
+libjpeg silently fills what is missing after the end marker. Without the marker it asks for more
+data instead, which Pillow reports. Surplus data cannot be distinguished from the padding that
+cameras write, nor a truncated progressive file from one with fewer scans: those are read as they
+are.
 """
 
 from __future__ import annotations

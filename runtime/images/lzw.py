@@ -1,4 +1,4 @@
-"""How much LZW data of a TIFF decodes to, found without decoding it.
+"""The decoded size of LZW data in a TIFF, found without decoding it.
 
 The layout is that of TIFF 6.0 (section 13): codes of 9 to 12 bits, the most significant bit first,
 which widen one code early. After a clear code every code adds one entry to the table, so the width
@@ -22,7 +22,7 @@ def decoded_length(data: bytes, limit: int) -> int:
     """Return how many bytes LZW data decodes to; above ``limit`` the counting may stop.
 
     Raises:
-        ValueError: The data is no such LZW data.
+        ValueError: The data is not LZW data of this layout.
     """
     padded = np.frombuffer(data + bytes(3), np.uint8)
     total = position = 0

@@ -1,4 +1,4 @@
-"""How images that are written are called."""
+"""The names of written images."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ STREAM = Path("-")
 
 @dataclass(frozen=True)
 class Naming:
-    """How outputs are called.
+    """The names of outputs.
 
     Attributes:
         format: Suffix of their format without the dot, such as ``png``; None keeps that of the
-            input, or takes ``png`` where that is read only.
-        suffix: What is put behind the stem of an image in a folder, such as ``_x2``.
+            input, or uses ``png`` if that can only be read.
+        suffix: Appended to the stem of an image in a folder, such as ``_x2``.
     """
 
     format: str | None = None

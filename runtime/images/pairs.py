@@ -25,8 +25,8 @@ def paired_images(
     and ``img_001_SRF_2_HR.png``. Both may lie in one folder if their names end in LR and HR.
 
     Args:
-        inputs: The folder of what the model gets.
-        truths: The folder of what it should make of it.
+        inputs: The folder of the model's inputs.
+        truths: The folder of the expected outputs.
 
     Raises:
         NystraError: A folder is missing or holds no images, or an image has no partner or two.

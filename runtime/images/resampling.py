@@ -1,7 +1,7 @@
 """Images of another size, by the two rules that classifying networks are trained with.
 
 With antialias it is Pillow's rule (and torchvision's for images), without it PyTorch's
-``interpolate``; both take the middle of a pixel as its place.
+``interpolate``; both place a pixel at its center.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Filter:
 def resample(
     pixels: Array, resize: Resize, rows: slice | None = None, columns: slice | None = None
 ) -> npt.NDArray[np.float32]:
-    """Resize an image, or make a part of what that gives.
+    """Resize an image, or compute a part of the resized image.
 
     Args:
         pixels: (H, W, C).
-        resize: To what, and how.
-        rows: Of the resized image, those that are wanted; None: all.
+        resize: The size and the filter.
+        rows: The wanted rows of the resized image; None: all.
         columns: The same.
 
     Returns:
@@ -55,7 +55,7 @@ def resample(
 
 
 def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range) -> Array:
-    """Return the places that are wanted of an axis that becomes of another length."""
+    """Return the wanted positions of a resized axis."""
     lines = np.moveaxis(pixels, axis, 0)
     old = len(lines)
     if length == old:
@@ -69,7 +69,7 @@ def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range)
 
 
 def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
-    """Return the first pixel that counts for a place, and the weight of each from there on."""
+    """Return the first pixel that contributes to a position, and the weights from there on."""
     kind = _ANTIALIASED[name]
     scale = old / new
     wide = max(scale, 1.0)
@@ -81,7 +81,7 @@ def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
 
 
 def _nearest(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
-    """Return the same where the nearest pixels count, those beyond the edge as the edge."""
+    """Return the same for the nearest pixels, with the edge repeated."""
     kind = _PLAIN[name]
     centre = (place + 0.5) * old / new - 0.5
     begin = int(np.floor(centre)) - kind.radius + 1

@@ -29,7 +29,7 @@ def magnified_difference(got: Array, expected: Array, factor: float) -> npt.NDAr
     Args:
         got: (H, W, C) in 0..1.
         expected: The same shape.
-        factor: By how much; see `readable_factor`.
+        factor: The factor; see `readable_factor`.
 
     Returns:
         (H, W, C) clipped to 0..1.
@@ -44,7 +44,7 @@ def magnified_difference(got: Array, expected: Array, factor: float) -> npt.NDAr
 
 
 def readable_factor(differences: Sequence[Array]) -> float:
-    """Return by how much to magnify differences so that the eye sees where they are.
+    """Return a factor that makes differences visible.
 
     Args:
         differences: Not negative, of any shapes.
@@ -62,7 +62,7 @@ def comparison_sheet(
     path: str | os.PathLike[str],
     heading: Sequence[str] = (),
 ) -> None:
-    """Write rows of images, each image under its caption, all of a row as high as its highest.
+    """Write rows of images, each under its caption; images of a row have the same height.
 
     Args:
         rows: (caption, image) from left to right, as many in every row; images are

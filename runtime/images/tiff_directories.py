@@ -1,4 +1,4 @@
-"""The directories of a TIFF, walked within bounds before any library believes them.
+"""The directories of a TIFF, checked before any library reads them.
 
 A directory may point to itself, say that it has 10^9 tags, or that a tag has 10^9 values; the
 libraries follow. The layout is that of TIFF 6.0 (section 2) and of BigTIFF.
@@ -45,7 +45,7 @@ def is_tiff(stream: BinaryIO) -> bool:
 
 
 def only_directory(stream: BinaryIO, name: str) -> int:
-    """Return which directory holds the only image; reduced copies of it do not count.
+    """Return the index of the directory with the only image; reduced copies are ignored.
 
     Args:
         stream: A TIFF, at its beginning; it is left there.
@@ -70,12 +70,12 @@ def only_directory(stream: BinaryIO, name: str) -> int:
 
 @dataclass
 class _Directory:
-    """What matters of a directory.
+    """The relevant parts of a directory.
 
     Attributes:
         reduced: It is a smaller copy of another image.
         tags: Those that it has.
-        fault: What is wrong with one of `_NUMBERS`, or nothing.
+        fault: What is wrong with one of `_NUMBERS`, or "".
     """
 
     reduced: bool = False

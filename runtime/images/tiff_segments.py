@@ -1,8 +1,8 @@
-"""Whether the strips or tiles of a TIFF page hold its pixels, exactly.
+"""Whether the strips or tiles of a TIFF page hold exactly its pixels.
 
 A page says in several tags what its segments must hold: its size, that of a strip or tile, the
-samples of a pixel and their bits. Decoders fill what is missing and leave what is over; here both
-are damage, found before any of them allocates the pixels.
+samples of a pixel and their bits. Decoders fill missing data and ignore surplus data; both are
+reported as damage here, before a decoder allocates the pixels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Layout(NamedTuple):
     Attributes:
         across: Segments in a row of them.
         down: Rows of segments.
-        planes: How often the page is stored, once for each channel or once.
+        planes: Number of planes of the page: one per channel, or one.
         width: Of a segment in pixels.
         rows: Of a segment in pixels, the last one of strips excepted.
         last: Rows of the last one.
@@ -158,7 +158,7 @@ def _bytes(name: str, page: Any, width: int, rows: int) -> int:
 
 
 def _numbers(page: Any, code: int) -> tuple[int, ...]:
-    """Return the values of a tag as they stand in the file; tifffile's own fields are mended."""
+    """Return the values of a tag as stored in the file; tifffile corrects its own fields."""
     tag = page.tags.get(code)
     if tag is None:
         return ()
@@ -167,7 +167,7 @@ def _numbers(page: Any, code: int) -> tuple[int, ...]:
 
 
 def _check_jpeg(data: bytes, name: str, page: Any, size: tuple[int, int]) -> None:
-    """Decode a JPEG as the file it would be by itself: libtiff writes what it misses to stderr."""
+    """Decode a segment as a JPEG file of its own: libtiff writes its errors to stderr only."""
     from PIL import JpegImagePlugin
 
     tables = page.tags.get(_JPEG_TABLES)

@@ -1,1 +1,1 @@
-"""What this machine has and how much of it is in use."""
+"""The resources of this machine and their use."""

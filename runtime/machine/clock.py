@@ -1,4 +1,4 @@
-"""Timing several things against each other on a machine whose speed drifts."""
+"""Timing several functions against each other on a machine whose speed drifts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def least_seconds(
     drop: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Return the least seconds of a call of each function, called in turns.
+    """Return the shortest time of a call of each function, called in turns, in seconds.
 
     Whatever else the machine does only ever adds to a time.
 
@@ -100,10 +100,10 @@ def least_seconds(
         functions: Name -> function.
         rounds: Calls of each at least.
         most_rounds: Calls of each at most.
-        seconds: After these no further round is begun, once the least number of them is done.
+        seconds: No further round begins after this time, once ``rounds`` rounds are done.
         drop: A function that took this many times as long as the first one in those rounds is no
             longer called.
-        clock: What tells the time.
+        clock: Returns the time in seconds.
     """
     least = dict.fromkeys(functions, math.inf)
     running = list(functions)

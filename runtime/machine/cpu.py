@@ -9,7 +9,7 @@ from importlib import import_module
 
 @cache
 def has_avx512() -> bool:
-    """Return whether the processor has AVX-512, as numpy found out; no where it does not say."""
+    """Return whether the processor has AVX-512, as numpy detected; False if unknown."""
     for package in ("numpy._core", "numpy.core"):  # of numpy 2 and 1
         with suppress(ImportError, AttributeError):
             features = import_module(f"{package}._multiarray_umath").__cpu_features__

@@ -1,4 +1,4 @@
-"""The first GPU: what it is, and how much of its memory a model takes, as the driver says."""
+"""The first GPU: its name, and how much of its memory a model uses, from the driver."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def find_device() -> Device | str:
 
 
 class DeviceMemory:
-    """What the first GPU's memory in use grows by from now on.
+    """The growth of the first GPU's used memory from now on.
 
     Everything counts: weights, activations, what a runtime keeps for later, and other processes,
-    so none of these may work meanwhile. Runtimes keep what they took, so that after a run this is
-    the peak so far. The context of this process itself is there before and does not count.
+    so none of these may work meanwhile. Runtimes keep the memory that they allocated, so that after
+    a run this is the peak so far. The context of this process exists before and does not count.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class DeviceMemory:
 
     @classmethod
     def start(cls) -> DeviceMemory | None:
-        """Return an object that counts from now on; None if there is no GPU to ask."""
+        """Return an object that counts from now on; None if there is no GPU."""
         try:
             return cls()
         except NystraError:

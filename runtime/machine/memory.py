@@ -23,11 +23,11 @@ class PeakMemory:
 
     Attributes:
         before: Resident bytes at that moment, or None if it is unknown.
-        exact: The system's mark was set back; without that the peak may be an older one.
+        exact: The system's high-water mark was reset; otherwise the peak may be older.
     """
 
     def __init__(self) -> None:
-        """Set the system's mark back, where that is possible."""
+        """Reset the system's high-water mark, if possible."""
         self.exact = True
         try:
             _CLEAR.write_text("5")
@@ -45,7 +45,7 @@ class PeakMemory:
 
     @property
     def above(self) -> int | None:
-        """Bytes the peak lies above what was there before, at least 0; None if unknown."""
+        """Bytes of the peak above the memory before, at least 0; None if unknown."""
         peak = self.peak
         return None if peak is None or self.before is None else max(peak - self.before, 0)
 
@@ -73,7 +73,7 @@ def available_memory() -> int:
 def release_free_memory() -> None:
     """Return freed memory of this process to the system, if the C library supports it (glibc).
 
-    A run that follows would otherwise take place in what earlier ones left, and seem to need less.
+    Otherwise a run would reuse the memory of earlier ones, and seem to need less.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:

@@ -1,1 +1,1 @@
-"""Figures of arrays and images: how far two are apart, what cannot be right, how good one is."""
+"""Figures of arrays and images: differences, defects and quality."""

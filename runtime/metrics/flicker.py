@@ -1,4 +1,4 @@
-"""How a restored video flickers: how wrong its changes from frame to frame are.
+"""The flicker of a restored video: the error of its changes from frame to frame.
 
 The figure is dtSSD (M. Erofeev, Y. Gitman, D. Vatolin, A. Fedorov, J. Wang, "Perceptually motivated
 benchmark for video matting", BMVC 2015) as a root mean square a pixel: for the output o and the
@@ -6,8 +6,8 @@ ground truth g, of frame t - 1 to frame t,
 
     d_t = sqrt(mean over pixels of ((o_t - o_{t-1}) - (g_t - g_{t-1}))^2),
 
-and the mean of d_t over t. No optical flow takes part. An error that stands still counts nothing,
-one that comes and goes counts in full; 0 is best.
+and the mean of d_t over t. Optical flow is not used. A constant error does not count, one that
+comes and goes counts in full; 0 is best.
 """
 
 from __future__ import annotations

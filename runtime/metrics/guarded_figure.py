@@ -1,4 +1,4 @@
-"""One figure that a baseline guards."""
+"""A figure that a baseline limits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GuardedFigure:
-    """A figure that is guarded.
+    """A figure with a limit.
 
     Attributes:
-        title: For people.
-        unit: For people; empty for a plain number.
+        title: Name for display.
+        unit: Unit for display; empty for a plain number.
         rule: ``ceiling`` (at most the tolerance), ``drop`` (at least accepted - tolerance),
             ``growth`` (at most accepted + tolerance), ``growth_share`` and ``drop_share`` (the
             same with tolerance * accepted).
-        tolerance: Where a baseline is written again.
-        needs: The options that measure it, in words; empty where it is measured always.
+        tolerance: The default tolerance of a new baseline.
+        needs: The options that measure it, in words; empty if it is always measured.
     """
 
     title: str

@@ -1,6 +1,7 @@
-"""What two outputs are compared by, what an export warns at, and how far a file may depart.
+"""How outputs are compared, when an export warns, and the tolerances of files.
 
-By the role of the output and by the transform of the arithmetic: these tables and no other place.
+The tables are indexed by the role of the output and by the transform of the arithmetic; no other
+module has such limits.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ PSNR_CEILING = 100.0
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a file may be from PyTorch in a transform.
+    """The tolerance of a file against PyTorch, for a transform.
 
     Attributes:
         least: Largest difference that is always allowed, as a share of the peak.
         factor: Also allowed: this multiple of the error of the plain network in
             float32, and of the fake-quantised network, each against float64.
-        coarsest: The headline figure that the fake-quantised network itself must reach;
-            None: any will do.
-        budget: The headline against float32 that the transform leaves layers alone to keep.
-        by_mean: The mean difference counts where single pixels are further off: so many times
-            the fake-quantised network's. Images unlike those that ranges were measured on are
-            cut off there.
+        coarsest: The headline figure that the fake-quantised network itself must reach; None: no
+            limit.
+        budget: The headline against float32 that has to be kept; the transform leaves layers in
+            float32 for it.
+        by_mean: If single pixels exceed the tolerance, a size passes with a mean difference up to
+            this multiple of the fake-quantised network's. Values outside of the measured ranges are
+            clipped at such pixels.
     """
 
     least: float = ROUNDING
@@ -56,11 +58,11 @@ class Measure:
         headline: The figure that decides on a plan.
         unit: Of the headline, for display.
         higher: A higher headline is better.
-        warning: The headline against full attention beyond which an export warns.
+        warning: The headline against full attention at which an export begins to warn.
         peak: Expected output -> the value that differences are relative to.
         tolerances: Name of a transform -> its tolerance.
-        few: An output is a few numbers, so that what one of them happens to be off by says little
-            of what rounding does: the largest of all sizes is allowed at each.
+        few: An output is a few numbers, so that a single difference says little about the effect of
+            rounding: each size is allowed the largest difference of all sizes.
     """
 
     figures: Callable[[Array, Array], dict[str, float]]
@@ -82,7 +84,7 @@ class Measure:
         return self.figures(got, expected)[self.headline]
 
     def misses(self, value: float, limit: float) -> bool:
-        """Whether a headline is worse than a limit; NaN always is."""
+        """Whether a headline is worse than a limit; NaN is always worse."""
         return not (value >= limit if self.higher else value <= limit)
 
     def text(self, value: float) -> str:
@@ -148,11 +150,11 @@ def logits_figures(got: Array, expected: Array) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure is called by those who report it.
+    """The name and format of a figure in reports.
 
     Attributes:
-        title: For people, as the head of a column.
-        form: Of a value, for `str.format`.
+        title: Header of a column, for display.
+        form: Format of a value, for `str.format`.
         higher: A higher value is better.
     """
 
@@ -161,7 +163,7 @@ class Figure:
     higher: bool = True
 
     def text(self, value: float) -> str:
-        """Return a value in words; those of equal outputs have an end."""
+        """Return a value in words; figures of equal outputs are capped."""
         return self.form.format(min(value, PSNR_CEILING))
 
     def worst(self, values: Iterable[float]) -> float:
@@ -181,9 +183,9 @@ FIGURES = {
 def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, float]:
     """Return how outputs agree with recorded ones, each by the measure of its role.
 
-    Images have one PSNR together, of peak 1; what is outside 0..1 counts, unlike in
-    `image_figures`, since the file and PyTorch should leave the range alike. An output of an
-    unknown role is an image. Of several logits, the worst figures are returned.
+    All images together have one PSNR, with peak 1; unlike in `image_figures` values outside 0..1
+    count, since the file and PyTorch should exceed the range equally. An output of an unknown role
+    is an image. Of several logits, the worst figures are returned.
 
     Args:
         pairs: Role, output and recorded output; arrays of one shape.

@@ -1,4 +1,4 @@
-"""How images were padded for the published figures of SwinIR (by its test script)."""
+"""The padding of images for the published figures of SwinIR (in its test script)."""
 
 from __future__ import annotations
 

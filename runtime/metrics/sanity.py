@@ -16,11 +16,11 @@ FLAT = 1e-6
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with an output.
+    """A defect of an output.
 
     Attributes:
         kind: ``nan``, ``inf`` or ``flat``.
-        message: A sentence that names the output and says how much of it.
+        message: A sentence that names the output and the extent of the defect.
     """
 
     kind: str
@@ -37,7 +37,7 @@ def find_problems(
     Args:
         output: Any shape, floating.
         name: What to call it in the messages.
-        expected: The reference, if there is one: where that is flat too, flat is right.
+        expected: The reference, if there is one: if it is flat, a flat output is correct.
     """
     values = np.asarray(output)
     findings = []
@@ -68,5 +68,5 @@ def max_abs(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
 
 
 def _flat(values: npt.NDArray[Any]) -> bool:
-    """Say whether an array of several values holds only one; too few values never are flat."""
+    """Return whether all values of an array are equal; arrays of too few values are never flat."""
     return values.size > 16 and float(np.max(values) - np.min(values)) < FLAT

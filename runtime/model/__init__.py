@@ -1,1 +1,1 @@
-"""What is known of a model file: its head, facts, manifest and recorded references."""
+"""The contents of a model file: its header, facts, manifest and recorded references."""

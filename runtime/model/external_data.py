@@ -1,4 +1,4 @@
-"""The data files of a model: wherever a tensor can stand in it, and inside its folder only.
+"""The data files of a model: of tensors anywhere in it, and in its folder only.
 
 Field numbers of onnx.proto. A tensor is not only an initializer: it is an attribute of a Constant,
 stands in the branches of If, Loop and Scan, and in the bodies of functions.
@@ -41,7 +41,7 @@ _FIELDS: dict[str, dict[int, str]] = {
 
 
 def external_files(path: str | os.PathLike[str]) -> dict[str, Path]:
-    """Return the data files a model's tensors lie in: location in the model -> path.
+    """Return the data files of a model's tensors: location in the model -> path.
 
     Raises:
         NystraError: The model cannot be read, or a location is not a regular file in its folder.
@@ -57,7 +57,7 @@ def external_files(path: str | os.PathLike[str]) -> dict[str, Path]:
 
 
 def external_entries(data: mmap.mmap, tensor: Span) -> list[tuple[str, str]]:
-    """Return where the bytes of a tensor lie: ``location``, ``offset``, ``length``; []: in it."""
+    """Return the external entries of a tensor: ``location``, ``offset``, ``length``; []: none."""
     entries = [
         message_strings(data, value)
         for number, value in message_fields(data, *tensor)
@@ -71,7 +71,7 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
 
     Args:
         data: Of `opened_model`.
-        without: Kinds of messages that are passed over: ``function``, ``training``, ...
+        without: Kinds of messages that are skipped: ``function``, ``training``, ...
     """
     stack: list[tuple[str, Span, int]] = [("model", (0, len(data)), 0)]
     while stack:
@@ -90,7 +90,7 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
 
 
 def data_file(model: str | os.PathLike[str], location: str) -> Path:
-    """Return the path of a location; what leads out of the model's folder is never touched.
+    """Return the path of a location; files outside of the model's folder are never accessed.
 
     Raises:
         NystraError: It leads out of the folder, or is not a regular file.

@@ -1,4 +1,4 @@
-"""A model file with its functions inlined, written without onnx: for programs that know none.
+"""A model file with its functions inlined, without onnx: for programs without functions.
 
 Field numbers of onnx.proto: ``ModelProto`` graph 7, opset_import 8, functions 25; ``FunctionProto``
 name 1, input 4, output 5, node 7, domain 10, attribute_proto 11; ``NodeProto`` input 1, output 2,
@@ -22,12 +22,12 @@ _Field = tuple[int, int, bytes]
 
 
 def inlined_model(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a model file in which every call of a function is its body.
+    """Return the content of a model file with every call of a function replaced by its body.
 
-    Functions that call functions are not known; nystra writes none.
+    Functions that call functions are not supported; nystra writes none.
 
     Raises:
-        NystraError: The file is missing, not ONNX or cut short, or has weights outside of it.
+        NystraError: The file is missing, not ONNX or truncated, or has weights in a data file.
     """
     if external_files(path):
         raise NystraError(
@@ -87,7 +87,7 @@ def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) 
 
 
 def _body(call: bytes, function: _Function) -> list[bytes]:
-    """Return the nodes of a body, in the names and attributes of a call."""
+    """Return the nodes of a body, with the names and attributes of a call."""
     inputs, outputs = _texts(call, 1), _texts(call, 2)
     inputs += [""] * (len(function.inputs) - len(inputs))
     names = dict(zip(function.inputs, inputs, strict=False))

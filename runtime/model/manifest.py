@@ -102,7 +102,7 @@ class Manifest:
     def problems(self, folder: str | os.PathLike[str]) -> list[str]:
         """Return a sentence for every recorded file that was changed.
 
-        A missing file is not a problem: a device may need the model only.
+        A missing file is accepted: a device may need the model only.
         """
         paths = {Path(folder) / name: expected for name, expected in sorted(self.files.items())}
         return [

@@ -107,10 +107,10 @@ def parse_facts(
 
 
 def _completed(stated: ModelMetadata, port: Port) -> Port:
-    """Add what plain entries say of the image and the image; both say the same, or one does.
+    """Add the entries on input and output image, which must agree with their ports.
 
     Raises:
-        NystraError: They contradict what the listing of ports or the graph says.
+        NystraError: They contradict the listing of ports or the graph.
     """
     if port.role not in ("image", "picture"):
         return port

@@ -1,4 +1,4 @@
-"""The ports of a model file: what its metadata lists, completed by what its graph says."""
+"""The ports of a model file: from its metadata, completed by its graph."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TensorInfo:
 def input_ports(tensors: Sequence[TensorInfo], listed: Mapping[str, Port]) -> tuple[Port, ...]:
     """Return the ports of a graph's inputs.
 
-    Where none is said to be an image or the frames of a video, the only 4-D floating one is the
-    image. A port whose sides are others than the first one's has its own size.
+    If none is stated to be an image or the frames of a video, the only 4-D floating one is the
+    image. A port whose sides differ from those of the first one has its own size.
 
     Raises:
         NystraError: A tensor has another number of axes than its layout.
@@ -56,7 +56,7 @@ def input_ports(tensors: Sequence[TensorInfo], listed: Mapping[str, Port]) -> tu
 def output_ports(tensors: Sequence[TensorInfo], listed: Mapping[str, Port]) -> tuple[Port, ...]:
     """Return the ports of a graph's outputs.
 
-    The first one is the image where it is 4-D and nothing else is said of it.
+    The first one is the image if it is 4-D and nothing else is stated.
 
     Raises:
         NystraError: A tensor has another number of axes than its layout.
@@ -85,7 +85,7 @@ def _port(tensor: TensorInfo, listed: Mapping[str, Port]) -> Port:
 
 
 def _guessed_axes(rank: int) -> tuple[str, ...]:
-    """Return axes of a tensor that nothing is known of: batch first, an image's last."""
+    """Return the axes of an unknown tensor: batch first, those of an image last."""
     if rank == len(LOGITS_AXES):
         return LOGITS_AXES
     last = IMAGE_AXES[-3:] if rank >= len(IMAGE_AXES) - 1 else ()

@@ -1,8 +1,8 @@
-"""The head of an ONNX file, read without onnx or onnxruntime.
+"""The header of an ONNX file, read without onnx or onnxruntime.
 
-Only the outermost fields of the protobuf message ``ModelProto`` are walked (field numbers of
-onnx.proto); the graph is skipped by its length. That is enough to say whether a file is ONNX
-at all, whether it is truncated, which operator domains it imports and what its metadata say.
+Only the outermost fields of the protobuf message ``ModelProto`` are read (field numbers of
+onnx.proto); the graph is skipped by its length. That is enough to determine whether a file is ONNX
+at all, whether it is truncated, which operator domains it imports, and its metadata.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KNOWN_FIELDS = {1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26}
 
 @dataclass(frozen=True)
 class OnnxHeader:
-    """What stands in a model file around its graph.
+    """The content of a model file apart from its graph.
 
     Attributes:
         ir_version: Version of the file format.
@@ -47,12 +47,12 @@ class OnnxHeader:
 
     @property
     def has_bodies(self) -> bool:
-        """Whether it carries ONNX bodies of operators of nystra."""
+        """Whether it contains ONNX bodies of operators of nystra."""
         return any(domain == DOMAIN for domain, _ in self.functions)
 
 
 def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
-    """Read the head of a model file.
+    """Read the header of a model file.
 
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
@@ -63,7 +63,7 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
 
 @contextmanager
 def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
-    """Yield the bytes of a model file; what is found wrong while they are read is refused.
+    """Yield the bytes of a model file; errors in the block become `NystraError`.
 
     An export that was killed while it renamed its files is finished first.
 

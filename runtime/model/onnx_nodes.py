@@ -20,8 +20,8 @@ _NAME, _OP_TYPE, _DOMAIN = 3, 4, 7
 def count_nodes(path: str | os.PathLike[str]) -> int:
     """Return the number of nodes in the main graph of a model file.
 
-    Nodes inside function bodies and inside the branches of If, Loop and Scan are not counted:
-    it is the number nystra-export reports.
+    Nodes inside function bodies and inside the branches of If, Loop and Scan are not counted, as in
+    the number that nystra-export reports.
 
     Raises:
         NystraError: The file is missing, not ONNX or cut short.

@@ -36,7 +36,7 @@ Span = tuple[int, int]
 
 
 def read_facts(path: str | os.PathLike[str]) -> ModelFacts:
-    """Return what a file says of itself and of its inputs, without loading it in a backend.
+    """Return the facts of a file and of its inputs, without loading it in a backend.
 
     Raises:
         NystraError: The file is missing, not ONNX or cut short, or its metadata cannot be read.

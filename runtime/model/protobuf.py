@@ -1,4 +1,4 @@
-"""Protobuf messages read and written without protobuf: their fields by number.
+"""Reading and writing protobuf messages without protobuf: their fields by number.
 
 The format: every field is a number (its own number and the kind of what follows), then a number of
 seven bits a byte, four or eight bytes, or a length and so many bytes.
@@ -45,11 +45,11 @@ def fields(
     """Yield the fields of the message between two places.
 
     Args:
-        data: What holds it.
+        data: The bytes that contain it.
         start: Where it begins.
         end: Where it ends; None: with the data.
-        known: Numbers that such a message may hold: of another one an end beyond that of the
-            message says that it is something else, not that it is truncated.
+        known: Field numbers of such a message: a field of another number that ends beyond the
+            message means that the data is something else, not that it is truncated.
 
     Raises:
         TruncatedError: It is truncated.

@@ -1,4 +1,4 @@
-"""Recorded references: inputs and PyTorch's outputs, so that a device can check without it.
+"""Recorded references: inputs and PyTorch's outputs, to check a file without PyTorch.
 
 The file is an ``.npz`` with the arrays ``size<k>.input.<name>`` (float32, or uint8 for images
 stored in 8 bits, to be divided by 255), ``size<k>.output.<name>`` (float32), and ``meta``, the
@@ -89,9 +89,9 @@ class References:
     meta: dict[str, Any] = field(default_factory=dict)
 
     def digest(self) -> str:
-        """Return the SHA-256 of what decides whether a file passes: arrays and tolerances.
+        """Return the SHA-256 of everything that decides whether a file passes: arrays, tolerances.
 
-        Versions of programs, and the metadata that `RECORDED_METADATA` holds, take no part.
+        Versions of programs and the metadata under `RECORDED_METADATA` are left out.
         """
         deciding = {key: self.meta[key] for key in _DECIDING if key in self.meta}
         digest = hashlib.sha256(stable_json(deciding))
@@ -167,7 +167,7 @@ def read_references(path: str | os.PathLike[str]) -> References:
 
 
 def _read_arrays(file: Path) -> dict[str, Array]:
-    """Return the arrays of an archive by name, each as large as the archive says beforehand."""
+    """Return the arrays of an archive by name, after a check of their sizes."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         size = sum(entry.file_size for entry in entries)

@@ -1,4 +1,4 @@
-"""What the weights of a model file are, in one digest that does not depend on how they are stored.
+"""One digest of the weights of a model file that does not depend on how they are stored.
 
 Field numbers of onnx.proto: ``TensorProto.name`` 8, ``.raw_data`` 9, ``.doc_string`` 12,
 ``.external_data`` 13, ``.data_location`` 14.
@@ -27,9 +27,9 @@ _CHUNK = 1 << 20
 def weights_digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of the tensors of a model's graph: names, types, shapes and values.
 
-    The order of the tensors, and whether they lie in the model file or in a data file next to it,
-    make no difference. Constants of the bodies of functions do not take part: they come with the
-    operators, not with the network.
+    The order of the tensors, and whether they are in the model file or in a data file next to it,
+    make no difference. Constants of function bodies are left out: they belong to the operators, not
+    to the network.
 
     Raises:
         NystraError: The file or its data file cannot be read.

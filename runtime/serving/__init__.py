@@ -1,1 +1,1 @@
-"""Model files behind HTTP: requests in a bounded queue, tiles of several of them in one run."""
+"""Model files behind HTTP: requests in a bounded queue, tiles of several requests in one run."""

@@ -1,4 +1,4 @@
-"""Model files as an application that answers: what `nystra serve` and Ray Serve put behind HTTP."""
+"""The application of model files that `nystra serve` and Ray Serve run behind HTTP."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Application:
-    """An application with what runs behind it.
+    """An application and its parts.
 
     Attributes:
-        app: Answers requests.
-        models: What is served.
-        queue: Does the work.
+        app: The ASGI application.
+        models: The served models.
+        queue: The request queue.
     """
 
     app: FastAPI
@@ -44,14 +44,14 @@ def open_application(
     version: str = "0",
     hosts: Collection[str] = (),
 ) -> Application:
-    """Load model files and return what answers.
+    """Load model files and return the application.
 
     Args:
         specs: Of the models.
-        limits: What requests may take.
-        token: What requests have to carry as ``Authorization: Bearer``, or None.
+        limits: Limits of requests.
+        token: The bearer token that requests need, or None.
         version: Of nystra.
-        hosts: Names that requests may be addressed to besides addresses, where there is no token.
+        hosts: Accepted host names if there is no token, in addition to IP addresses.
 
     Raises:
         NystraError: A model cannot be served.

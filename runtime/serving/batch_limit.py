@@ -1,4 +1,4 @@
-"""How many images of different requests one run of a model may take."""
+"""The number of images of different requests in one run of a model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..session import Session
 
 
 def images_per_run(session: Session, most: int) -> int:
-    """Return how many images a model may take at once.
+    """Return how many images of different requests may share a run.
 
-    One where a file's attention looks at all of them together (``init batch``): an answer must
-    not depend on who else is there.
+    One if the attention depends on the whole batch (``init batch``): a response must not depend on
+    other requests.
 
     Args:
         session: The model.
-        most: Where the file leaves it open.
+        most: The limit if the batch of the file is free.
 
     Raises:
         NystraError: The plan in its metadata cannot be read.

@@ -1,9 +1,9 @@
 """Tiles of different requests in one run of a model.
 
-While the model runs, tiles gather. When it is done, the one that came first is taken, and with it
-those of its shape that wait, from any request. Nothing waits for a batch to fill: a lone request
-is run at once, and many share. A request has one call here at a time, so that a large image
-does not keep small ones out.
+While the model runs, tiles are collected. The next run takes the oldest one, and with it waiting
+tiles of the same shape from any request. No run waits for a batch to fill: a single request runs at
+once, and many share runs. A request has one call at a time, so that a large image does not block
+small ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OnRun = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class _Order:
-    """One call of one request: its images, and where the result goes."""
+    """One call of one request: its images and its future result."""
 
     work: Work[Any]
     images: Array
@@ -37,7 +37,7 @@ class _Order:
 
 
 class Batcher:
-    """A model that one thread runs for all requests."""
+    """A model that a single thread runs for all requests."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Batcher:
             images: How many images one run takes at most.
             pixels: How many pixels all images of a run have at most where it takes several; None
                 is any number.
-            on_run: Called after each run with how many images it took, and how many seconds.
+            on_run: Called after each run with its number of images and its seconds.
         """
         self._function, self._images, self._pixels, self._on_run = function, images, pixels, on_run
         self._orders: deque[_Order] = deque()
@@ -64,15 +64,15 @@ class Batcher:
         self._thread.start()
 
     def __call__(self, work: Work[Any], images: Array, **others: Array) -> Array:
-        """Run the model on images of a request, and wait for what it makes of them.
+        """Run the model on images of a request, and wait for the result.
 
         Args:
             work: The request; once it is cancelled its images are not run.
             images: (B, C, h, w).
-            **others: Other inputs by name; with them nothing is shared.
+            **others: Other inputs by name; such a run is not shared.
 
         Raises:
-            ServiceError: The request was cancelled, the model failed, or the service stops.
+            ServiceError: The request was cancelled, the model failed, or the service is stopping.
         """
         work.check()
         order = _Order(work, images, others)
@@ -84,7 +84,7 @@ class Batcher:
         return order.result.result()
 
     def close(self) -> None:
-        """End the thread; orders that wait are refused."""
+        """End the thread; waiting calls are refused."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -114,7 +114,7 @@ class Batcher:
                 order.result.set_exception(refusal)
 
     def _take(self) -> list[_Order]:
-        """Return the first order, and those that go with it."""
+        """Return the oldest call, and those that can share its run."""
         first = self._orders.popleft()
         count = len(first.images)
         area = first.images[0, 0].size
@@ -131,7 +131,7 @@ class Batcher:
         return taken
 
     def _run(self, orders: list[_Order]) -> None:
-        """Run orders as one batch; if that fails, one by one."""
+        """Run calls as one batch; if that fails, one by one."""
         begin = time.perf_counter()
         images = [order.images for order in orders]
         count = sum(map(len, images))
@@ -142,7 +142,7 @@ class Batcher:
                 raise NystraError(
                     f"the model returned {outputs.shape} for a batch of {count} images"
                 )
-        except Exception as error:  # whatever a backend raises is the fault of no request but one
+        except Exception as error:  # an error of a backend may concern a single request only
             if len(orders) > 1:
                 for order in orders:
                     self._run([order])

@@ -1,6 +1,6 @@
 """The errors of requests: each has its HTTP status and a code.
 
-The messages are for display: what was got, what was expected, what to do next.
+The messages are for display: the value that was got, the expected one, and what to do.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from ...core.errors import NystraError
 
 
 class ServiceError(NystraError):
-    """A request that gets no answer.
+    """A request that fails.
 
     Attributes:
-        status: Of HTTP.
-        code: A word for machines.
+        status: HTTP status.
+        code: Error code for programs.
         retry_after: Seconds after which to try again, or None if that would not help.
     """
 
@@ -23,31 +23,31 @@ class ServiceError(NystraError):
     code: ClassVar[str] = "invalid"
 
     def __init__(self, message: str, *, retry_after: int | None = None) -> None:
-        """Take the message."""
+        """Set the message."""
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class BadRequestError(ServiceError):
-    """What was sent is not an image, or no request."""
+    """The content is not an image, or the request is malformed."""
 
     status, code = 400, "bad_request"
 
 
 class UnauthorizedError(ServiceError):
-    """The token is missing or another."""
+    """The token is missing or wrong."""
 
     status, code = 401, "unauthorized"
 
 
 class ForeignOriginError(ServiceError):
-    """Another web page sent it."""
+    """A web page of another origin sent the request."""
 
     status, code = 403, "foreign_origin"
 
 
 class NotFoundError(ServiceError):
-    """There is nothing at this address."""
+    """The path does not exist."""
 
     status, code = 404, "not_found"
 
@@ -59,25 +59,25 @@ class UnknownModelError(ServiceError):
 
 
 class WrongMethodError(ServiceError):
-    """The address is asked in another way."""
+    """The path does not support this HTTP method."""
 
     status, code = 405, "wrong_method"
 
 
 class UploadStoppedError(ServiceError):
-    """What was announced did not come in time."""
+    """The upload did not complete in time."""
 
     status, code = 408, "upload_stopped"
 
 
 class TooLargeError(ServiceError):
-    """More bytes, pixels or memory than this service takes."""
+    """More bytes, pixels or memory than this service accepts."""
 
     status, code = 413, "too_large"
 
 
 class UnknownHostError(ServiceError):
-    """It is addressed to another name than this service has."""
+    """The host name of the request is not accepted."""
 
     status, code = 421, "unknown_host"
 
@@ -89,30 +89,30 @@ class BusyError(ServiceError):
 
 
 class GoneError(ServiceError):
-    """The client went away: nobody reads this."""
+    """The client disconnected; nobody receives this response."""
 
     status, code = 499, "client_gone"
 
 
 class ModelFailedError(ServiceError):
-    """The model could not be run, or gave nonsense: no fault of the request."""
+    """The model failed or returned an invalid output; the request was correct."""
 
     status, code = 500, "model_failed"
 
 
 class StoppingError(ServiceError):
-    """The service is about to end."""
+    """The service is stopping."""
 
     status, code = 503, "stopping"
 
 
 class CrowdedError(ServiceError):
-    """More connections are open than there may be."""
+    """Too many connections are open."""
 
     status, code = 503, "crowded"
 
 
 class TimedOutError(ServiceError):
-    """The answer took longer than it may."""
+    """The response took longer than the limit."""
 
     status, code = 504, "timed_out"

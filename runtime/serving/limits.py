@@ -1,4 +1,4 @@
-"""How much of everything the service takes."""
+"""The limits of the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..options import BATCH, MAX_MEMORY, TILE, WORKERS
 
 @dataclass(frozen=True)
 class Limits(Options):
-    """What requests, and all of them together, may take; more is refused with the reason."""
+    """Limits of each request and of all together; requests beyond them are refused."""
 
     tile: int = option(
         TILE,

@@ -1,4 +1,4 @@
-"""Model files, made ready to be served."""
+"""Opening model files for the service."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .service import Served, Service
 
 
 class Models:
-    """The models that are served, by the route they are found under.
+    """The served models, by route.
 
     Attributes:
         served: All of them, in the order they were given.
-        services: Route -> what it offers, of the routes that a model is found under.
+        services: Route -> its `Service`, for routes that have a model.
     """
 
     def __init__(self) -> None:
@@ -38,10 +38,10 @@ class Models:
         self._routes.setdefault(service.route, []).append(model)
 
     def find(self, route: str, name: str | None) -> Served:
-        """Return the model of a name; without one the first of the route.
+        """Return the model of a name; without a name the first of the route.
 
         Raises:
-            UnknownModelError: There is none; says which there are.
+            UnknownModelError: There is none; the message lists the names.
         """
         there = self._routes[route]
         if name is None:
@@ -53,11 +53,11 @@ class Models:
         return named
 
     def route_of(self, model: Served) -> str:
-        """Return the route that a model is found under."""
+        """Return the route of a model."""
         return next(route for route, models in self._routes.items() if model in models)
 
     def close(self) -> None:
-        """End what runs the models."""
+        """Stop the threads of the models."""
         for model in self.served:
             model.close()
 
@@ -70,13 +70,13 @@ def open_models(
     """Load model files.
 
     Args:
-        specs: What to open; the stems of the files are the names they are served under.
-        limits: What requests may take.
-        ran: By name, what is called after each run of a model.
+        specs: The models to open; the stems of the files are their names.
+        limits: Limits of requests.
+        ran: By name, a function that is called after each run of the model.
 
     Raises:
-        NystraError: A file cannot be loaded or run, or is of a task that is not served, or two
-            have one name.
+        NystraError: A file cannot be loaded or run, or has a task that cannot be served, or two
+            have the same name.
         BackendUnavailableError: A backend, or a library that a model needs, is missing.
     """
     names = [spec.model.stem for spec in specs]
@@ -101,10 +101,10 @@ def open_models(
 
 
 def service_of(session: Session) -> Service:
-    """Return what a model's task offers.
+    """Return the `Service` of a model's task.
 
     Raises:
-        NystraError: The task is unknown, or offers nothing to those who send images.
+        NystraError: The task is unknown, or cannot be served.
     """
     task, answerer = find_task(session), find_answerer(session)
     return sequential_service(task, answerer) if task.service is None else task.service()

@@ -1,7 +1,7 @@
 """The request queue, with limits of waiting requests, requests in progress and memory.
 
-Requests are taken in the order they came in. One that does not fit beside those under way waits
-until it does, and so do those behind it: none is passed over for ever.
+Requests are handled in the order of their arrival. One that does not fit next to those in progress
+waits until it does, and so do those after it: none is postponed forever.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class RequestQueue:
     """Threads that do the work of requests.
 
     Attributes:
-        workers: How many requests are under way at most.
-        queue: How many wait besides at most.
-        memory: Bytes that those under way hold at most.
+        workers: The most requests in progress.
+        queue: The most waiting requests.
+        memory: The most bytes of requests in progress.
     """
 
     def __init__(self, workers: int = 4, queue: int = 64, memory: int = 1 << 30) -> None:
@@ -51,32 +51,32 @@ class RequestQueue:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         with self._changed:
             return sum(not work.cancelled for work in self._waiting)
 
     @property
     def under_way(self) -> int:
-        """How many requests are under way."""
+        """The number of requests in progress."""
         return len(self._under_way)
 
     @property
     def held(self) -> int:
-        """Bytes that those under way hold."""
+        """The bytes of the requests in progress."""
         return self._held
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more requests."""
+        """Whether it refuses new requests."""
         return self._closed
 
     def submit(self, work: Work[Any]) -> None:
         """Put a request at the end of the queue.
 
         Raises:
-            TooLargeError: It would hold more memory than all of them may.
-            BusyError: The queue is full; says when to come again.
-            StoppingError: The service is about to end.
+            TooLargeError: It would need more memory than the limit of all requests.
+            BusyError: The queue is full; with the time after which to retry.
+            StoppingError: The service is stopping.
         """
         if work.cost > self.memory:
             raise TooLargeError(
@@ -101,10 +101,10 @@ class RequestQueue:
         """Refuse new requests, finish the others, and end the threads.
 
         Args:
-            patience: Seconds; after them what is left is cancelled.
+            patience: Seconds after which the remaining requests are cancelled.
 
         Returns:
-            Whether all of them came to their end.
+            Whether all of them finished.
         """
         with self._changed:
             self._closed = True
@@ -135,7 +135,7 @@ class RequestQueue:
                 release_free_memory()
 
     def _next(self) -> Work[Any] | None:
-        """Return the first request that waits, once it fits; None when there will be none."""
+        """Return the first waiting request, once it fits; None if there will be none."""
         with self._changed:
             while True:
                 self._drop_cancelled()

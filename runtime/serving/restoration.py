@@ -1,4 +1,4 @@
-"""``/v1/restore``: an image in, what the model makes of it out."""
+"""``/v1/restore``: an image in, the restored image out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRIAL_SIDES = (32, 128)
 
 
 class RestorationModel:
-    """A model that makes images from images; see `Served`."""
+    """A model from images to images; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
         """Choose the tiles and try the model on a small grey image."""
@@ -46,7 +46,7 @@ class RestorationModel:
         self._try()
 
     def facts(self) -> dict[str, Any]:
-        """Return what a client has to know of it."""
+        """Return the properties that a client needs."""
         restorer = self._restorer
         return {
             "scale": restorer.scale,
@@ -58,7 +58,7 @@ class RestorationModel:
         }
 
     def cost(self, files: Files, parameters: RestoreParameters) -> int:
-        """Return the bytes of images and result in float32, or of decoding, and of the files."""
+        """Return the bytes of images and result in float32, or for decoding, and of the files."""
         match_inputs(self._restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
@@ -86,14 +86,14 @@ class RestorationModel:
         return wanted or (self.tile if self._restorer.fixed_size is None else None) or 0
 
     def _batched(self, tile: int, work: Work[Any]) -> Restorer:
-        """Return the model as one request runs it: its tiles go to the batcher."""
+        """Return the model for one request, whose tiles go to the batcher."""
         batch = self._images
         if self._pixels is not None and tile:
             batch = max(min(batch, self._pixels // tile**2), 1)
         return replace(self._restorer, function=partial(self._batcher, work), batch=batch)
 
     def _try(self) -> None:
-        """Run a small grey image, so that what cannot run is found before it is waited for."""
+        """Run a small grey image, so that failures are found before the first request."""
         fixed, least = self._restorer.fixed_size, self._restorer.size_minimum
         sizes = [fixed] if fixed else [(max(side, least),) * 2 for side in _TRIAL_SIDES]
         failure: Exception | None = None
@@ -118,7 +118,7 @@ class RestorationModel:
 
 
 def _largest_tile(restorer: Restorer, limits: Limits) -> int:
-    """Return the side of the tiles: the one wanted, or what the memory allows."""
+    """Return the side of the tiles: the requested one, or what the memory allows."""
     if restorer.fixed_size is not None:
         return max(restorer.fixed_size)
     wanted = max(limits.tile, restorer.size_minimum)

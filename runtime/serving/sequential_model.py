@@ -18,7 +18,7 @@ from .work import Work
 
 
 class SequentialModel:
-    """A model whose requests share nothing; see `Served`."""
+    """A model that runs one request at a time; see `Served`."""
 
     def __init__(
         self, answerer: type[Answerer], session: Session, name: str, limits: Limits, on_run: OnRun
@@ -30,7 +30,7 @@ class SequentialModel:
         self._turn = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
-        """Return what a client has to know of it."""
+        """Return the properties that a client needs."""
         roles = [port.role for port in self.session.facts.inputs]
         return {"parts": roles, "max_pixels": self._most}
 
@@ -53,7 +53,7 @@ class SequentialModel:
 
 
 def sequential_service(task: Task, answerer: type[Answerer]) -> Service:
-    """Return what a task offers that has an answer and no service of its own."""
+    """Return the `Service` of a task that has an answer and no service of its own."""
     return Service(
         route=task.names[0],
         summary=f"Run a model of the task {task.names[0]}",

@@ -1,4 +1,4 @@
-"""``nystra serve``: from model files to a process that answers."""
+"""``nystra serve``: serves model files over HTTP."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def serve(
     """Serve models until SIGINT or SIGTERM.
 
     Args:
-        specs: Of the models.
-        limits: What requests may take.
+        specs: The models.
+        limits: Limits of requests.
         host: Address to listen on.
-        port: 0 takes a free one.
-        token: What requests have to carry as ``Authorization: Bearer``, or None.
-        version: Of nystra.
-        hosts: As `open_application` takes them, besides ``host``.
+        port: 0 chooses a free one.
+        token: The bearer token that requests need, or None.
+        version: Version of nystra.
+        hosts: As in `open_application`, in addition to ``host``.
         ready: Called with the address and the models when requests are accepted.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a task offers to those who send images: the table of tasks names one of these."""
+"""The service of a task over HTTP: the table of tasks names one of these."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .work import Work
 
 
 class Served(Protocol):
-    """A model that is being served."""
+    """A served model."""
 
     name: str
     session: Session
 
     def facts(self) -> dict[str, Any]:
-        """Return what a client has to know of it, as JSON can hold it."""
+        """Return the properties that a client needs, in JSON form."""
 
     def cost(self, files: Files, parameters: Any) -> int:
-        """Return the bytes that a request holds while it is under way, off the headers alone.
+        """Return the bytes that a request needs, from the headers of its images.
 
         Raises:
-            NystraError: It is refused already.
+            NystraError: The request is refused.
         """
 
     def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
@@ -40,20 +40,20 @@ class Served(Protocol):
         """
 
     def close(self) -> None:
-        """End what runs the model."""
+        """Stop the threads of the model."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """What is the same for all models of a task.
+    """The common part of all models of a task.
 
     Attributes:
-        route: Under which it is found: ``/v1/<route>``.
+        route: Last part of its path: ``/v1/<route>``.
         summary: What it does, in a few words.
-        parameters: As of an `Answerer`.
-        parts: Roles of the images that it takes, the first always.
-        gives: Media types of the answers.
-        open: Makes a model ready: session, name, limits and what is called after each run.
+        parameters: As in `Answerer`.
+        parts: Roles of the images that it takes; the first is required.
+        gives: Media types of the responses.
+        open: Opens a model: takes session, name, limits, and a function to call after each run.
     """
 
     route: str
@@ -65,11 +65,11 @@ class Service:
 
 
 def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
-    """Return size and format of each image, off its header.
+    """Return size and format of each image, from its header.
 
     Args:
         files: The images.
-        most: Pixels that each may have.
+        most: The most pixels of each.
 
     Raises:
         ServiceError: One is not an image, or has more pixels.
@@ -78,7 +78,7 @@ def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
     for role, data in files.items():
         try:
             heads[role] = size, _ = image_head(data, f"the {role}")
-        except Exception as error:  # whatever a decoder raises, the file is to blame
+        except Exception as error:  # any error of a decoder is a fault of the file
             raise BadRequestError(str(error)) from error
         if size[0] * size[1] > most:
             raise TooLargeError(
@@ -90,10 +90,10 @@ def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
 
 
 def answer_request(model: Served, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
-    """Return a model's answer; what is wrong with it has the status that a client needs.
+    """Return a model's answer; errors get the HTTP status that a client needs.
 
     Raises:
-        ServiceError: A file cannot be read (400), or the model gave nonsense (500).
+        ServiceError: A file cannot be read (400), or the output of the model is invalid (500).
         NystraError: Anything else is wrong with the request.
     """
     try:

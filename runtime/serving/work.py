@@ -1,4 +1,4 @@
-"""One request on its way through the queue."""
+"""One request in the queue."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 
 class Work(Generic[T]):
-    """What is to be done for one request, and whether somebody still wants it.
+    """The work for one request, which can be cancelled.
 
     Attributes:
-        cost: Bytes that it holds while it is under way.
-        future: Becomes the answer, or a `ServiceError` or another error.
+        cost: Bytes that it needs while in progress.
+        future: Gets the answer, or a `ServiceError` or another error.
         seconds: From its beginning to its end, once it has ended.
         waited: Seconds in the queue, once it has begun.
     """
 
     def __init__(self, do: Callable[[Work[T]], T], cost: int = 0) -> None:
-        """Begin with a function, which is to call `check` wherever it may stop."""
+        """Set the function, which should call `check` wherever it may stop."""
         self.cost = cost
         self.future: Future[T] = Future()
         self.waited = self.seconds = 0.0
@@ -34,11 +34,11 @@ class Work(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants it any more."""
+        """Whether it was cancelled."""
         return self._refusal is not None
 
     def cancel(self, reason: ServiceError) -> None:
-        """Let it stop where it next calls `check`; nothing where it has ended."""
+        """Stop it at its next call of `check`; no effect if it has ended."""
         self._refusal = self._refusal or reason
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class Work(Generic[T]):
             raise self._refusal
 
     def run(self) -> None:
-        """Do it, in this thread; errors go into the future."""
+        """Run it in this thread; errors go into the future."""
         begin = time.perf_counter()
         self.waited = begin - self._created
         try:
@@ -64,10 +64,10 @@ class Work(Generic[T]):
         """Wait for the answer.
 
         Args:
-            timeout: Seconds; after them the work is cancelled.
+            timeout: Seconds after which the work is cancelled.
 
         Raises:
-            TimedOutError: They are over.
+            TimedOutError: The time limit was reached.
         """
         try:
             return self.future.result(timeout)

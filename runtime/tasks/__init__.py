@@ -1,1 +1,1 @@
-"""What model files do on real things: one task, one folder, and a table of them."""
+"""The tasks of model files: one folder per task, and a table of them."""

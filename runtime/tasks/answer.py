@@ -1,6 +1,6 @@
 """Answering a request: the content of files in, the content of one file out.
 
-What ``nystra serve``, Triton and Ray Serve hand to a model; the task of the model says how.
+``nystra serve``, Triton and Ray Serve use it; the implementation belongs to the model's task.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ Parameters = TypeVar("Parameters", bound=Options)
 
 
 class UnreadableFileError(NystraError):
-    """A file of a request is none that is read here."""
+    """A file of a request cannot be read."""
 
 
 class UnusableOutputError(NystraError):
-    """The model gave something that cannot be right, whatever it was given."""
+    """The output of the model cannot be correct for any input."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request gets.
+    """The result of a request.
 
     Attributes:
-        content: Of a file.
-        media_type: What that is.
-        pixels: Of the image that was sent.
+        content: Content of a file.
+        media_type: Its media type.
+        pixels: Pixels of the image in the request.
         notes: Further details, by names such as ``tiles``.
-        tensors: The same as arrays by the name of an `AnswerTensor`, for clients of tensors; a file
-            is an array of one ``bytes``.
+        tensors: The same as arrays, by the name of an `AnswerTensor`, for clients of tensors; a
+            file is an array of one ``bytes``.
     """
 
     content: bytes
@@ -57,10 +57,10 @@ class AnswerTensor:
     """One of the arrays of an `Answer`.
 
     Attributes:
-        name: Of the array.
+        name: Name of the array.
         dtype: Its numpy name, or ``bytes`` for the content of a file.
         shape: Lengths of its axes; -1 is any.
-        labelled: Its last axis are the classes.
+        labelled: The last axis has the classes.
     """
 
     name: str
@@ -73,8 +73,8 @@ class Answerer(Protocol):
     """An open model that answers requests.
 
     Attributes:
-        parameters: The record of what a request may ask for.
-        media_types: Of the answers.
+        parameters: The record of the parameters of a request.
+        media_types: Media types of the answers.
     """
 
     parameters: ClassVar[type[Options]]
@@ -82,15 +82,15 @@ class Answerer(Protocol):
 
     @classmethod
     def open(cls, session: Session, name: str) -> Answerer:
-        """Take an open session and the name that clients know the model by.
+        """Open with a session and the name of the model for clients.
 
         Raises:
-            NystraError: The file takes or gives something else.
+            NystraError: The file has other inputs or outputs.
         """
 
     @property
     def tensors(self) -> tuple[AnswerTensor, ...]:
-        """What clients of tensors get."""
+        """The arrays for clients of tensors."""
 
     def __call__(
         self,
@@ -104,13 +104,13 @@ class Answerer(Protocol):
         Args:
             files: One for each input.
             parameters: Of the type ``parameters``.
-            check: Called between the steps; raises where nobody waits for the answer any more.
-            max_pixels: That an image may have; None is what `decode_image` reads.
+            check: Called between the steps; raises if the request was cancelled.
+            max_pixels: The most pixels of an image; None is the limit of `decode_image`.
 
         Raises:
             UnreadableFileError: A file cannot be read.
-            UnusableOutputError: The model gave nonsense.
-            NystraError: Anything else that is wrong with the request, or the model fails.
+            UnusableOutputError: The output of the model is invalid.
+            NystraError: The request is wrong in another way, or the model fails.
         """
 
 
@@ -123,19 +123,19 @@ def decode_role(files: Files, role: str = "image", max_pixels: int | None = None
     """Return the image of one role, of at most ``max_pixels``.
 
     Raises:
-        UnreadableFileError: It is none, or damaged.
+        UnreadableFileError: It is not an image, or damaged.
         NystraError: There is none of the role.
     """
     if role not in files:
         raise NystraError(f"got {sorted(files)}, expected the {role} too")
     try:
         return decode_image(files[role], f"the {role}", max_pixels=max_pixels)
-    except Exception as error:  # whatever a decoder raises, the file is to blame
+    except Exception as error:  # any error of a decoder is a fault of the file
         raise UnreadableFileError(str(error)) from error
 
 
 def read_parameters(defaults: Parameters, values: Mapping[str, Any]) -> Parameters:
-    """Return parameters with values of a request, texts or numbers, in place of the defaults.
+    """Return the parameters of a request, from texts or numbers, with defaults for the others.
 
     Raises:
         NystraError: One is unknown, or not of its type.

@@ -13,13 +13,13 @@ def in_one_line(
     done: str = "restored",
     advice: str = "use smaller tiles (`tile` 128)",
 ) -> NystraError:
-    """Return whatever was raised over an image or a video as an error of one line.
+    """Return any error about an image or a video as an error of one line.
 
     Args:
         error: What was raised.
         here: The image or video.
-        done: What could not be done to it.
-        advice: What to do where the memory does not suffice.
+        done: The action that failed.
+        advice: What to do if the memory does not suffice.
     """
     if isinstance(error, NystraError):
         return error

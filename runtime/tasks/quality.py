@@ -1,4 +1,4 @@
-"""How good a model file is, on inputs of which more is known: what a task says of that."""
+"""The quality of a model file on inputs with ground truth or labels: the interface of tasks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Network: TypeAlias = "Callable[[], Any]"
 
 
 class QualityReport(Protocol):
-    """What was measured."""
+    """The measured figures."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What is odd about the inputs."""
+        """Unusual properties of the inputs."""
 
     def figures(self) -> dict[str, float]:
-        """Return what a baseline guards, by the names of `Quality.items`."""
+        """Return the figures for a baseline, by the names of `Quality.items`."""
 
     def settings(self) -> dict[str, Any]:
         """Return how it was measured, by the names of `Quality.settings`."""
@@ -36,7 +36,7 @@ class QualityReport(Protocol):
         """Return a table, its head first."""
 
     def notes(self) -> list[str]:
-        """Return what else there is to say, in lines."""
+        """Return further notes, one per line."""
 
 
 class MeasureQuality(Protocol):
@@ -49,13 +49,13 @@ class MeasureQuality(Protocol):
         progress: Callable[[str], None] = ...,
         network: Network | None = None,
     ) -> QualityReport:
-        """Return what was measured.
+        """Return the measured figures.
 
         Args:
             session: The model.
             options: Of the type `Quality.options`.
-            progress: Called with what is being done, in words.
-            network: What the file was exported from, where that is to be measured too.
+            progress: Called with the current step, in words.
+            network: The network that the file was exported from, if that is to be measured too.
 
         Raises:
             NystraError: An input cannot be used, or the model fails.
@@ -67,12 +67,12 @@ class Quality:
     """One way to measure a task.
 
     Attributes:
-        name: Of what is measured, as reports and baselines have it.
-        items: Name of a figure -> how a baseline guards it; the first is always measured.
-        settings: Name -> type of what says how it was measured: baselines that differ in it are
-            not compared.
-        options: The record of what ``nystra validate`` and ``nystra check`` have to be given; it is
-            measured where one of them is.
+        name: Its name in reports and baselines.
+        items: Name of a figure -> its limit in a baseline; the first is always measured.
+        settings: Name -> type of each measurement setting; baselines with other settings are not
+            compared.
+        options: The record of its options for ``nystra validate`` and ``nystra check``; it is
+            measured if one of them is given.
         measure: Measures a file.
         fixed: Options that ``nystra check`` leaves at their defaults.
     """

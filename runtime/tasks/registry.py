@@ -1,4 +1,4 @@
-"""The table of tasks: how a model file of each ``nystra.task`` is used on real things.
+"""The table of tasks: how a model file of each ``nystra.task`` is used.
 
 A row names the roles that a file of the task has and the parts of the task's folder. A new task is
 a folder and a row.
@@ -78,7 +78,7 @@ def task_named(name: str) -> Task | None:
 
 
 def task_qualities() -> dict[str, Quality]:
-    """Return what is measured of the files of any task, by name; rows may share it."""
+    """Return the quality measurements of all tasks, by name; rows may share them."""
     listed = [row.quality() for row in TASKS if row.quality is not None]
     return {quality.name: quality for quality in listed}
 
@@ -87,7 +87,7 @@ def find_task(session: Session) -> Task:
     """Return the row of a model file.
 
     Raises:
-        NystraError: No row serves its task, or the file's inputs and outputs are not the row's.
+        NystraError: No row has its task, or the file has other inputs and outputs than the row.
     """
     facts = session.facts
     task = task_named(facts.task)
@@ -120,7 +120,7 @@ def find_answerer(session: Session) -> type[Answerer]:
     """Return the class that answers requests to a model file.
 
     Raises:
-        NystraError: As `find_task`; also where the task answers none.
+        NystraError: As `find_task`; also if the task answers no requests.
     """
     task = find_task(session)
     if task.answer is None:

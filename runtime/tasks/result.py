@@ -13,12 +13,12 @@ class Result:
     Attributes:
         input: Path of the file, or another name.
         status: ``done``, ``failed`` or ``skipped``.
-        output: Path of what was written; None if nothing was.
+        output: Path of the output; None if nothing was written.
         error: Why it failed, or None.
         reason: Why it was skipped, or None.
-        warnings: What is odd about the input or the output.
+        warnings: Warnings about the input or the output.
         input_size: Its width and height in pixels.
-        seconds: Of reading, running and writing it.
+        seconds: Time of reading, running and writing it.
         things: What a run counts, in the plural.
     """
 

@@ -1,4 +1,4 @@
-"""What a row of the table of tasks holds, and what the parts of a task's folder have to be."""
+"""A row of the table of tasks, and the interfaces of a task's folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Report: TypeAlias = "Callable[[Any, int, int], None]"
 
 
 class Summary(Protocol):
-    """A module that puts the results of a task into words."""
+    """A module that prints the results of a task."""
 
     def rows(self, results: Sequence[Any], /) -> list[tuple[str, ...]]:
         """Return a table, its head first."""
@@ -39,21 +39,21 @@ class Task:
     """One row.
 
     Attributes:
-        names: Values of ``nystra.task`` that it serves.
-        takes: Roles that a file has to have among its inputs.
-        may_take: Roles that it may have besides, each of any number of inputs.
+        names: Its values of ``nystra.task``.
+        takes: Roles that the inputs of a file must have.
+        may_take: Roles of further inputs, each any number of times.
         gives: Role of the first output.
-        run: What runs a file on paths.
-        summary: What puts the results into words.
+        run: Runs a file on paths.
+        summary: Prints the results.
         options: The records that ``run`` takes, in their order: a field for each flag of ``nystra
-            run`` that goes with the task; others are refused.
-        needs_output: Without ``-o`` nothing would come of a run; otherwise results are printed.
-        answer: The class that answers requests which carry files: ``nystra serve``, Triton and Ray
-            Serve go by it; None: the task answers none.
-        service: What ``nystra serve`` offers beyond one answer after the other, such as runs that
-            several requests share, a `Service`; None if ``answer`` says it all.
-        quality: How good what a file makes is measured; None: it is not.
-        run_distributed: As ``run``, with the workers of a cluster; None: it is not distributed.
+            run`` that applies to the task; other flags are refused.
+        needs_output: A run needs ``-o``; otherwise results are printed.
+        answer: The class that answers requests with files, for ``nystra serve``, Triton and Ray
+            Serve; None: the task has no requests.
+        service: The `Service` with which ``nystra serve`` does more than one request after the
+            other, such as shared runs; None if ``answer`` suffices.
+        quality: Measures the quality of a file's outputs; None: nothing is measured.
+        run_distributed: As ``run``, with the workers of a cluster; None: not supported.
     """
 
     names: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""Running a network over an image in tiles, as the memory allows."""
+"""Running a network over an image in tiles that fit into the memory."""

@@ -1,4 +1,4 @@
-"""How much the results of overlapping spans of an axis count: of tiles, of windows in time."""
+"""The weights of overlapping spans of an axis: of tiles, of windows in time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def blend_weights(
 
     Args:
         spans: First place and the one after the last, in their order.
-        ramp: How one fades into the next; None counts all alike.
-        scale: Places of the result for one of a span.
+        ramp: How one fades into the next; None: equal weights.
+        scale: Positions of the result per position of a span.
     """
     weights = [np.ones((end - start) * scale, np.float64) for start, end in spans]
     for index, ((_, first_end), (second_start, _)) in enumerate(pairwise(spans)):

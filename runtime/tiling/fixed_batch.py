@@ -1,4 +1,4 @@
-"""A model file whose batch is fixed, made to take fewer images."""
+"""Running a model file of a fixed batch on fewer images."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...core.errors import NystraError
 
 
 def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Array]:
-    """Return a function that takes 1 to ``batch`` images where the given one takes all of them.
+    """Return a function for 1 to ``batch`` images from one for exactly ``batch`` images.
 
     Args:
         function: (batch, ...) arrays, by position and name -> (batch, ...).
         batch: How many images the function takes.
 
     Returns:
-        The same function of fewer: the last image is repeated, and what was made of the
-        repetitions is dropped. Every argument has as many images or one for all of them.
+        The function for fewer images: the last one is repeated, and the results of the repetitions
+        are dropped. Every argument has as many images, or one for all.
     """
 
     def filled(image: Array, **others: Array) -> Array:

@@ -1,8 +1,8 @@
 """How the memory of a run grows with the pixels of its image.
 
-A run of n pixels takes ``constant + n * linear + n^2 * square`` bytes at its peak: maps and
-windows grow with the pixels, attention that sees the whole image with their square. The constant
-is taken once, by the first run.
+A run of n pixels takes ``constant + n * linear + n^2 * square`` bytes at its peak: feature maps and
+windows grow with the pixels, attention over the whole image with their square. The constant is
+allocated once, by the first run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class MemoryLaw:
     """The peak memory of a run.
 
     Attributes:
-        linear: Bytes a pixel.
-        square: Bytes over the square of the pixels.
-        constant: Bytes that the first run takes, whatever its size.
-        reach: The most pixels it may be believed for.
+        linear: Bytes per pixel.
+        square: Bytes per squared pixel.
+        constant: Bytes that the first run allocates, whatever its size.
+        reach: The most pixels for which the law is used.
     """
 
     linear: float
@@ -41,11 +41,11 @@ class MemoryLaw:
     reach: float = math.inf
 
     def bytes(self, pixels: int) -> float:
-        """Return what a run takes on top of the constant part."""
+        """Return the bytes of a run without the constant part."""
         return pixels * self.linear + pixels**2 * self.square
 
     def most_pixels(self, budget: float) -> int:
-        """Return the most pixels whose run takes no more than a budget, within the reach."""
+        """Return the most pixels whose run fits into a budget, within the reach."""
         if self.square > 0:
             root = math.sqrt(self.linear**2 + 4.0 * self.square * budget)
             most = (root - self.linear) / (2.0 * self.square)
@@ -60,10 +60,10 @@ def fit_law(
     """Return the law through measurements.
 
     Args:
-        points: (pixels, peak bytes above what was there before any run), pixels growing; of
-            a single one the worst is assumed.
-        known_square: What the model file says of the square; 0 if it says nothing.
-        linear_only: The model is known to have no square, so that there is nothing to miss.
+        points: (pixels, peak bytes above what was there before any run), in ascending order; from a
+            single one the worst case is assumed.
+        known_square: The quadratic part that the model file states; 0 if none.
+        linear_only: The model is known to have no quadratic part.
     """
     (first, least), (last, most) = points[0], points[-1]
     if len(points) == 1:
@@ -82,7 +82,7 @@ def fit_law(
 
 
 def _square(points: Sequence[tuple[int, int]]) -> float:
-    """Return how the slope grows: over three points, or two and no constant part."""
+    """Return the growth of the slope, from three points, or from two without a constant part."""
     (first, least), (last, most) = points[0], points[-1]
     if len(points) == 2:
         return (most / last - least / first) / (last - first)

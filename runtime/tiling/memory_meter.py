@@ -1,4 +1,4 @@
-"""Measuring how much memory a model takes, by running it on a few small images."""
+"""Measures the memory of a model by running it on a few small images."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ the run took."""
 
 
 class MemoryMeter:
-    """What a model takes, measured once, and again only where more must be known.
+    """The memory of a model, measured once, and again only if larger sizes are needed.
 
-    The resident memory of the whole process is watched: other threads that allocate meanwhile
-    spoil the measurement.
+    The resident memory of the whole process is watched: other threads that allocate memory at the
+    same time distort the measurement.
 
     Attributes:
-        known_square: Bytes over the square of the pixels that the model file says.
+        known_square: Bytes per squared pixel that the model file states.
         linear_only: The model is known to have no such part.
-        compiles: The first run takes memory for a compiler, which stays and is not a run's own.
-        law: What was found, or None so far.
-        kept: Bytes that the trial runs left with the process, ready for the next run.
-        quiet: Is held while it measures: other code that takes much memory does too.
+        compiles: The first run allocates memory for a compiler, which stays and does not belong to
+            a run.
+        law: The result, or None so far.
+        kept: Bytes of the trial runs that the process keeps for the next run.
+        quiet: Lock that is held while measuring, and by other code that needs much memory.
     """
 
     def __init__(
         self, known_square: float = 0.0, *, linear_only: bool = False, compiles: bool = False
     ) -> None:
-        """Begin with nothing measured, before the model runs for the first time."""
+        """Begin without measurements, before the model runs for the first time."""
         self.known_square = known_square
         self.linear_only = linear_only
         self.compiles = compiles
@@ -53,14 +54,14 @@ class MemoryMeter:
         multiple: int = 1,
         minimum: int = 1,
     ) -> MemoryLaw | None:
-        """Return how the memory grows, or None if the system does not tell.
+        """Return the memory law, or None if the system does not report memory.
 
         Args:
             run: Runs the model on a square image of this side.
-            pixels: Of the image to come: no trial takes more than an eighth of them, or half where
-                so far too little was taken to see a law, but for the first three.
-            budget: Bytes that a trial may take: one that would take more if everything grew with
-                the square is not run.
+            pixels: Pixels of the image: except for the first three, no trial uses more than an
+                eighth of them, or half if the memory so far was too small to determine a law.
+            budget: Limit of the bytes of a trial: one that would exceed it with quadratic growth is
+                not run.
             multiple: Sides are multiples of it.
             minimum: The smallest side.
         """

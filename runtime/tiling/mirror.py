@@ -1,4 +1,4 @@
-"""Mirroring an image at its border, as the exported graphs do inside: the edge is not repeated."""
+"""Mirroring an image at its border as in the exported graphs: the edge is not repeated."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def mirrored_part(image: Array, rows: tuple[int, int], columns: tuple[int, int])
 
     Args:
         image: (B, C, H, W), not empty.
-        rows: Start and end; the end may lie beyond H.
-        columns: Start and end; the end may lie beyond W.
+        rows: Start and end; the end may be beyond H.
+        columns: Start and end; the end may be beyond W.
 
     Returns:
         (B, C, end - start, end - start): a view where nothing is mirrored.

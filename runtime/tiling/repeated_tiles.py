@@ -1,4 +1,4 @@
-"""Tiles of a video that equal those of the frame before, which are not run again."""
+"""Reuses tiles of a video that equal those of the previous frame."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .run_tiled import ImageFunction, run_batch
 
 
 class RepeatedTiles:
-    """Runs batches of tiles in turn, and none whose tiles are those of the frame before.
+    """Runs batches of tiles in turn, except those that equal the batch of the previous frame.
 
     Every frame has the same tiles in the same order. Tiles are compared bit by bit, their overlap
-    included, so that what is reused is what the network would compute. A batch is run whole or
+    included, so that reused results are exact. A batch is run whole or
     not at all: a network may round differently in a batch of another size.
 
     Attributes:
@@ -25,7 +25,8 @@ class RepeatedTiles:
         """Begin without a frame.
 
         Args:
-            most_bytes: That tiles and what they gave may take; those beyond are run in each frame.
+            most_bytes: Limit of the bytes of stored tiles and results; further tiles are run in
+                each frame.
         """
         self.reused = 0
         self._most_bytes = most_bytes
@@ -34,7 +35,7 @@ class RepeatedTiles:
         self._place = 0
 
     def begin_frame(self) -> None:
-        """Take the next batch for the first one of a frame."""
+        """Start a frame with the next batch."""
         self._place = 0
 
     def __call__(
@@ -46,7 +47,7 @@ class RepeatedTiles:
             yield self._reuse(place, tiles) or self._run(place, function, tiles)
 
     def _reuse(self, place: int, tiles: list[Array]) -> list[Array] | None:
-        """Return what a batch gave in the frame before, or None if it was another one."""
+        """Return the result of a batch in the previous frame, or None if it differed."""
         inputs, outputs = self._before.get(place, ([], []))
         if len(inputs) != len(tiles) or not all(map(_same_bits, inputs, tiles)):
             return None
@@ -54,13 +55,13 @@ class RepeatedTiles:
         return outputs
 
     def _run(self, place: int, function: ImageFunction, tiles: list[Array]) -> list[Array]:
-        """Run a batch, and keep it for the next frame where there is room."""
+        """Run a batch, and store it for the next frame if there is room."""
         self._bytes -= _bytes(*self._before.pop(place, ([], [])))
         outputs = run_batch(function, tiles)
         more = _bytes(tiles, outputs)
         if self._bytes + more <= self._most_bytes:
             for array in (*tiles, *outputs):
-                array.flags.writeable = False  # whoever changed one would change a later frame
+                array.flags.writeable = False  # a change would also change a later frame
             self._before[place] = tiles, outputs
             self._bytes += more
         return outputs

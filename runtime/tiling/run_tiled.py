@@ -1,8 +1,8 @@
-"""Running a network over an image in tiles, so that memory does not grow with the image.
+"""Runs a network over an image in tiles, so that memory does not grow with the image.
 
-The simple composition of three parts that a server may use by themselves: which tiles
-(`plan_tiles`), running them (in batches, over several images, again where one failed), and
-blending what came out (`Stitcher`).
+It combines three parts that a server can use separately: choosing tiles (`plan_tiles`), running
+them (in batches, of several images, again one by one if a batch failed), and blending the results
+(`Stitcher`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def in_turn(function: ImageFunction, batches: Iterable[list[Array]]) -> Iterator
 
 
 def run_batch(function: ImageFunction, tiles: Sequence[Array]) -> list[Array]:
-    """Run tiles of one shape at once; one by one where that fails.
+    """Run tiles of one shape at once; one by one if that fails.
 
     Args:
         function: (B, C, h, w) -> (B, C', h', w').

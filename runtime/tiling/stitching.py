@@ -1,6 +1,6 @@
-"""Blending of the outputs for the tiles of one image, in any order.
+"""Blends the outputs of the tiles of one image, in any order.
 
-Memory holds the image that grows and nothing of the tiles that are done. The weights of a tile
+Memory holds the output image only, and no finished tiles. The weights of a tile
 are a product of one along each axis, and over all tiles they add up to 1.
 """
 

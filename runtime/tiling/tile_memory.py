@@ -1,8 +1,8 @@
-"""How large a tile the free memory allows.
+"""The largest tile that fits into the free memory.
 
-A run takes what a `MemoryLaw` says; the image in float32 (input and output) is held next to it.
-Half of what is free is used at most: a measured law is right within a factor of 1.5, and others
-want memory too.
+A run needs the memory of a `MemoryLaw`, in addition to the image in float32 (input and output). At
+most half of the free memory is used: a measured law is accurate within a factor of 1.5, and other
+programs need memory too.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MOST_SQUARE = 2 << 30
 
 
 def free_memory(kept: int = 0, most: int | None = None) -> int:
-    """Return the bytes that a run may take.
+    """Return the bytes that a run may use.
 
     Args:
-        kept: What earlier runs left with this process, ready to be used again.
-        most: Bytes that this process may take in all; None is what is available.
+        kept: Bytes of earlier runs that this process keeps for reuse.
+        most: Memory limit of this process in bytes; None is the available memory.
 
     Raises:
-        NystraError: The process takes more than that already.
+        NystraError: The process already uses more than that.
     """
     free = available_memory() + kept
     resident = resident_memory()
@@ -49,13 +49,13 @@ def free_memory(kept: int = 0, most: int | None = None) -> int:
 
 
 def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
-    """Return the bytes that a run may take in addition to an image and its result.
+    """Return the bytes that a run may use in addition to an image and its result.
 
     Args:
         size: Height and width of the image in pixels.
-        channels: Of the input and twice those of the output at its scale, as float32 numbers a
-            pixel of the input.
-        free: Bytes of memory that are free.
+        channels: Float32 numbers per input pixel: channels of the input, and twice those of the
+            output at its scale.
+        free: Bytes of free memory.
 
     Raises:
         NystraError: Not even the image itself and its result fit.
@@ -70,7 +70,7 @@ def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
 
 
 def budget_of_repeats(size: tuple[int, int], channels: int, free: int) -> int:
-    """Return the bytes that tiles of the frame before may take beside what `tile_budget` gives.
+    """Return the bytes for stored tiles of the previous frame, in addition to `tile_budget`.
 
     Args:
         size: As in `tile_budget`.
@@ -97,8 +97,8 @@ def automatic_tile(
 
     Args:
         size: Height and width of the image in pixels.
-        law: What a run takes.
-        budget: Bytes that a run may take.
+        law: The memory of a run.
+        budget: Bytes that a run may use.
         multiple: The model's size multiple; the tile is one of its multiples.
         overlap: Of the tiles; the tile is at least twice that (or one multiple more), and 64
             pixels, or 24 where memory grows with the square.
@@ -125,13 +125,13 @@ def automatic_tile(
 def refuse_too_large(
     size: tuple[int, int], pixels: int, law: MemoryLaw, free: int, what: str
 ) -> None:
-    """Raise NystraError when a run does not fit into the memory.
+    """Raise NystraError if a run does not fit into the memory.
 
     Args:
         size: Height and width of what is run, in pixels.
-        pixels: How many count: its own, or those of its reference where they are more.
-        law: What a run takes.
-        free: Bytes of memory that are free.
+        pixels: The larger number of its own pixels and those of its reference.
+        law: The memory of a run.
+        free: Bytes of free memory.
         what: ``an image`` or ``a tile``.
     """
     needed = int(law.bytes(pixels))

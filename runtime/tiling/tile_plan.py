@@ -1,8 +1,8 @@
-"""Which tiles an image is cut into.
+"""The tiles of an image.
 
 All tiles have one shape. They start at multiples of the model's size multiple, so that the
-attention windows of a tile lie where those of the untiled run lie: farther from a seam than the
-network sees, the result is that of the untiled run up to rounding.
+attention windows of a tile are at the same positions as without tiles: farther from a seam than the
+network sees, the result equals that of a run without tiles, up to rounding.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def plan_tiles(
 
     Args:
         size: Height and width of the image, at least 1.
-        tile: Side of a tile in pixels, or (height, width); rounded down to the multiple. None: one
+        tile: Side of a tile in pixels, or (height, width), rounded down to the multiple. None: one
             tile for the whole image.
         overlap: Smallest overlap of neighbouring tiles, in pixels.
         multiple: The model's size multiple in pixels; tiles start at multiples of it.
@@ -115,10 +115,10 @@ def plan_tiles(
 def even_tile(
     size: tuple[int, int], side: int, overlap: int, multiple: int = 1, minimum: int = 1
 ) -> tuple[int, int]:
-    """Return the smallest tile that needs no more tiles than a square one does.
+    """Return the smallest tile that needs no more tiles than a square one.
 
-    A square tile that is a little smaller than the image is needed twice, and most of the second
-    one was in the first: 2000 pixels in tiles of 1000 that overlap are three times 1000.
+    If a square tile is slightly smaller than the image, two are needed that overlap almost
+    entirely: 2000 pixels need three overlapping tiles of 1000.
 
     Args:
         size: Height and width of the image.
@@ -157,7 +157,7 @@ def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> lis
         size: Length of the axis, a multiple of ``multiple``.
         tile: Length of a tile, rounded down to the multiple.
         overlap: Least overlap of neighbours, 0 or more.
-        multiple: Of which every start is a multiple.
+        multiple: Every start is a multiple of it.
 
     Raises:
         NystraError: The tile is smaller than the multiple, or the overlap leaves no stride.

@@ -1,4 +1,4 @@
-"""A network that takes NCHW arrays of any size: in tiles, as the memory allows."""
+"""A network on NCHW arrays of any size, in tiles that fit into the memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .tile_plan import DEFAULT_OVERLAP
 
 @dataclass(frozen=True)
 class TiledNetwork:
-    """A function on NCHW arrays with what has to be known to run it on large ones.
+    """A function on NCHW arrays, with the properties needed to run it on large ones.
 
     Attributes:
         function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``; with an
@@ -48,10 +48,11 @@ class TiledNetwork:
             warning.
         fixed_size: The only (height, width) the function takes, or None.
         auxiliary: The inputs besides the image; with one the image is run whole.
-        quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.
-        batch: How many tiles are run at once.
-        meter: Measures what a run takes; None assumes it (on devices with a memory of their own).
-        trial: As ``function``, and gives its memory back; for the meter.
+        quadratic_bytes: Bytes per squared number of pixels; 0 if the memory does not grow with it.
+        batch: Number of tiles per run.
+        meter: Measures the memory of a run; None: it is assumed (on devices with a memory of their
+            own).
+        trial: As ``function``, but releases its memory; for the meter.
         batches: How batches of tiles are run, as in `run_tiled`.
         tile_psnr: PSNR in dB of tiles against the whole image, by the side of the tiles in pixels,
             where it was measured.
@@ -90,7 +91,7 @@ class TiledNetwork:
             tile: As `choose_tiles` returns it.
             overlap: The same.
             progress: Called with (tiles done, tiles in total).
-            others: The inputs besides the image, by name.
+            others: The inputs other than the image, by name.
 
         Returns:
             (1, C', H * scale, W * scale), its range mapped to 0..1, not clipped.
@@ -121,7 +122,7 @@ class TiledNetwork:
 
     @property
     def whole(self) -> bool:
-        """Whether the network has to see the whole image: it is never cut into tiles."""
+        """Whether the network needs the whole image, so that tiles are not possible."""
         return self.tiling == "internal" or bool(self.auxiliary)
 
     @property
@@ -134,7 +135,7 @@ class TiledNetwork:
 
     @property
     def worst(self) -> MemoryLaw:
-        """The most memory that a run may take, as far as is known without a measurement."""
+        """The most memory of a run that is possible without a measurement."""
         linear_only = self.meter is not None and self.meter.linear_only
         square = 0.0 if linear_only else max(self.quadratic_bytes, ASSUMED_SQUARE)
         return MemoryLaw(ASSUMED.linear, square)
@@ -151,13 +152,13 @@ class TiledNetwork:
 
         Args:
             size: Its height and width.
-            pixels: Its own or those of its reference, whichever are more.
-            tile: As asked for.
-            overlap: As asked for.
-            max_memory: As asked for.
+            pixels: The larger number of its own pixels and those of its reference.
+            tile: The requested tile.
+            overlap: The requested overlap.
+            max_memory: The requested memory limit.
 
         Raises:
-            NystraError: What is requested contradicts the network, or the memory does not suffice.
+            NystraError: The options contradict the network, or the memory does not suffice.
         """
         if tile < 0:
             raise NystraError(f"the tile is {tile} pixels, expected 0 (automatic) or more")
@@ -187,7 +188,7 @@ class TiledNetwork:
         law = self._law(pixels, budget)
         if law is None:
             law = replace(ASSUMED, square=self.quadratic_bytes)
-        elif law != self.worst:  # it was measured, which took memory
+        elif law != self.worst:  # the measurement allocated memory
             budget = tile_budget(size, self._channels, self._free(max_memory))
         wanted = DEFAULT_OVERLAP if overlap is None else overlap
         if law.square and overlap is None:
@@ -219,27 +220,27 @@ class TiledNetwork:
             )
 
     def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:
-        """Return what runs the tiles of a video's frames, for `batches`; see `RepeatedTiles`.
+        """Return the runner of the tiles of a video's frames, for `batches`; see `RepeatedTiles`.
 
         Args:
             size: Height and width of the frames.
             max_memory: As in `choose_tiles`.
 
         Raises:
-            NystraError: The process takes more memory than that already.
+            NystraError: The process already uses more memory than that.
         """
         free = self._free(max_memory)
         return RepeatedTiles(budget_of_repeats(size, self._channels, free))
 
     @property
     def _channels(self) -> int:
-        """Numbers that are held for a pixel of the input, beside what a run takes."""
+        """Numbers held per input pixel, in addition to the memory of a run."""
         return self.input_channels + 2 * self.output_channels * self.scale**2
 
     def _refuse_too_large(
         self, size: tuple[int, int], pixels: int, max_memory: int | None, what: str
     ) -> None:
-        """Raise NystraError where a run is known not to fit; an assumption refuses nothing."""
+        """Raise NystraError if a run is known not to fit; an assumed law refuses nothing."""
         law = self._law(pixels, self._free(max_memory))
         if law is None:
             law = MemoryLaw(0.0, self.quadratic_bytes)
@@ -249,7 +250,7 @@ class TiledNetwork:
         return free_memory(0 if self.meter is None else self.meter.kept, max_memory)
 
     def _law(self, pixels: int, budget: int) -> MemoryLaw | None:
-        """Return how a run's memory grows, measured where the worst case does not fit."""
+        """Return the memory law of runs, measured if the worst case does not fit."""
         if self.meter is None:
             return None
         if pixels <= self.worst.most_pixels(budget):
@@ -267,7 +268,7 @@ class TiledNetwork:
 
 
 def _overlap(tile: int, multiple: int, overlap: int | None) -> int:
-    """Return the overlap asked for, or a default that fits the tile."""
+    """Return the requested overlap, or a default that fits the tile."""
     if overlap is not None:
         return overlap
     side = tile // multiple * multiple

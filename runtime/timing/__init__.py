@@ -1,1 +1,1 @@
-"""How long a model takes and how much memory, beside others."""
+"""Time and memory of models, compared with others."""

@@ -1,4 +1,4 @@
-"""What ``nystra bench`` does: models and backends side by side, in interleaved runs.
+"""``nystra bench``: compares models and backends in interleaved runs.
 
 Each configuration (model, backend, size) has a child process of its own; the children of one
 size stay alive together and run one at a time, in turns, so that a drift of the machine meets
@@ -44,13 +44,13 @@ WORKER = f"{__package__}.worker"
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is timed: a model in a backend.
+    """One timed configuration: a model in a backend.
 
     Attributes:
         model: The model file.
-        backend: What to call the backend in the report.
-        worker: The module whose process runs it, see `bench_worker`.
-        request: What its ``load`` needs.
+        backend: Name of the backend in the report.
+        worker: The module whose process runs it.
+        request: The arguments of its ``load``.
     """
 
     model: str
@@ -66,7 +66,7 @@ def session_spec(
 
     Args:
         model: A model file.
-        name: Of one of the runtime's backends, `BODIES_BACKEND`, ``openvino-bf16`` or
+        name: Name of one of the runtime's backends, `BODIES_BACKEND`, ``openvino-bf16`` or
             ``tensorrt-bodies`` (an engine of the operators' bodies).
         threads: As in `SessionSpec`.
     """
@@ -86,8 +86,8 @@ def session_configuration(
         model: A model file.
         backend: As `session_spec` takes it.
         threads: As in `SessionSpec`.
-        library: The operator library instead of what the name stands for.
-        ep_library: As in `SessionSpec`; of backends that take plug-ins.
+        library: The operator library instead of that of the name.
+        ep_library: As in `SessionSpec`, for backends with plug-ins.
 
     Raises:
         NystraError: The name is unknown, or the model is missing or not ONNX.
@@ -115,15 +115,15 @@ def bench(
     """Time configurations at several sizes.
 
     Args:
-        configurations: What to time; the ratios are to the first one that runs at a size.
+        configurations: The configurations; ratios are to the first one that runs at a size.
         sizes: Of the inputs, by axis, in pixels.
-        seconds: A configuration is done when its timed runs took so long,
-        runs: Or when it has so many of them; at least `LEAST_RUNS` in any case.
+        seconds: A configuration is done when its timed runs took this time,
+        runs: Or when it has this number of runs; at least `LEAST_RUNS` in any case.
         progress: Called with progress messages.
 
     Returns:
-        A row a size and configuration, size by size. One that cannot run, or whose process dies,
-        is a row with the reason.
+        One row per size and configuration, size by size. A configuration that cannot run, or whose
+        process dies, has a row with the reason.
 
     Raises:
         NystraError: There is nothing to time, or a number is not positive.
@@ -212,5 +212,5 @@ def _warm_up(contender: _Contender, configuration: Configuration, seconds: float
     if first is not None and first["seconds"] < _SLOW * seconds:
         contender.ask("run")
     if contender.row.reason is None:
-        # Now, before the next child loads: what a runtime took on the GPU it keeps.
+        # Before the next child loads: runtimes keep the GPU memory that they allocated.
         contender.row.device_memory = (contender.ask("device") or {}).get("above")

@@ -1,4 +1,4 @@
-"""Times as a plot: against image size, or as bars where there is one size."""
+"""Plots of times: against the image size, or as bars for a single size."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ROOM = 1.2
 def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     """Draw the median time of every model and backend.
 
-    Of several sizes against the pixels of the input, both axes logarithmic; of one size a bar each,
-    from 0. The whiskers reach from the median to the 90th percentile. What could not run is named
-    with the reason.
+    Several sizes are plotted against the pixels of the input, with logarithmic axes; a single size
+    as bars from 0. The whiskers reach from the median to the 90th percentile. Configurations that
+    could not run are named with the reason.
 
     Args:
         rows: Of `bench`.
-        path: Of the image; the suffix chooses the format.
+        path: The output; the suffix chooses the format.
 
     Raises:
         NystraError: The file cannot be written.
@@ -44,7 +44,7 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
 
 
 def bars_figure(rows: Sequence[Row]) -> Figure:
-    """Return a figure of a bar for each row, in their order; the measured rows are of one size."""
+    """Return a figure with a bar for each row, in their order; all measured rows have one size."""
     from matplotlib.figure import Figure
 
     labels = _labels(rows)
@@ -70,7 +70,7 @@ def bars_figure(rows: Sequence[Row]) -> Figure:
 
 
 def lines_figure(rows: Sequence[Row]) -> Figure:
-    """Return a figure of a line for each model and backend over the sizes."""
+    """Return a figure with a line for each model and backend over the sizes."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 

@@ -1,4 +1,4 @@
-"""What a benchmark measured: rows, their figures, and what machine it was."""
+"""The results of a benchmark: rows, their figures, and the machine."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ class Row:
         operators: What computed the operators of nystra, as `Session.operators` says it.
         assignment: Which execution provider computed which nodes, as `Session.assignment` has it.
         reason: Why there are no figures, or None.
-        exit_code: Of the error in `reason`: 3 for a missing backend, 2 for bad input.
+        exit_code: Exit code of the error in `reason`: 3 for a missing backend, 2 for bad input.
         memory: ``before``, ``peak``, ``above`` in bytes; ``exact``.
-        device_memory: Bytes that the GPU's memory in use grew by, or None; see `DeviceMemory`.
-        ratio: Median over the rounds of this time / the first row's; below 1 this one is faster.
-        ratio_to: The row the ratio is to, as model and backend.
-        pairs: Rounds behind the ratio.
+        device_memory: Growth of the GPU's used memory in bytes, or None; see `DeviceMemory`.
+        ratio: Median over the rounds of this time / that of the first row; below 1 this row is
+            faster.
+        ratio_to: The row of the divisor, as model and backend.
+        pairs: Number of rounds of the ratio.
     """
 
     model: str
@@ -68,17 +69,17 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The model file as it was given, and the backend."""
+        """The path of the model file as given, and the backend."""
         return f"{self.model} {self.backend}"
 
     def fail(self, reason: str, exit_code: int) -> None:
-        """Note why there are no figures."""
+        """Record why there are no figures."""
         missing = exit_code == UNAVAILABLE
         self.reason = f"not available: {reason}" if missing else f"failed: {reason}"
         self.exit_code = exit_code
 
     def compare(self, first: Row) -> None:
-        """Set the ratio to the first row, over the rounds that both took part in."""
+        """Set the ratio to the first row, over the rounds in which both ran."""
         pairs = list(zip(self.times, first.times, strict=False))
         self.pairs = len(pairs)
         self.ratio = statistics.median(own / max(other, 1e-12) for own, other in pairs)
@@ -95,7 +96,7 @@ class Row:
 
     @property
     def images_per_second(self) -> float:
-        """Runs by the seconds they took."""
+        """Runs per second."""
         return len(self.times) / max(sum(self.times), 1e-12)
 
     @property
@@ -105,7 +106,7 @@ class Row:
 
     @property
     def megapixels_per_second(self) -> float:
-        """Input pixels by the seconds they took, in millions."""
+        """Input pixels per second, in millions."""
         return self.images_per_second * self.megapixels
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,10 +141,10 @@ class Row:
 
 
 def describe_machine(threads: int | None = None) -> dict[str, Any]:
-    """Return what the figures of this machine depend on, as JSON takes it.
+    """Return the properties of this machine that affect figures, in JSON form.
 
     Args:
-        threads: That were requested, or None for the backend's own choice.
+        threads: The requested threads, or None for the backend's own choice.
     """
     device = find_device()
     return {

@@ -1,4 +1,4 @@
-"""The child process of a benchmark: loads one model in one backend and runs it when asked.
+"""The child process of a benchmark: loads one model in one backend and runs it on request.
 
 Requests and answers are JSON, one line each, on stdin and stdout:
 
@@ -56,13 +56,13 @@ def serve(opener: Callable[[Mapping[str, Any]], Opened]) -> int:
     """Answer requests until stdin ends; return the exit code.
 
     Args:
-        opener: Loads what a ``load`` request describes; may raise `NystraError`.
+        opener: Loads the model of a ``load`` request; may raise `NystraError`.
     """
     return answer_requests(_BenchmarkWorker(opener).answer)
 
 
 def open_session(request: Mapping[str, Any]) -> Opened:
-    """Load what ``session`` describes (`SessionSpec.as_dict`).
+    """Load the session in ``session`` (`SessionSpec.as_dict`).
 
     Raises:
         NystraError: The model cannot be used.

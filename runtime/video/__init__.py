@@ -1,1 +1,1 @@
-"""Videos through model files: read, restored frame by frame or cut in time, written."""
+"""Reading and writing videos for model files."""

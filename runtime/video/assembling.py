@@ -1,4 +1,4 @@
-"""Packets and sound into one file."""
+"""Writes packets and sound into one file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def assemble(
     packets: Callable[[bytes], Iterator[Packet]],
     sound: Path | None,
 ) -> None:
-    """Write a video; packets and sound go into it as they are.
+    """Write a video; packets and sound are copied unchanged.
 
     Args:
-        place: The file; its suffix says which container.
-        encoding: Of the packets.
-        packets: Given what begins an encoder's output, the packets in the order of decoding.
+        place: The file; its suffix determines the container.
+        encoding: The encoding of the packets.
+        packets: Takes the header of an encoder's output, returns the packets in decoding order.
         sound: A video whose sound is copied, or None.
 
     Raises:
-        NystraError: The container does not take the packets or the sound.
+        NystraError: The container does not support the packets or the sound.
         OSError: The file cannot be written, or the disk is full.
     """
     with place.open("wb") as file:
@@ -39,7 +39,7 @@ def assemble(
 
 
 def check_container(target: Path, encoding: Encoding, sound: Path | None) -> None:
-    """Begin a file in memory, to find out whether it takes the codec and the sound.
+    """Begin a file in memory, to check that the container supports the codec and the sound.
 
     Raises:
         NystraError: It does not.
@@ -89,7 +89,7 @@ def _mux(
 
 
 def _video(packets: Iterator[Packet], encoding: Encoding) -> Iterator[tuple[Fraction, Any]]:
-    """Yield packets with their times; at the seam of two parts decoding times keep ascending."""
+    """Yield packets with their times; decoding times also ascend between two parts."""
     av = load_av()
     last: int | None = None
     length = round(1 / (encoding.rate * encoding.time_base))

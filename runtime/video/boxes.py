@@ -1,6 +1,6 @@
-"""Whether an mp4 ends where its boxes do.
+"""Detects truncated mp4 files by their boxes.
 
-Decoders read a file that lost its last bytes as far as it goes. The layout is that of ISO/IEC
+Decoders silently read a truncated file up to its end. The layout is that of ISO/IEC
 14496-12 (section 4.2).
 """
 
@@ -18,14 +18,14 @@ _TO_THE_END, _LONG = 0, 1
 
 
 def check_boxes(file: BinaryIO, path: Path) -> None:
-    """Find out whether the last box of an mp4 is whole.
+    """Check that the last box of an mp4 is complete.
 
     Args:
         file: The file; it is left at its beginning.
         path: For the messages.
 
     Raises:
-        NystraError: It is truncated, or the length of a box cannot be.
+        NystraError: It is truncated, or the length of a box is invalid.
     """
     length = file.seek(0, os.SEEK_END)
     position = 0

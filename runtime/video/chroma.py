@@ -1,7 +1,7 @@
-"""Planes of colour differences, enlarged to the size of the luma and made smaller.
+"""Chroma planes, enlarged to the size of the luma and reduced again.
 
-Samples lie where H.264 and HEVC have them unless they say otherwise: across on every second
-luma sample, down half-way between two.
+Chroma samples have the default positions of H.264 and HEVC: horizontally at every second luma
+sample, vertically half-way between two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def enlarge(plane: Array, size: tuple[int, ...], factors: tuple[int, int]) -> Ar
     Args:
         plane: (h, w).
         size: Height and width of the luma.
-        factors: By how much the plane is smaller, down and across: 1 or 2.
+        factors: Subsampling of the plane, down and across: 1 or 2.
     """
     down, across = factors
     if down == 2:
@@ -28,11 +28,11 @@ def enlarge(plane: Array, size: tuple[int, ...], factors: tuple[int, int]) -> Ar
 
 
 def shrink(plane: Array, factors: tuple[int, int]) -> Array:
-    """Halve a plane by the mean of what lies around each sample, its edge repeated.
+    """Reduce a plane by the mean around each sample, its edge repeated.
 
     Args:
         plane: (H, W).
-        factors: By how much it becomes smaller, down and across: 1 or 2.
+        factors: Subsampling of the result, down and across: 1 or 2.
     """
     down, across = factors
     if down == 2:
@@ -46,7 +46,7 @@ def shrink(plane: Array, factors: tuple[int, int]) -> Array:
 
 
 def _between(plane: Array, places: Array, axis: int) -> Array:
-    """Return a plane at places along an axis, which may lie between its samples."""
+    """Return a plane at positions along an axis, interpolated between its samples."""
     last = plane.shape[axis] - 1
     floor = np.floor(places).astype(np.int64)
     shape = (-1, 1) if axis == 0 else (1, -1)

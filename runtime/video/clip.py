@@ -1,4 +1,4 @@
-"""What is known of a video, and one frame of it."""
+"""The properties of a video, and its frames."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .colour import Colour
 
 @dataclass(frozen=True)
 class Clip:
-    """What is known of a video before a frame of it is decoded.
+    """The properties of a video, known before a frame is decoded.
 
     Attributes:
         count: Frames in all.
-        size: Height and width in pixels, as it is shown.
-        colour: How pixels are written in it.
-        time_base: Seconds a tick of its time stamps; None for frames without times.
-        rate: Mean frames a second; None for frames without times.
-        even: Every frame is shown for as long.
+        size: Displayed height and width in pixels.
+        colour: The encoding of its pixels.
+        time_base: Seconds per tick of its time stamps; None for frames without times.
+        rate: Mean frames per second; None for frames without times.
+        even: All frames are shown for the same time.
         aspect: Width over height of a pixel.
-        warnings: What is odd about it.
+        warnings: Warnings about it.
     """
 
     count: int
@@ -42,9 +42,9 @@ class Frame:
     """One frame.
 
     Attributes:
-        index: Which one, from 0 on.
-        time: In ticks of the clip's time base.
-        load: Makes an image of it.
+        index: Its index, from 0.
+        time: Its time in ticks of the clip's time base.
+        load: Returns it as an image.
     """
 
     index: int
@@ -53,39 +53,39 @@ class Frame:
 
 
 class FrameSource(Protocol):
-    """Where frames come from."""
+    """A source of frames."""
 
     path: Path
     clip: Clip
 
     def frames(self) -> Iterator[Frame]:
-        """Yield all frames in the order in which they are shown."""
+        """Yield all frames in display order."""
         ...
 
     def name(self, index: int) -> Path:
-        """Return the file name that a frame has, or gets in a folder."""
+        """Return the file name of a frame in a folder."""
         ...
 
     def identity(self) -> str:
-        """Return a text that is another one where the video is another one."""
+        """Return a text that identifies the video."""
         ...
 
 
 class Sink(Protocol):
-    """Where restored frames go."""
+    """A destination of restored frames."""
 
     def wants(self, index: int) -> bool:
-        """Whether a frame is not there yet."""
+        """Whether a frame is missing."""
         ...
 
     def write(self, frame: Frame, image: ImageData) -> None:
-        """Keep a restored frame; they come in order."""
+        """Write a restored frame; frames arrive in order."""
         ...
 
     def finish(self) -> None:
-        """Put everything in its place: all frames that were wanted have been written."""
+        """Complete the output, after all wanted frames were written."""
         ...
 
     def keep(self) -> str:
-        """Save what there is after an error; return what is kept and how to continue, in words."""
+        """Save the finished frames after an error; return a message on how to continue."""
         ...

@@ -1,9 +1,9 @@
-"""Between the pixels of an image and the planes of a video.
+"""Converts between the pixels of an image and the planes of a video.
 
-A video stores luma and two colour differences, Y'CbCr, in whole numbers; which numbers, four tags
-say: the matrix (weights of red and blue in the luma; ITU-R BT.601, BT.709, BT.2020), the range
+A video stores luma and two colour differences, Y'CbCr, in whole numbers; four tags state their
+meaning: the matrix (weights of red and blue in the luma; ITU-R BT.601, BT.709, BT.2020), the range
 (full, or black at 16 and white at 235 of 255), the bits, and how much smaller the planes of the
-differences are. R', G', B' themselves are not touched: primaries and transfer are passed on.
+differences are. R', G', B' themselves are not converted: primaries and transfer are copied.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _HIGH_DEFINITION = 720
 
 @dataclass(frozen=True)
 class Colour:
-    """How pixels are written in a video.
+    """The encoding of pixels in a video.
 
     Attributes:
-        matrix: Number of `MATRICES`.
+        matrix: Number in `MATRICES`.
         full: Black is 0 and white the largest number.
-        bits: Of a number: 8, 10 or 12.
+        bits: Bits per number: 8, 10 or 12.
         subsampling: Name of `SUBSAMPLINGS`, or ``grey`` for luma alone.
-        primaries: Number of H.273, passed on.
-        transfer: Number of H.273, passed on.
+        primaries: Number of H.273, copied.
+        transfer: Number of H.273, copied.
     """
 
     matrix: int = 1
@@ -74,16 +74,16 @@ class Colour:
 
 
 def usual_matrix(height: int) -> int:
-    """Return the matrix of a video that does not say: BT.709 from 720 lines on, else BT.601."""
+    """Return the matrix of a video without a tag: BT.709 from 720 lines on, otherwise BT.601."""
     return 1 if height >= _HIGH_DEFINITION else 6
 
 
 def to_rgb(planes: list[Array], colour: Colour) -> npt.NDArray[np.float32]:
-    """Return (H, W, 3) in 0..1, or (H, W, 1) of grey; what lies outside is clipped.
+    """Return (H, W, 3) in 0..1, or (H, W, 1) of grey; values outside are clipped.
 
     Args:
         planes: Y (H, W), and Cb and Cr at the size the subsampling gives them.
-        colour: How they are written.
+        colour: Their encoding.
     """
     black, swing, zero, difference_swing = _scale(colour)
     luma = (planes[0].astype(np.float32) - black) / swing
@@ -108,8 +108,8 @@ def from_rgb(pixels: Array, colour: Colour) -> list[Array]:
     """Return the planes of an image, rounded: the inverse of `to_rgb`.
 
     Args:
-        pixels: (H, W, 3), or (H, W, 1) of grey; what lies outside 0..1 is clipped.
-        colour: How they are to be written.
+        pixels: (H, W, 3), or (H, W, 1) of grey; values outside 0..1 are clipped.
+        colour: The encoding of the planes.
     """
     black, swing, zero, difference_swing = _scale(colour)
     values = np.clip(pixels, 0.0, 1.0).astype(np.float32)
@@ -129,7 +129,7 @@ def from_rgb(pixels: Array, colour: Colour) -> list[Array]:
 
 
 def _scale(colour: Colour) -> tuple[float, float, float, float]:
-    """Return the number of black, luma from black to white, no difference, difference swing."""
+    """Return black, the luma range, the neutral chroma and the chroma range, as numbers."""
     unit = float(1 << (colour.bits - 8))
     zero = 128.0 * unit
     if colour.full:

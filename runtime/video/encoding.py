@@ -1,4 +1,4 @@
-"""How restored frames become packets of H.264 or HEVC."""
+"""Encodes restored frames as packets of H.264 or HEVC."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _LIMITED, _FULL = 1, 2
 
 @dataclass(frozen=True)
 class Encoding:
-    """Everything that the packets of a video depend on, but the frames.
+    """Everything that the packets of a video depend on, except for the frames.
 
     Attributes:
-        codec: Name of `CODECS`.
+        codec: Name in `CODECS`.
         crf: Its constant rate factor.
         size: Height and width.
-        colour: How pixels are written.
-        time_base: Seconds a tick of the time stamps.
-        rate: Mean frames a second.
+        colour: The encoding of pixels.
+        time_base: Seconds per tick of the time stamps.
+        rate: Mean frames per second.
         aspect: Width over height of a pixel.
     """
 
@@ -67,7 +67,7 @@ class Encoding:
         return context
 
     def add_to(self, container: Any) -> Any:
-        """Return a new stream of a container for such packets."""
+        """Return a new stream in a container for such packets."""
         stream = container.add_stream(CODECS[self.codec], rate=self.rate, options=self._options())
         stream.time_base = self.time_base
         self._describe(stream.codec_context)
@@ -84,7 +84,7 @@ class Encoding:
 
         Args:
             planes: As `planes` returns them.
-            time: In ticks.
+            time: Time in ticks.
         """
         frame = load_av().VideoFrame(self.size[1], self.size[0], self.colour.pixel_format)
         for plane, values in zip(frame.planes, planes, strict=True):
@@ -116,8 +116,8 @@ class Packet:
     """One encoded frame.
 
     Attributes:
-        pts: When it is shown, in ticks.
-        dts: When it is decoded, in ticks.
+        pts: Display time in ticks.
+        dts: Decoding time in ticks.
         key: Decoding may begin here.
         data: The bytes.
     """
@@ -129,7 +129,7 @@ class Packet:
 
     @classmethod
     def all_of(cls, packets: Any) -> Iterator[Packet]:
-        """Yield PyAV's packets as these."""
+        """Convert packets of PyAV."""
         for packet in packets:
             yield cls(packet.pts, packet.dts, bool(packet.is_keyframe), bytes(packet))
 

@@ -1,4 +1,4 @@
-"""A video file that grows part by part and takes its place when it is whole."""
+"""A video file that is written in parts and moved to its path when it is complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CRF = 18
 
 
 class VideoSink:
-    """Encodes frames; see `Parts` for what is kept where a run ends early."""
+    """Encodes frames; see `Parts` for what is kept if a run ends early."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class VideoSink:
         crf: int | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Find out whether the video can be written; nothing is written yet.
+        """Check that the video can be written; nothing is written yet.
 
         Args:
             target: An mp4, mov or mkv.
-            source: Where the frames come from, and the sound.
-            scale: By how much they become larger.
-            job: What the frames depend on besides the source.
-            codec: Name of `CODECS`; None: by the depth of the source.
-            crf: Its constant rate factor; None: a usual one.
+            source: The source of frames and sound.
+            scale: Output pixels per input pixel and axis.
+            job: What the frames depend on, apart from the source.
+            codec: Name in `CODECS`; None: by the bit depth of the source.
+            crf: Its constant rate factor; None: a default.
             overwrite: Replace an existing file, and parts of another run.
 
         Raises:
-            NystraError: The file is there, its folder cannot be written, there are parts of
-                another run, or the sound does not go into it.
+            NystraError: The file exists, its folder cannot be written, there are parts of another
+                run, or the container does not support the sound.
             BackendUnavailableError: PyAV is missing, or its encoder.
         """
         _check_target(target, source, overwrite)
@@ -73,7 +73,7 @@ class VideoSink:
         self._packets: list[Packet] = []
 
     def wants(self, index: int) -> bool:
-        """Whether a frame is in none of the parts."""
+        """Whether a frame is missing in the parts."""
         return index >= self._first
 
     def write(self, frame: Frame, image: ImageData) -> None:
@@ -98,7 +98,7 @@ class VideoSink:
         """Write the video of its parts and remove them.
 
         Raises:
-            NystraError: The folder cannot be written, or the disk is full: the parts stay.
+            NystraError: The folder cannot be written, or the disk is full: the parts are kept.
         """
         if self._pending.count:
             with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
@@ -122,7 +122,7 @@ class VideoSink:
         )
 
     def _begun(self, *, fresh: bool = False) -> PendingFrames:
-        """Return the frames behind the last part."""
+        """Return the frames after the last part."""
         grey = np.full((*self.encoding.size, 1), 0.5, np.float32)
         return PendingFrames(self.parts.pending, self.encoding.planes(grey), fresh=fresh)
 
@@ -151,7 +151,7 @@ class VideoSink:
 def make_encoding(
     clip: Clip, scale: int, codec: str | None = None, crf: int | None = None
 ) -> Encoding:
-    """Return how the frames of a clip are written after they became larger.
+    """Return the encoding of the enlarged frames of a clip.
 
     Raises:
         NystraError: The clip has no times.
@@ -172,7 +172,7 @@ def make_encoding(
 
 
 def _writable(colour: Colour, height: int, width: int) -> Colour:
-    """Return the nearest colour that both codecs and most players take."""
+    """Return the nearest color encoding that both codecs and most players support."""
     subsampling = "420" if colour.subsampling == "grey" else colour.subsampling
     if (subsampling == "420" and height % 2) or (subsampling != "444" and width % 2):
         subsampling = "444"

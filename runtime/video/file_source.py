@@ -36,14 +36,14 @@ class VideoFile:
 
     Attributes:
         path: The file.
-        clip: What is known of it.
+        clip: Its properties.
     """
 
     def __init__(self, path: Path) -> None:
-        """Look through the file; see `survey`.
+        """Check the file; see `survey`.
 
         Raises:
-            NystraError: It is missing, no video, damaged, cut short or larger than is read.
+            NystraError: It is missing, not a video, damaged, truncated or too large.
             BackendUnavailableError: PyAV is missing.
         """
         self.path = path
@@ -71,7 +71,7 @@ class VideoFile:
             )
 
     def frames(self) -> Iterator[Frame]:
-        """Yield all frames in the order in which they are shown.
+        """Yield all frames in display order.
 
         Raises:
             NystraError: One is damaged or of another size, or the last ones are missing.
@@ -139,13 +139,14 @@ class VideoFile:
 
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield a file as PyAV's container, and its first moving video stream.
+    """Yield a file as PyAV's container, and its first video stream that is not a still image.
 
-    Only the file itself is read: the container is told from its first bytes, so that no playlist
-    leads elsewhere, and what is too large is refused before it is decoded.
+    Only the file itself is read: the container is detected from its first bytes, so that no
+    playlist can refer to other files, and frames that are too large are refused before they are
+    decoded.
 
     Raises:
-        NystraError: It is missing, no video, or larger than is read.
+        NystraError: It is missing, not a video, or too large.
         BackendUnavailableError: PyAV is missing.
     """
     av = load_av()
@@ -199,7 +200,7 @@ def _kinds(container: Any) -> str:
 
 
 def _turns(frame: Any) -> int:
-    """Return by how many quarters a frame is to be turned to the left to stand upright."""
+    """Return the number of quarter turns to the left that put a frame upright."""
     return round(float(frame.rotation or 0) / 90) % 4
 
 

@@ -1,4 +1,4 @@
-"""A folder that restored frames are written to, each by itself."""
+"""A folder of restored frames, one file each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .clip import Frame, FrameSource
 
 
 class FolderSink:
-    """Writes images; what is written stays, whatever happens to the others."""
+    """Writes images; written ones are kept whatever happens to the others."""
 
     def __init__(
         self,
@@ -28,16 +28,16 @@ class FolderSink:
         """Find existing frames; nothing is written yet.
 
         Args:
-            folder: Where to; created.
-            source: Where the frames come from.
-            naming: How they are called.
+            folder: The folder, which is created.
+            source: The source of the frames.
+            naming: The names of the files.
             overwrite: Replace existing frames.
             skip_existing: Skip existing frames.
             quality: As in `write_image`.
 
         Raises:
-            NystraError: The folder cannot be written or is the input itself, two frames have one
-                name, or frames are there and neither is set.
+            NystraError: The folder cannot be written or is the input itself, two frames have the
+                same name, or frames exist and neither option is set.
         """
         if folder.exists() and not folder.is_dir():
             raise NystraError(f"{folder} is a file, expected a folder for the frames")
@@ -62,7 +62,7 @@ class FolderSink:
         self._quality = quality
 
     def wants(self, index: int) -> bool:
-        """Whether a frame is not there yet."""
+        """Whether a frame is missing."""
         return index not in self._skipped
 
     def write(self, frame: Frame, image: ImageData) -> None:
@@ -76,7 +76,7 @@ class FolderSink:
         write_image(place, image, overwrite=self._overwrite, quality=self._quality)
 
     def finish(self) -> None:
-        """Do nothing: every frame is in its place."""
+        """Do nothing: every frame is written already."""
 
     def keep(self) -> str:
         """Return how to continue."""

@@ -23,7 +23,7 @@ class FrameFolder:
     Attributes:
         path: The folder.
         files: The images.
-        clip: What is known of them as a video.
+        clip: Their properties as a video.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class FrameFolder:
 
         Args:
             path: The folder.
-            fps: Frames a second, or None if nobody asks.
-            files: Those of its images that are frames; None is all of them.
+            fps: Frames per second, or None if not needed.
+            files: The images of the folder that are frames; None: all.
 
         Raises:
             NystraError: There are none, they have several sizes, or one cannot be read.
@@ -51,7 +51,7 @@ class FrameFolder:
         self.clip = Clip(len(self.files), size, colour, base, fps)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield all frames; an image is read where it is loaded."""
+        """Yield all frames; an image is read when the frame is loaded."""
         for index, file in enumerate(self.files):
             yield Frame(index, index, partial(self._read, file))
 
@@ -74,7 +74,7 @@ class FrameFolder:
 
 
 def list_frames(folder: Path) -> list[Path]:
-    """Return the images of a folder; ``frame2`` is before ``frame10``.
+    """Return the images of a folder in order; ``frame2`` comes before ``frame10``.
 
     Raises:
         NystraError: There is no such folder, or no image in it.
@@ -92,7 +92,7 @@ def list_frames(folder: Path) -> list[Path]:
 
 
 def frame_order(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts names by the numbers in them, and by their letters between."""
+    """Return a sort key of a name: its numbers, and the text between them."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part[:4000]), "") if place % 2 else (-1, part) for place, part in enumerate(parts)]
 

@@ -1,4 +1,4 @@
-"""PyAV, imported when a video file is wanted, and what its errors become."""
+"""PyAV, imported on use, and the conversion of its errors."""
 
 from __future__ import annotations
 

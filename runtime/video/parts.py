@@ -1,8 +1,8 @@
-"""The finished parts of a video that is being made, kept next to it until it is whole.
+"""The finished parts of a video, kept next to it until it is complete.
 
-``clip.mp4.parts`` holds ``job.json``, which says of what they are parts, and a file for each run of
-frames, named after the first one and how many there are. Each is written at once or not at all.
-Behind the last one lie the frames of the next (`PendingFrames`).
+``clip.mp4.parts`` contains ``job.json``, which identifies the job, and a file for each sequence of
+frames, named after its first frame and its length. Each is written completely or not at all. The
+frames after the last part are in `PendingFrames`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Parts:
     """A folder of parts.
 
     Attributes:
-        folder: Where they are.
-        done: How many frames from the first one on are there.
+        folder: Their folder.
+        done: Number of finished frames from the first one on.
     """
 
     def __init__(self, target: Path, job: Mapping[str, str], *, fresh: bool = False) -> None:
         """Look for parts of a video; nothing is written before the first one is saved.
 
         Args:
-            target: The video that is to be made.
+            target: The video to write.
             job: What the packets depend on.
             fresh: Restore all frames again, even existing ones.
 
@@ -55,7 +55,7 @@ class Parts:
         self.done = sum(count for _, count in self._files)
 
     def save(self, packets: list[Packet], extradata: bytes) -> None:
-        """Keep the packets of the next frames, one for each.
+        """Save the packets of the next frames, one for each.
 
         Raises:
             NystraError: The folder cannot be written, or the disk is full.
@@ -77,7 +77,7 @@ class Parts:
         self.done += len(packets)
 
     def packets(self, extradata: bytes) -> Iterator[Packet]:
-        """Yield the packets of all parts, in the order of decoding.
+        """Yield the packets of all parts in decoding order.
 
         Raises:
             NystraError: A part is damaged, or another encoder made it.
@@ -86,7 +86,7 @@ class Parts:
             yield from _read(place, count, extradata)
 
     def remove(self) -> None:
-        """Remove the parts and the folder; what else lies in it stays, and the folder with it."""
+        """Remove the parts and the folder; other files in it are kept, and the folder with them."""
         if not self.folder.is_dir():
             return
         for place in self.folder.iterdir():
@@ -97,7 +97,7 @@ class Parts:
 
     @property
     def pending(self) -> Path:
-        """Where the frames behind the last part lie, if any."""
+        """The file of the frames after the last part, if any."""
         return self.folder / f"{self.done:09d}.frames"
 
     def begin(self) -> None:
@@ -126,7 +126,7 @@ class Parts:
 
 
 def _chain(folder: Path) -> list[tuple[Path, int]]:
-    """Return the parts from frame 0 on that follow each other, with their counts of frames."""
+    """Return the consecutive parts from frame 0 on, with their numbers of frames."""
     parts: dict[int, tuple[Path, int]] = {}
     for place in sorted(folder.glob("*.npz")):
         match = _NAME.fullmatch(place.name)

@@ -1,8 +1,8 @@
-"""The frames since the last part, as the encoder got them.
+"""The frames since the last part, as they were passed to the encoder.
 
-An encoder cannot be stopped in the middle of a part and continue as if nothing had been. So that a
-video has the same bytes however often its run was interrupted, the frames of a part that is not
-whole lie in a file, uncompressed, and a run that continues encodes them again.
+An encoder cannot stop in the middle of a part and continue later with the same result. So that a
+video has the same bytes however often its run was interrupted, the frames of an incomplete part are
+kept in a file, uncompressed, and a run that continues encodes them again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class PendingFrames:
 
     Attributes:
         place: The file.
-        count: How many frames it holds; what a killed run left half written does not count.
+        count: Number of complete frames in it; one that a killed run left half-written is not
+            counted.
     """
 
     def __init__(self, place: Path, like: Sequence[Array], *, fresh: bool = False) -> None:
@@ -33,8 +34,8 @@ class PendingFrames:
 
         Args:
             place: The file, which may be missing.
-            like: Planes of the shapes and types that each frame has.
-            fresh: Existing frames do not count.
+            like: Planes with the shapes and types of each frame.
+            fresh: Ignore existing frames.
         """
         self.place = place
         self._like = [(plane.shape, plane.dtype) for plane in like]
@@ -58,7 +59,7 @@ class PendingFrames:
         self.count += 1
 
     def read(self) -> Iterator[tuple[int, list[Array]]]:
-        """Yield time and planes of each frame, up to the first one that is not whole."""
+        """Yield time and planes of each frame, up to the first incomplete one."""
         if not self.place.is_file():
             return
         with self.place.open("rb") as file:

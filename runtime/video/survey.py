@@ -1,6 +1,6 @@
 """Checks of a video file before it is processed, without decoding it.
 
-Defects of a file are reported here, before hours are spent on its first frames.
+Defects of a file are reported here, before hours are spent on its frames.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SHORT = 0.25
 
 @dataclass(frozen=True)
 class Times:
-    """When the frames of a video are shown.
+    """The display times of the frames of a video.
 
     Attributes:
         stamps: In ticks, ascending.
-        even: All frames are shown for as long, up to two ticks of rounding.
-        rate: Mean frames a second, as the file says it or by the stamps.
+        even: All frames are shown for the same time, up to two ticks of rounding.
+        rate: Mean frames per second, from the file or from the time stamps.
     """
 
     stamps: npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class Times:
 
 
 def survey(container: Any, stream: Any, path: Path) -> Times:
-    """Read all packets of a file and return when the frames of its video are shown.
+    """Read all packets of a file and return the display times of its frames.
 
     Args:
         container: Of PyAV, open for reading.
@@ -45,7 +45,7 @@ def survey(container: Any, stream: Any, path: Path) -> Times:
         path: For the messages.
 
     Raises:
-        NystraError: The file is truncated, or its frames have no time stamps or the same ones.
+        NystraError: The file is truncated, or its frames have no time stamps or equal ones.
     """
     stamps: list[int] = []
     end = 0.0

@@ -1,11 +1,11 @@
-"""A child process that answers requests, as its parent sees it.
+"""A child process that answers requests: the side of the parent.
 
-The child's side is `loop`. What the child and the libraries in it print is kept, and a child that
-dies, or gives no answer in time, is an error that says how.
+The child's side is `loop`. The output of the child and of the libraries in it is kept, and if the
+child dies, or does not answer in time, the error says how.
 
-Pools of others do not take the place of this folder: in a trial a module in the present folder ran
-in the workers of loky and of pebble, which also got all of the parent's environment, lived on when
-it was killed and kept nothing of what was printed; one death broke all of loky's pool.
+Other pools cannot replace this folder: in a test a module in the current folder was imported by the
+workers of loky and of pebble, which also got the whole environment of the parent, survived its
+death and kept none of their output; the death of one worker broke loky's whole pool.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ Progress = Callable[[str, int, int], None]
 
 
 class ChildError(Exception):
-    """What a child could not do.
+    """The failure of a child.
 
     Attributes:
-        exit_code: Of the error the child reported; 1 when it died without a word.
+        exit_code: Exit code of the error that the child reported; 1 if it died without reporting
+            one.
         death: How the process ended, as half a sentence; None if it reported the error itself.
     """
 
@@ -63,7 +64,7 @@ class Child:
 
         Args:
             module: Its full name.
-            answer_seconds: The child is ended when an answer takes longer.
+            answer_seconds: Time limit of an answer, after which the child is ended.
             environment: As in `start_child`.
             before: The same.
             grace: Seconds for the child process to end when it is closed.
@@ -91,8 +92,8 @@ class Child:
 
         Args:
             what: The request's ``do``.
-            request: What else it says.
-            progress: Is called while the child works, where it tells.
+            request: Its other entries.
+            progress: Called with the progress that the child reports.
 
         Raises:
             ChildError: The child reported an error, died, or gave no answer in time.
@@ -126,7 +127,7 @@ class Child:
         """End the child process from another thread; pending requests fail.
 
         Args:
-            force: It is not asked (SIGKILL).
+            force: End it with SIGKILL.
         """
         if force:
             self._process.kill()
@@ -145,7 +146,7 @@ class Child:
             self._printed.close()
 
     def _converse(self, line: bytes, progress: Progress) -> dict[str, Any] | None:
-        """Return the answer to a line; None if the child ends before it gives one."""
+        """Return the answer to a line; None if the child ends before it answers."""
         if self._process.stdin is None or self._process.stdout is None:
             return None
         try:
@@ -169,7 +170,7 @@ class Child:
         return f"was ended by {name}{': out of memory?' if name == 'SIGKILL' else ''}"
 
     def _wait(self, seconds: float) -> int:
-        """Return the exit code of the process, which is ended after so many seconds."""
+        """Return the exit code of the process, which is ended after a time limit."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -2,7 +2,7 @@
 
 A request that fails is answered by ``{"error": text, "exit_code": number}``. Lines that say
 ``{"progress": [what, done, total]}`` may come before an answer. The process ends when stdin does.
-Whatever libraries print goes to stderr.
+The output of libraries goes to stderr.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def answer_requests(answer: Callable[[Mapping[str, Any], Send], Mapping[str, Any
     """Answer requests until stdin ends; return the exit code.
 
     Args:
-        answer: From a request to its answer; may raise whatever it likes.
+        answer: Takes a request and returns its answer; may raise any exception.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -44,13 +44,13 @@ def answer_requests(answer: Callable[[Mapping[str, Any], Send], Mapping[str, Any
             reply = {"error": f"{error.name} is not installed", "exit_code": 3}
         except MemoryError:
             reply = {"error": "not enough memory", "exit_code": 1}
-        except Exception as error:  # the parent says what it was
+        except Exception as error:  # the parent reports the error
             reply = {"error": f"{type(error).__name__}: {error}", "exit_code": 1}
         send(reply)
     return 0
 
 
 def _offer_to_the_oom_killer() -> None:
-    """Let Linux end this process, not its parent, when the memory runs out."""
+    """Make Linux end this process rather than its parent when memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -1,7 +1,7 @@
 """Child processes of one module that share requests.
 
-A thread here asks one child at a time for the next answer; a child that dies over a request is
-said to have failed on it, and another takes its place.
+Each thread sends one request at a time to its child; if a child dies during a request, that request
+has failed, and a new child replaces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Answered = tuple[int, "dict[str, Any] | ChildError"]
 
 
 class ChildPool:
-    """The children, and the threads that ask them."""
+    """The children, and the threads that send them requests."""
 
     def __init__(
         self, module: str, load: Request, what: str, requests: Sequence[Request], size: int
@@ -34,11 +34,11 @@ class ChildPool:
         """Start that number of threads, each of which starts a child process.
 
         Args:
-            module: Of the children, as `Child` takes it.
-            load: What every child is asked first, as ``load``.
-            what: Of the requests.
-            requests: To be answered, each by one child.
-            size: How many children.
+            module: The module of the children, as in `Child`.
+            load: The first request to every child, a ``load``.
+            what: The ``do`` of the requests.
+            requests: The requests, each answered by one child.
+            size: Number of children.
         """
         self._module, self._load, self._what, self._requests = module, load, what, requests
         self._waiting = deque(range(len(requests)))
@@ -51,11 +51,11 @@ class ChildPool:
             thread.start()
 
     def answers(self) -> Iterator[Answered]:
-        """Yield index and answer, or error, of each request as it is done.
+        """Yield index and answer, or error, of each request when it is done.
 
         Raises:
             ChildError: A child could not load.
-            Exception: Whatever else kept a request from a child.
+            Exception: Any other error in sending a request to a child.
         """
         for _ in self._requests:
             index, answer = self._answers.get()
@@ -64,7 +64,7 @@ class ChildPool:
             yield index, answer
 
     def end(self) -> None:
-        """End the children, whatever they do, and the threads."""
+        """End the children, even busy ones, and the threads."""
         with self._lock:
             self._ended = True
             self._waiting.clear()
@@ -80,7 +80,7 @@ class ChildPool:
             thread.join()
 
     def _work(self) -> None:
-        """Have requests answered until there are none left."""
+        """Process requests until none are left."""
         child: Child | None = None
         try:
             while (index := self._next()) is not None:
@@ -92,7 +92,7 @@ class ChildPool:
                     self._answers.put((index, error))
                     self._close(child)
                     child = None
-        except Exception as error:  # whatever it is, who waits for answers must hear of it
+        except Exception as error:  # any error has to reach the caller that waits for answers
             self._answers.put((-1, error))
         finally:
             if child is not None:

@@ -1,8 +1,8 @@
-"""Starting child processes: they look where this process looks, and end with it.
+"""Starts child processes, with the module path of this process, which end with it.
 
-``python -m module`` puts the present folder first on the path, so that a ``json.py`` or
+``python -m module`` puts the current folder first on the path, so that a ``json.py`` or
 ``numpy.py`` next to a downloaded model would run. Here a child gets the path of its parent without
-the present folder, and of the environment and the open files only what it needs.
+the current folder, and only the environment variables and open files that it needs.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def start_child(
 
     Args:
         module: Its full name; it is run as ``__main__``.
-        stderr: Where its stderr goes.
-        environment: Added to what it gets of this process's environment.
-        before: Is called in the child before Python starts.
+        stderr: Destination of its stderr.
+        environment: Added to the variables that it gets from this process.
+        before: Called in the child before Python starts.
     """
     kept = {name: value for name, value in os.environ.items() if _is_needed(name)}
     return subprocess.Popen(
@@ -88,6 +88,6 @@ def _is_needed(name: str) -> bool:
 
 
 def _path() -> list[str]:
-    """Return where this process looks for modules, without the present folder."""
+    """Return the module path of this process, without the current folder."""
     here = os.path.realpath(os.curdir)
     return [entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) != here]

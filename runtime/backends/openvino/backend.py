@@ -38,13 +38,13 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class OpenvinoBackend(Backend):
     """OpenVINO.
 
-    The network is compiled for each size of its inputs that comes, or loaded where `nystra build`
-    compiled it for that size; the last four are kept. It is computed in float32, or in bfloat16
-    where a session asks for it.
+    The network is compiled for each size of its inputs, or loaded if `nystra build` compiled it for
+    that size; the last four are kept. It computes in float32, or in bfloat16 if a session requests
+    it.
 
     Attributes:
-        device_name: Of the class: OpenVINO's name of the device. ``CPU`` takes our kernels; on
-            others the operators are their ONNX bodies.
+        device_name: A class attribute: OpenVINO's name of the device. ``CPU`` uses our kernels; on
+            other devices the operators are their ONNX bodies.
     """
 
     devices: ClassVar[tuple[str, ...]] = ("CPU", "GPU", "NPU", "AUTO")
@@ -59,8 +59,8 @@ class OpenvinoBackend(Backend):
     def load(self) -> None:
         """Load the file; external data is found next to it.
 
-        With the library ``auto`` the operators are those of libnystra_cpu, with ``none`` their
-        ONNX bodies, which are put in their place while the file is read.
+        With the library ``auto`` libnystra_cpu computes the operators; with ``none`` their ONNX
+        bodies replace them while the file is read.
 
         Raises:
             NystraError: OpenVINO refuses the model, or another library was requested.
@@ -102,7 +102,7 @@ class OpenvinoBackend(Backend):
 
     @classmethod
     def on(cls, device: str) -> type[OpenvinoBackend]:
-        """Return the backend of a device; OpenVINO's further names do too, such as ``GPU.1``."""
+        """Return the backend of a device; OpenVINO's other names, such as ``GPU.1``, work too."""
         return _class_of(device)
 
     @classmethod
@@ -146,7 +146,7 @@ class OpenvinoBackend(Backend):
         }
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run as `infer`, and forget the network that was compiled for these sizes."""
+        """Run as `infer`, and release the network that was compiled for these sizes."""
         outputs = self.infer(feeds)
         with self._lock:
             self._compiled.pop(tuple((name, array.shape) for name, array in feeds.items()), None)
@@ -174,7 +174,7 @@ class OpenvinoBackend(Backend):
         return self._core.compile_model(model, self.device_name, settings)
 
     def _choose(self) -> LibraryChoice:
-        """Return whether the operators are needed, and where they come from."""
+        """Return whether the operators are needed, and their source."""
         library, needed = str(self.spec.library), self.header.has_operators
         if library not in ("none", "auto") and not _is_ours(library):
             raise NystraError(
@@ -199,7 +199,7 @@ class OpenvinoBackend(Backend):
 
     @functools.cached_property
     def _model(self) -> Any:
-        """The network as OpenVINO reads it."""
+        """The network in the form of OpenVINO."""
         try:
             content = inlined_model(self.path) if self._bodies else str(self.path)
             return self._core.read_model(content)
@@ -209,7 +209,7 @@ class OpenvinoBackend(Backend):
             raise NystraError(f"OpenVINO cannot load {self.path}: {_line(error)}") from error
 
     def _network(self, shapes: Shapes) -> Any:
-        """Return the network of the shapes of its inputs, as kept, stored or compiled now."""
+        """Return the network for input shapes: kept in memory, stored, or compiled now."""
         with self._lock:
             if shapes not in self._compiled:
                 sizes = dict(shapes)
@@ -239,15 +239,15 @@ def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": low or "f32",  # else OpenVINO takes the CPU's fastest
         "PERFORMANCE_HINT": "LATENCY",
-        # Else all processes compute on the first CPUs, and the threads of our kernels, which
-        # inherit that of their caller, all on one.
+        # Otherwise all processes compute on the first CPUs, and the threads of our kernels, which
+        # inherit the CPU of their caller, all on one.
         "ENABLE_CPU_PINNING": False,
     }
     return settings | ({} if threads is None else {"INFERENCE_NUM_THREADS": threads})
 
 
 def _rounds(model: Any) -> bool:
-    """Whether a network computes in 8-bit integers."""
+    """Whether the network computes in 8-bit integers."""
     return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
 
 

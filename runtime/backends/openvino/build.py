@@ -50,10 +50,10 @@ def compile_network(
         say: Called with progress messages.
 
     Returns:
-        The network, and a sentence: what its operators are, and why.
+        The network, and a sentence about its operators and the reason.
 
     Raises:
-        NystraError: Bad input, or the cache has one that is not to be trusted.
+        NystraError: Bad input, or the cache has one that cannot be trusted.
         BackendUnavailableError: OpenVINO is not installed, or has no such device.
         ExportError: OpenVINO refused the network.
     """

@@ -1,7 +1,7 @@
 """Linear layers of token maps as convolutions of 1x1, for OpenVINO's CPU plugin.
 
 A token map (B, H, W, C) lies in memory as a map of channels (B, C, H, W) does whose channels are
-innermost, which is how the plugin's convolutions take it, and they are faster than its fully
+innermost, which is the layout of the plugin's convolutions; these are faster than its fully
 connected layers. Layers of 8-bit integers are left alone: as convolutions they are hardly faster
 (``studies/performance/openvino_int8.py``).
 """
@@ -49,7 +49,7 @@ def is_linear(node: Any) -> bool:
 def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
     """Replace every linear layer of a token map by a convolution, in place.
 
-    What follows a layer point by point follows the convolution.
+    Element-wise operations after a layer follow the convolution.
 
     Args:
         model: A network of OpenVINO whose shapes are known.

@@ -1,4 +1,4 @@
-"""Networks that `nystra build --backend openvino` compiled: their records, and how one is found."""
+"""Networks that `nystra build --backend openvino` compiled: their records and how to find them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record_of(
     device: str,
     variant: tuple[str, ...],
 ) -> EngineRecord:
-    """Return the record of a network, as yet without a file, whose key says what it depends on.
+    """Return the record of a network, without a file so far; its key covers what it depends on.
 
     The kernels are called by the compiled network and are not part of it.
 
@@ -57,7 +57,7 @@ def record_of(
 def stored(record: EngineRecord) -> bytes | None:
     """Return the network of a record from the cache, or None if there is none.
 
-    One that is not to be trusted is not loaded, and a warning says so.
+    One that cannot be trusted is not loaded, with a warning.
     """
     try:
         entry = cache.find(record.key)

@@ -1,7 +1,7 @@
 """The operators of nystra in OpenVINO: nodes that the CPU kernels compute, by their C interface.
 
-Nothing is compiled against OpenVINO. It calls `evaluate` once a node and run; the kernels then take
-their own threads.
+Nothing is compiled against OpenVINO. It calls `evaluate` once per node and run; the kernels use
+threads of their own.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NUMBERS: dict[str, type[int] | type[float]] = {"int": int, "float": float}
 
 
 def extensions(threads: int | None, low: str | None = None) -> list[Any]:
-    """Return what makes OpenVINO take every operator, from ONNX and from a compiled network.
+    """Return the extensions with which OpenVINO reads every operator, from ONNX and compiled files.
 
     Args:
         threads: Of the kernels; None: one a CPU.
-        low: OpenVINO's name of the type that they take and give, ``bf16``; None: the file's.
+        low: OpenVINO's name of their input and output type, ``bf16``; None: that of the file.
     """
     from openvino.frontend.onnx import ConversionExtension
 
@@ -92,7 +92,7 @@ def _operator_class(threads: int | None) -> Any:
             super().__init__(self, inputs)
 
         def validate_and_infer_types(self) -> None:
-            """Say the outputs' types, and their shapes where those of the inputs are known."""
+            """Set the types of the outputs, and their shapes if those of the inputs are known."""
             if not self._operator:
                 return
             kind = self.get_input_element_type(0)
@@ -117,7 +117,7 @@ def _operator_class(threads: int | None) -> Any:
             return NystraOperator(inputs, self._operator, self._attributes)
 
         def visit_attributes(self, visitor: Any) -> bool:
-            """Show what tells this node from another, or learn it from a compiled network."""
+            """Write the attributes of this node, or read them from a compiled network."""
             shown = {"operator": self._operator}
             visitor.on_attributes(shown)
             if shown["operator"] != self._operator:
@@ -152,6 +152,6 @@ def _operator_class(threads: int | None) -> Any:
 
 
 def _kind(element_type: Any) -> str:
-    """Return what the kernels call a type of OpenVINO."""
+    """Return the kernels' name of a type of OpenVINO."""
     name: str = element_type.get_type_name()
     return _KINDS.get(name, name)

@@ -1,10 +1,10 @@
 """Token maps as rows, for OpenVINO's CPU plugin.
 
-Between layers the plugin keeps what has four axes with its second axis innermost, as convolutions
-want it: sums of token maps (B, H, W, C) too, for whose norms and layers every map is then turned
-and turned back, at every run. And it computes the bias, the function and the rounding after a
-linear layer of 8-bit integers in passes of their own. Two axes, a token a row, have one order only,
-and such a layer does what follows it by itself.
+Between layers the plugin stores tensors of four axes with the second axis innermost, the layout of
+convolutions, also sums of token maps (B, H, W, C): their norms and layers then transpose every map
+and transpose it back, in every run. After a linear layer of 8-bit integers it also computes the
+bias, the activation and the rounding in separate passes. Tensors of two axes, one row per token,
+have one layout only, and such a layer includes what follows it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Shape = tuple[int, ...]
 
 
 def compute_rows(model: Any) -> int:
-    """Let a network compute token maps as rows, in place; return how many nodes of it do.
+    """Let a network compute token maps as rows, in place; return the number of nodes that do.
 
-    A token map is what a linear layer gives, or a map of channels turned into one, and what is
-    computed from it point by point. Rows are sums of two such maps, joined channels of some,
-    linear layers with 8-bit weights, and what is computed from rows point by point.
+    A token map is the output of a linear layer, or a transposed map of channels, or computed from
+    one element by element. Rows are sums of two such maps, joined channels of some, linear layers
+    with 8-bit weights, and what is computed from rows point by point.
 
     Args:
         model: A network of OpenVINO whose shapes are known.
@@ -74,7 +74,7 @@ def _gives_tokens(node: Any, tokens: set[str]) -> bool:
 
 
 def _inputs_as_rows(node: Any, rows: dict[str, Shape]) -> tuple[int, ...]:
-    """Return which inputs of a node are to be rows; none where it is not computed on them."""
+    """Return which inputs of a node become rows; none if the node is not computed on rows."""
     kind, values = node.get_type_name(), node.input_values()
     shapes = [_shape(value, rows) for value in values]
     maps = [shape is not None and len(shape) == 4 for shape in shapes]
@@ -92,7 +92,7 @@ def _inputs_as_rows(node: Any, rows: dict[str, Shape]) -> tuple[int, ...]:
 
 
 def follows(node: Any) -> bool:
-    """Whether a node is computed from its first input point by point, or channel by channel."""
+    """Whether a node is computed from its first input by element, or by channel."""
     ranks = [value.get_partial_shape().rank for value in node.input_values()[1:]]
     return node.get_type_name() in _POINTWISE and all(
         rank.is_static and rank.get_length() <= 1 for rank in ranks
@@ -100,7 +100,7 @@ def follows(node: Any) -> bool:
 
 
 def _shape(value: Any, rows: dict[str, Shape]) -> Shape | None:
-    """Return a value's shape, of rows that of their map; None if it is not known."""
+    """Return the shape of a value, for rows that of their map; None if it is unknown."""
     name = value.get_node().get_name()
     if name in rows:
         return rows[name]

@@ -1,1 +1,1 @@
-"""The thin layer of HTTP over the queue (FastAPI, uvicorn): imported when a service starts."""
+"""The HTTP layer over the queue (FastAPI, uvicorn): imported when a service starts."""

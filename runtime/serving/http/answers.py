@@ -1,4 +1,4 @@
-"""What goes back over HTTP."""
+"""HTTP responses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PIECE = 1 << 18
 
 
 def answered(answer: Answer) -> Response:
-    """Return an answer, its notes as headers ``X-Nystra-Tiles`` and so on."""
+    """Return the response for an answer, with its notes as headers such as ``X-Nystra-Tiles``."""
     headers = {f"X-Nystra-{name.title()}": _header(text) for name, text in answer.notes.items()}
     headers["Content-Length"] = str(len(answer.content))
     return StreamingResponse(_pieces(answer.content), 200, headers, answer.media_type)
 
 
 def refused(error: NystraError) -> Response:
-    """Return an error as JSON; what is no `ServiceError` is a request that cannot be met (422)."""
+    """Return an error as JSON; an error other than `ServiceError` has the status 422."""
     refusal = error if isinstance(error, ServiceError) else ServiceError(str(error))
     message = spelled(str(refusal), lambda name: name)  # parameters of the query
     content = {"error": {"code": refusal.code, "message": message}}
@@ -41,5 +41,5 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _header(text: str) -> str:
-    """Return a text as a header holds it: one line of ASCII."""
+    """Return a text as the value of a header: one line of ASCII."""
     return " ".join(text.split()).encode("ascii", "replace").decode("ascii")

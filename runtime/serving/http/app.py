@@ -56,10 +56,10 @@ def create_app(
     """Return the application.
 
     Args:
-        models: What is served.
-        queue: What does the work.
-        limits: What requests may take.
-        metrics: What counts requests.
+        models: The served models.
+        queue: The request queue.
+        limits: Limits of requests.
+        metrics: The metrics to update.
         token: As `Guard` takes it.
         version: Of nystra.
         hosts: As `Guard` takes them.
@@ -109,7 +109,7 @@ def create_app(
 
 
 def describe(models: Models) -> list[dict[str, Any]]:
-    """Return what is served, as JSON can hold it."""
+    """Return the served models in JSON form."""
     return [
         {
             "name": model.name,
@@ -167,10 +167,10 @@ def _add(
 
 
 async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answer:
-    """Wait for an answer while somebody waits for it and the time is not over."""
+    """Wait for an answer until it is done, the client disconnects or the time is over."""
     answer = asyncio.ensure_future(asyncio.wrap_future(work.future))
     gone = asyncio.ensure_future(_disconnected(request))
-    # What nobody waits for any more may fail; asyncio would complain that nobody looked.
+    # A future that nobody awaits may fail; without this asyncio would log that.
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         first_of: set[asyncio.Future[Any]] = {answer, gone}
@@ -200,7 +200,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 
 async def _refuse_address(request: Request, error: Exception) -> Response:
-    """Say that nothing is found at an address, or that it is asked in another way."""
+    """Return the error for an unknown path or an unsupported method."""
     fault = cast(HTTPException, error)
     place = f"{request.method} {request.url.path}"
     refusals: dict[int, ServiceError] = {
@@ -217,7 +217,7 @@ async def _refuse_for_memory(_: Request, error: Exception) -> Response:
 
 
 async def _refuse_question(_: Request, error: Exception) -> Response:
-    """Say what is wrong with the parameters in a line."""
+    """Return the error for wrong parameters, in one line."""
     faults = cast(RequestValidationError, error).errors()
     problems = (f"{fault['loc'][-1]}: {fault['msg']}" for fault in faults)
     return refused(ServiceError("; ".join(problems)))
@@ -233,7 +233,7 @@ class _Refused(BaseModel):
 
 
 def _query(service: Service) -> type[BaseModel]:
-    """Return the parameters of a service as FastAPI reads and describes them."""
+    """Return the parameters of a service in the form of FastAPI."""
     hints = get_type_hints(service.parameters)
     named: dict[str, Any] = {
         "model": (str | None, Field(None, description="name of the model (default: the first)"))
@@ -247,7 +247,7 @@ def _query(service: Service) -> type[BaseModel]:
 
 
 def _body(service: Service) -> dict[str, Any]:
-    """Return what OpenAPI says of the images."""
+    """Return the description of the images for OpenAPI."""
     file = {"type": "string", "format": "binary"}
     form = {
         "type": "object",

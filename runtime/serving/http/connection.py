@@ -1,4 +1,4 @@
-"""A connection: how long it may be silent, and what becomes of silent ones where there are many."""
+"""Connections: time limits of idle ones, and which are closed when too many are open."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CROWDED = "crowded"
 class Silence:
     """The connections of a service that wait for the head of a request, the oldest first.
 
-    Each has so many seconds for it, however slowly it comes. Where more connections are open than
-    there may be, the oldest of these are closed for those that come, so that clients that open
-    connections and say nothing shut nobody out. An eighth more than there may be is heard, so that
-    probes come through while all of them are at work.
+    Each has a time limit for it, however slowly it arrives. If more connections are open than
+    allowed, the oldest of these are closed for new ones, so that clients that open connections and
+    send nothing block nobody. An eighth more connections than allowed are accepted, so that probes
+    are answered while all others are busy.
     """
 
     def __init__(self, connections: int, seconds: float) -> None:
@@ -26,14 +26,15 @@ class Silence:
 
         Args:
             connections: How many may be open.
-            seconds: From the opening, or from the first byte of a later request, to the head's end.
+            seconds: From the opening, or from the first byte of a later request, to the end of the
+                header.
         """
         self.connections = connections
         self._seconds, self._spare = seconds, max(connections // 8, 1)
         self._waiting: dict[Connection, asyncio.TimerHandle] = {}
 
     def begin(self, connection: Connection) -> None:
-        """Count the seconds of a connection, if they are not counted yet."""
+        """Start the timer of a connection, if it is not running."""
         if connection in self._waiting:
             return
         loop = asyncio.get_running_loop()
@@ -53,10 +54,10 @@ class Silence:
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, where silence has an end."""
+    """uvicorn's HTTP/1.1 with a time limit for idle connections."""
 
     def __init__(self, silence: Silence, **how: Any) -> None:
-        """Begin; ``how`` is what uvicorn gives."""
+        """Initialize with the arguments of uvicorn, ``how``."""
         super().__init__(**how)
         self._silence = silence
 
@@ -66,7 +67,7 @@ class Connection(H11Protocol):
         self._silence.begin(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; uvicorn answers the requests whose heads they end."""
+        """Receive bytes; uvicorn handles the requests whose headers are complete."""
         self.app_state[CROWDED] = len(self.connections) > self._silence.connections
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
@@ -75,6 +76,6 @@ class Connection(H11Protocol):
             self._silence.end(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget it."""
+        """Stop tracking the connection."""
         self._silence.end(self)
         super().connection_lost(error)

@@ -1,4 +1,4 @@
-"""What every request passes before anything else sees it: where it comes from, bytes and time."""
+"""Checks of every request before it is handled: origin, size and time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPEN = ("/", "/openapi.json", *_PROBES)
 
 
 class Guard:
-    """An ASGI layer around the application."""
+    """An ASGI middleware around the application."""
 
     def __init__(
         self,
@@ -41,21 +41,21 @@ class Guard:
         token: str | None = None,
         hosts: Collection[str] = (),
     ) -> None:
-        """Begin with nobody inside.
+        """Begin without requests.
 
         Args:
-            app: What is guarded.
-            limits: Of a body and of the time for it.
-            memory: Bytes of all bodies that are on their way in, together.
+            app: The application.
+            limits: Limits of a body and of its upload time.
+            memory: Limit of the bytes of all bodies that are being uploaded.
             count: Called with path, model (empty if unknown) and status of each request.
-            token: What has to stand behind ``Authorization: Bearer``; None asks for nothing.
-            hosts: As `check_origin` takes them, where there is no token.
+            token: The required bearer token; None: no token is required.
+            hosts: As in `check_origin`, if there is no token.
         """
         self._app, self._limits, self._uploads = app, limits, Uploads(limits.max_bytes, memory)
         self._count, self._token, self._hosts = count, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
+        """Forward a request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -70,7 +70,7 @@ class Guard:
             return
         try:
             await self._app(scope, upload.receive, answer.send)
-        except asyncio.CancelledError:  # at the end of the server's patience
+        except asyncio.CancelledError:  # after the time that the server waits for requests
             if answer.begun:
                 raise
             upload.forget()
@@ -106,10 +106,10 @@ class Guard:
 
 
 class _Answer:
-    """An answer on its way out: within the time, counted, and not before the body is in.
+    """A response: sent within its time limit, counted, and after the body was received.
 
     Attributes:
-        begun: Whether something of it was sent.
+        begun: Whether a part of it was sent.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from ..errors import BadRequestError, GoneError
 
 _FORM = "multipart/form-data"
 
-# What it says of each damaged form is said to the client; without a handler it goes to stderr.
+# Its messages about damaged forms go to the client; without a handler they also go to stderr.
 logging.getLogger("python_multipart").addHandler(logging.NullHandler())
 
 
@@ -21,12 +21,12 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
 
     Args:
         request: A form with a part an image, or a body that is the image.
-        roles: What parts may be called; the first has to be there.
-        most: Bytes of a body; nothing of it is written to a disk.
+        roles: Accepted names of parts; the first is required.
+        most: Limit of the bytes of a body, which stays in memory.
 
     Raises:
-        BadRequestError: A part is missing, twice there, or unknown; the form is damaged.
-        GoneError: The client went away in the middle.
+        BadRequestError: A part is missing, repeated or unknown; the form is damaged. GoneError: The
+            client disconnected during the upload.
     """
     try:
         if not request.headers.get("content-type", "").startswith(_FORM):

@@ -1,4 +1,4 @@
-"""The process that listens."""
+"""The server process."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _GRACE = 2.0
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, so that a port in use is found before models are loaded.
+    """Return a listening socket, so that a port in use is detected before models are loaded.
 
     Args:
         host: A name or an address.
-        port: 0 takes a free one.
+        port: 0 chooses a free one.
 
     Raises:
         NystraError: The port is in use, or the address is not one of this machine.
@@ -61,16 +61,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return where a socket is found, ``http://127.0.0.1:8000``."""
+    """Return the URL of a socket, ``http://127.0.0.1:8000``."""
     host, port, *_ = listener.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
-    """Serve until SIGINT or SIGTERM; then answer what is under way.
+    """Serve until SIGINT or SIGTERM; then finish the requests in progress.
 
     Returns:
-        The seconds that passed since the signal, without end where it came twice.
+        The seconds since the signal; infinite after a second signal.
     """
     silence = Silence(limits.connections, limits.header_timeout)
     protocol: Any = partial(Connection, silence)  # uvicorn calls it as it calls the class
@@ -78,7 +78,7 @@ def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
         app,
         http=protocol,
         loop="asyncio",  # not another one where that is installed
-        log_level="error",  # no line for each damaged request
+        log_level="error",  # no log line for each damaged request
         access_log=False,
         server_header=False,
         lifespan="off",
@@ -94,7 +94,7 @@ def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, which would send itself the signal once more when it is done.
+    """uvicorn, which would otherwise raise the signal again when it is done.
 
     Attributes:
         stopped: When the first signal came, by `time.monotonic`.
@@ -106,9 +106,9 @@ class _HttpServer(uvicorn.Server):
         self._patience = patience
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for requests under way; after the patience they are cancelled, and say so.
+        """Wait for requests in progress; after the time limit they are cancelled with an error.
 
-        uvicorn's own timeout would cancel them and close the loop before they have answered.
+        uvicorn's own timeout would cancel them and close the loop before they could respond.
         """
         asyncio.get_running_loop().call_later(self._patience, self._cancel_requests)
         await super().shutdown(sockets)

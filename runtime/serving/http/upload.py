@@ -1,4 +1,4 @@
-"""The body of a request on its way in."""
+"""The upload of a request's body."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _SILENCE = 5.0
 
 
 class Uploads:
-    """All bodies that are on their way in, or held by a request."""
+    """All bodies that are being uploaded or held by a request."""
 
     def __init__(self, most: int, memory: int) -> None:
         """Begin with none.
 
         Args:
-            most: Bytes that one may have.
-            memory: Bytes that all together may have.
+            most: Limit of the bytes of one body.
+            memory: Limit of the bytes of all together.
         """
         self._most, self._memory = most, memory
         self._held = 0
 
     def check(self, size: int) -> None:
-        """Raise `TooLargeError` where a body is larger than one may be."""
+        """Raise `TooLargeError` if a body is above the limit."""
         if size > self._most:
             raise TooLargeError(
                 f"the request has {size} bytes or more, and this service accepts {self._most}: "
@@ -35,13 +35,13 @@ class Uploads:
             )
 
     def take(self, size: int) -> None:
-        """Hold bytes, or raise `BusyError` where they are too many."""
+        """Reserve bytes, or raise `BusyError` if they exceed the limit."""
         if self._held + size > self._memory:
             raise BusyError("too many uploads at once: try again later", retry_after=5)
         self._held += size
 
     def release(self, size: int) -> None:
-        """Hold them no more."""
+        """Release bytes."""
         self._held -= size
 
 
@@ -49,13 +49,13 @@ class Upload:
     """One body."""
 
     def __init__(self, scope: Scope, receive: Receive, uploads: Uploads, seconds: float) -> None:
-        """Begin to count the seconds.
+        """Start the timer.
 
         Args:
-            scope: Of the request.
-            receive: What the bytes come from.
-            uploads: It is one of these.
-            seconds: For the whole of it.
+            scope: ASGI scope of the request.
+            receive: Returns the messages of the body.
+            uploads: All uploads, including this one.
+            seconds: Time limit of the upload.
         """
         headers = Headers(scope=scope)
         self._receive, self._uploads, self._seconds = receive, uploads, seconds
@@ -64,22 +64,21 @@ class Upload:
         self._announced = (
             "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
         )
-        # A client that asks whether to go on has sent nothing until it is told so.
+        # A client that sent Expect: 100-continue sends nothing before the response to that.
         self._asks = "expect" in headers
         self._complete = False
 
     @property
     def unread(self) -> bool:
-        """Whether bytes of it are still to come."""
+        """Whether bytes are still missing."""
         return self._announced and not self._complete
 
     async def receive(self) -> Message:
-        """Return the next message, as an application takes it.
+        """Return the next ASGI message.
 
         Raises:
-            UploadStoppedError: The seconds are over.
-            TooLargeError: It is larger than it may be.
-            BusyError: All bodies together are.
+            UploadStoppedError: The time limit was reached. TooLargeError: The body is too large.
+                BusyError: All bodies together are too large.
         """
         if self._complete:
             return await self._receive()
@@ -98,16 +97,16 @@ class Upload:
                 self._uploads.check(self._held + size)
                 self._uploads.take(size)
             except ServiceError:
-                self.release()  # at once, so that others have the room
+                self.release()  # at once, to make room for others
                 raise
             self._held += size
         return message
 
     async def discard(self) -> None:
-        """Read what is left and keep nothing of it.
+        """Read the rest and discard it.
 
-        A connection that is closed with bytes unread is reset, and the client, which may still be
-        sending, never reads why it was refused.
+        A connection that is closed with unread bytes is reset, and a client that is still sending
+        never receives the reason.
         """
         while self.unread and not self._asks:
             seconds = min(self._end - _now(), _SILENCE)
@@ -119,12 +118,12 @@ class Upload:
         self.forget()
 
     def release(self) -> None:
-        """Hold nothing of it any more."""
+        """Release its bytes."""
         self._uploads.release(self._held)
         self._held = 0
 
     def forget(self) -> None:
-        """Wait for no more of it."""
+        """Stop waiting for the rest."""
         self._announced = False
 
 

@@ -1,1 +1,1 @@
-"""Images to classes: what a file of the task ``classification`` says of them."""
+"""The task ``classification``: images to classes."""

@@ -1,4 +1,4 @@
-"""One image to its classes: by `nystra run`, and in a request."""
+"""One image to its classes: for `nystra run`, and for requests."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PROBABILITIES = "probabilities"
 
 @dataclass(frozen=True)
 class ClassParameters(Options):
-    """What a request may ask for besides the image."""
+    """The parameters of a request."""
 
     top: int = option(TOP)
 
 
 @dataclass(frozen=True)
 class ClassificationAnswerer:
-    """A model that says what is on an image; see `Answerer`.
+    """A model that classifies images; see `Answerer`.
 
     Attributes:
         classifier: The model.
-        name: What clients call it.
+        name: Its name for clients.
         output: Name of its output.
     """
 
@@ -47,7 +47,7 @@ class ClassificationAnswerer:
 
     @classmethod
     def open(cls, session: Session, name: str) -> ClassificationAnswerer:
-        """Return what answers requests with an open session; see `classifier_for`."""
+        """Return the answerer of an open session; see `classifier_for`."""
         return cls(classifier_for(session), name, session.facts.outputs[0].name)
 
     @property
@@ -96,8 +96,8 @@ def ranked(logits: Array, labels: Sequence[str], top: int) -> list[RankedClass]:
 
     Args:
         logits: (classes).
-        labels: What they are called; empty where nobody says.
-        top: How many are wanted.
+        labels: Names of the classes; empty if unknown.
+        top: Number of classes to return.
     """
     shares = softmax(logits)
     return [

@@ -1,4 +1,4 @@
-"""A loaded model file as something that says what is on an image."""
+"""A loaded model file as a classifier of images."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Classifier:
         """Return the logits (classes) of an image's pixels (H, W, C) in 0..1.
 
         Raises:
-            NystraError: The image does not become of the size that the network takes, the
+            NystraError: The preprocessing does not lead to the size of the network's input, the
                 network fails, or its output is not finite or not one row.
         """
         image = prepare(pixels, self.preprocessing, self.channels)
@@ -96,13 +96,13 @@ def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier
 def check_preprocessing(
     preprocessing: Preprocessing, channels: int, sides: tuple[int, int] | None, where: str
 ) -> None:
-    """Raise NystraError where what is prepared is not what a network takes.
+    """Raise NystraError if a preprocessing does not fit the input of a network.
 
     Args:
         preprocessing: From an image to its input.
         channels: Channels of its input.
         sides: Its fixed height and width; None: any.
-        where: What says so, for the message.
+        where: The source of the preprocessing, for the message.
     """
     remaining = preprocessing.remaining
     if remaining.mean and len(remaining.mean) != channels:

@@ -1,4 +1,4 @@
-"""What the classes of a model are called."""
+"""The labels of a model's classes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST_BYTES = 16 << 20
 
 
 def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Read labels: one a line, in the order of the classes, or a JSON list of texts (``.json``).
+    """Read labels: one per line in the order of the classes, or a JSON list (``.json``).
 
     Raises:
-        NystraError: The file is missing, too large, not UTF-8, or holds an empty label or none.
+        NystraError: The file is missing, too large, not UTF-8, or has an empty label or no label.
     """
     with open_regular(path, "the labels") as stream:
         data = stream.read(_MOST_BYTES + 1)
@@ -36,7 +36,7 @@ def check_labels(labels: tuple[str, ...], classes: int, where: str) -> None:
 
     Args:
         labels: In the order of the classes.
-        classes: How many the model has.
+        classes: Number of classes of the model.
         where: Where the labels come from, for the message.
     """
     if labels and len(labels) != classes:

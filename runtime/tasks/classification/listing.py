@@ -58,7 +58,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
 
 
 def listing(results: Sequence[ClassResult], format: str) -> bytes:
-    """Return the content of the file, UTF-8; what was no image is left out.
+    """Return the content of the file in UTF-8; files that are not images are left out.
 
     Args:
         results: As `classify_images` returns them.
@@ -95,10 +95,10 @@ def _rows(result: ClassResult) -> list[tuple[Any, ...]]:
 
 
 def _cell(text: str) -> str:
-    """Return a text that neither a terminal nor a spreadsheet obeys.
+    """Return a text that is safe in a terminal and in a spreadsheet.
 
-    Control characters are escaped; what a spreadsheet would take for a formula begins with an
-    apostrophe, which it takes for a text.
+    Control characters are escaped; a text that a spreadsheet would read as a formula gets an
+    apostrophe in front, with which it is read as text.
     """
     if not text.isprintable():
         text = text.encode("unicode_escape").decode("ascii")

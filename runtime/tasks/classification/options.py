@@ -1,4 +1,4 @@
-"""What is requested of a classifier besides an input and an output."""
+"""The options of a classification, apart from input and output."""
 
 from __future__ import annotations
 

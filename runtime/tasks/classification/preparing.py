@@ -1,4 +1,4 @@
-"""From an image to what a classifying network takes."""
+"""From an image to the input of a classifier."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MOST_PIXELS = 1 << 24
 
 
 def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.NDArray[np.float32]:
-    """Resize, crop and normalise an image, as far as the model file leaves that to do.
+    """Resize, crop and normalise an image, unless the model file does so itself.
 
     Args:
         pixels: (H, W, C) in 0..1, C 1 (grey) or 3 (RGB).
-        preprocessing: What is to be done.
-        channels: That the network takes, 1 or 3: grey is repeated, of colour the luma is taken.
+        preprocessing: The steps.
+        channels: Channels of the network's input, 1 or 3: grey is repeated, colour becomes luma.
 
     Returns:
         (1, channels, H', W').
@@ -50,11 +50,11 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
 
 
 def middle(side: int, kept: int) -> slice:
-    """Return the middle of a side; half a pixel is rounded to an even place, as torchvision does.
+    """Return the center of a side; half a pixel is rounded to even, as in torchvision.
 
     Args:
         side: In pixels.
-        kept: How many of them, at most all.
+        kept: Number of pixels to keep, at most all.
     """
     first = round((side - kept) / 2)
     return slice(first, first + kept)

@@ -1,4 +1,4 @@
-"""How often a classifier is right: images in a folder of sub-folders, one a class."""
+"""The accuracy of a classifier: images in sub-folders, one per class."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class AccuracyReport:
-    """How often a file is right, and the network that it was exported from.
+    """The accuracy of a file, and of the network that it was exported from.
 
     Attributes:
-        runs: ``file``, and ``network`` where that was measured too.
+        runs: ``file``, and ``network`` if that was measured too.
     """
 
     runs: Mapping[str, Accuracy]
     warnings: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, float]:
-        """Return what a baseline guards."""
+        """Return the figures for a baseline."""
         return {"accuracy_top1": self.runs["file"].top1, "accuracy_top5": self.runs["file"].top5}
 
     def settings(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class AccuracyReport:
         ]
 
     def notes(self) -> list[str]:
-        """Return the number of images, and how their classes were found."""
+        """Return the number of images, and how their classes were determined."""
         file = self.runs["file"]
         return [
             f"{file.images} images in {len(file.classes)} folders, matched by {file.matched_by}"
@@ -124,19 +124,19 @@ def measure_accuracy(
 def class_numbers(
     names: Sequence[str], labels: Sequence[str], classes: int | None
 ) -> tuple[list[int], str]:
-    """Return the class of each sub-folder, and how it was found.
+    """Return the class of each sub-folder, and how it was determined.
 
-    Where every name is a label that one class has, labels tell; where every name is a whole
-    number, numbers do; else, where there are as many sub-folders as classes, their sorted order,
-    as torchvision's ImageFolder has it.
+    By label if every name is the label of one class; by number if every name is a whole number;
+    otherwise by sorted order, as in torchvision's ImageFolder, if there are as many sub-folders as
+    classes.
 
     Args:
-        names: Of the sub-folders, sorted.
-        labels: What the classes are called, or nothing.
-        classes: How many there are, or None if that is not known.
+        names: Names of the sub-folders, sorted.
+        labels: Labels of the classes, or empty.
+        classes: Number of classes, or None if unknown.
 
     Raises:
-        NystraError: Nothing tells.
+        NystraError: None of these applies.
     """
     counts = Counter(labels)
     if all(counts[name] == 1 for name in names):
@@ -172,7 +172,7 @@ def _measure(
     progress: Callable[[str], None] = lambda text: None,
     network: Network | None = None,
 ) -> AccuracyReport:
-    """Measure a file, and the network that it was exported from where that is given."""
+    """Measure a file, and the network that it was exported from if that is given."""
     if options.labelled is None:
         raise NystraError("nothing to measure: give `labelled`")
     classifiers = {"file": classifier_for(session)}

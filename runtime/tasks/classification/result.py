@@ -1,4 +1,4 @@
-"""What is on one image of a run."""
+"""The classes of one image of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RankedClass:
     """One of the most likely classes of an image.
 
     Attributes:
-        number: Its place among the logits.
+        number: Its index among the logits.
         label: Its name, or None if unknown.
         probability: Its softmax.
         logit: Its logit.
@@ -33,7 +33,7 @@ class RankedClass:
 
 @dataclass(frozen=True)
 class ClassResult(Result):
-    """What is on one image; `Result` has the rest.
+    """The classes of one image; `Result` has the other fields.
 
     Attributes:
         classes: The most likely ones, best first.

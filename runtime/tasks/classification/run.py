@@ -1,4 +1,4 @@
-"""What ``nystra run`` does with a classifier: what is on an image, or on each of a folder."""
+"""``nystra run`` with a classifier: one image, or the images of a folder."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def classify_images(
                 result = ClassResult(
                     str(here), output=where, classes=classes, input_size=size, seconds=seconds
                 )
-            except Exception as error:  # one bad image, however bad, never stops the others
+            except Exception as error:  # a bad image never stops the others
                 problem = in_one_line(error, here, "classified", "take a smaller image")
                 if not source.is_dir():
                     raise problem from error

@@ -1,4 +1,4 @@
-"""What is on images, in words."""
+"""The classes of images, in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .result import ClassResult, RankedClass
 
 
 def rows(results: Sequence[ClassResult]) -> list[tuple[str, ...]]:
-    """Return a table, its head first: every class, or the first ones where a file has them all."""
+    """Return a table with its header: all classes, or the first ones if a file lists all."""
     table: list[tuple[str, ...]] = [("image", "class", "label", "probability")]
     for result in results:
         classes = result.classes if result.output is None else result.classes[:1]

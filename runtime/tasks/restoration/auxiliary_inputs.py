@@ -1,4 +1,4 @@
-"""The files that go with the images of a run: of masks, references, of any input besides them."""
+"""The files for the further inputs of a run: masks, references and others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
 
 @dataclass(frozen=True)
 class AuxiliaryInputs:
-    """Where the images for the inputs besides the image come from.
+    """The files of the inputs other than the image.
 
     Attributes:
         ports: The inputs.
-        paths: By the name of an input: an image for all, or a folder of images with the names
-            of the inputs.
+        paths: By the name of an input: one image for all, or a folder of images named like the
+            images of the run.
     """
 
     ports: tuple[Port, ...] = ()
@@ -37,14 +37,14 @@ class AuxiliaryInputs:
         return cls(tuple(ports), match_inputs(ports, files))
 
     def read(self, image: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
-        """Return what goes with one image, by the name of the input, and warnings.
+        """Return the arrays for one image, by the name of the input, and warnings.
 
         Args:
             image: Its path.
             size: Its height and width in pixels.
 
         Raises:
-            NystraError: None fits the image, it cannot be read, or has another size.
+            NystraError: No file belongs to the image, it cannot be read, or has another size.
         """
         arrays: dict[str, Array] = {}
         warnings: list[str] = []
@@ -59,7 +59,7 @@ class AuxiliaryInputs:
 def auxiliary_arrays(
     ports: Sequence[Port], images: Mapping[str, ImageData], size: tuple[int, int]
 ) -> tuple[dict[str, Array], list[str]]:
-    """Return what a `Restorer` takes for images, by the name of the input, and warnings.
+    """Return the arrays for a `Restorer`, by the name of the input, and warnings.
 
     Args:
         ports: The inputs besides the image.
@@ -80,7 +80,7 @@ def auxiliary_arrays(
 
 
 def find_partner(place: Path, image: Path, what: str) -> Path:
-    """Return the file itself, or that of a folder whose name, or else stem, is the image's.
+    """Return the file itself, or the file of a folder with the name or stem of the image.
 
     Raises:
         NystraError: There is none, or several have the stem.

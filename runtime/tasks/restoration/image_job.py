@@ -1,4 +1,4 @@
-"""One image of a run in three steps: read it, run the model, write what it made."""
+"""One image of a run in three steps: read it, run the model, write the result."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ImageInput:
 
     Attributes:
         path: Its file.
-        target: Where the result goes.
+        target: The output file.
         image: The image.
-        auxiliary: What goes with it, as a `Restorer` takes it.
-        warnings: What is odd about the auxiliary inputs.
-        seconds: What reading took.
+        auxiliary: The further inputs, as a `Restorer` takes them.
+        warnings: Warnings about the auxiliary inputs.
+        seconds: Time of reading.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class ImageOutput:
     Attributes:
         source: Its input.
         restored: The result.
-        seconds: What the model took.
+        seconds: Time of the model.
     """
 
     source: ImageInput
@@ -72,12 +72,12 @@ class ImageOutput:
 
 @dataclass(frozen=True)
 class ImageJob:
-    """What is the same for all images of a run.
+    """The common settings of all images of a run.
 
     Attributes:
         restorer: The model.
         options: Of the run.
-        auxiliary: The files that go with the images.
+        auxiliary: The files of the further inputs.
     """
 
     restorer: Restorer
@@ -85,7 +85,7 @@ class ImageJob:
     auxiliary: AuxiliaryInputs = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find out which file is for which input.
+        """Match files with inputs.
 
         Raises:
             NystraError: A file is missing, or one too many.
@@ -94,7 +94,7 @@ class ImageJob:
         object.__setattr__(self, "auxiliary", auxiliary)
 
     def read(self, path: Path, target: Path, image: ImageData | None = None) -> ImageInput:
-        """Read an image, unless it is given, and what goes with it."""
+        """Read an image, unless it is given, and its further inputs."""
         begin = time.perf_counter()
         check_pair(path, target, overwrite=self.options.overwrite)
         before = read_input(path) if image is None else image
@@ -137,13 +137,13 @@ class ImageJob:
         )
 
     def restore(self, here: Path, there: Path, image: ImageData | None, move: Move) -> ImageResult:
-        """Do all three with one image, which may have been read already."""
+        """Do all three steps for one image, which may have been read already."""
         return self.write(self.run(self.read(here, there, image), move))
 
     def restore_only(
         self, here: Path, there: Path, image: ImageData | None, move: Move
     ) -> ImageResult:
-        """Restore the only image of a run: whatever is wrong is raised, in one line."""
+        """Restore the only image of a run; any error is raised, in one line."""
         try:
             return self.restore(here, there, image, move)
         except Exception as error:
@@ -161,7 +161,7 @@ def failed(error: Exception, here: Path) -> ImageResult:
 
 
 def read_input(path: Path) -> ImageData:
-    """ImageInput an image, or what the standard input holds.
+    """Read an image from a file or the standard input.
 
     Raises:
         NystraError: As `read_image`.

@@ -1,4 +1,4 @@
-"""A child process of `process_pool`: loads one model and restores images when it is asked.
+"""A child process of `process_pool`: loads one model and restores images on request.
 
 ``{"do": "load", "session": as `SessionSpec.as_dict`, "options": {...}}`` -> ``{}``;
 ``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.

@@ -1,4 +1,4 @@
-"""What is requested besides an input and an output, of images and of videos alike."""
+"""The options of images and videos, apart from input and output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RunOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range, and what contradicts itself."""
+        """Refuse values that are out of range or contradict each other."""
         super().__post_init__()
         if self.overwrite and self.skip_existing:
             raise NystraError("`overwrite` and `skip_existing` contradict each other: give one")

@@ -1,4 +1,4 @@
-"""What a file by another program does not say, found by running it on small grey images."""
+"""Properties that another program's file does not state, found by runs on small grey images."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _SIDES = (32, 64, 128, 224, 256)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 _GREY = 0.5
 _BYTES = (0.0, 255.0)
-_DARK, _BRIGHT = 0.05, 8.0  # what grey of 0..1 becomes where input or output are of 0..255
+_DARK, _BRIGHT = 0.05, 8.0  # grey of 0..1 if the input or output has 0..255
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What was found.
+    """The results.
 
     Attributes:
-        scale: Output pixels for one of the input, and axis.
+        scale: Output pixels per input pixel and axis.
         inputs: Channels of the input.
         outputs: Channels of the output.
         multiple: Sides have to be multiples of it.
-        minimum: Smallest side that it is run at.
-        fixed: The only height and width it takes, or None.
-        input_range: Lowest and highest value it takes.
-        output_range: The same of what it gives.
+        minimum: Smallest supported side.
+        fixed: The only supported height and width, or None.
+        input_range: Lowest and highest value of the input.
+        output_range: Lowest and highest value of the output.
     """
 
     scale: int
@@ -52,16 +52,16 @@ def probe(
     channels: int | None,
     fixed: tuple[int, int] | None,
 ) -> Probed:
-    """Run a model on grey images until it takes one, then at odd sizes.
+    """Run a model on grey images until one succeeds, then at odd sizes.
 
     Args:
         path: Of the file, for messages.
         function: (1, C, h, w) -> (1, C', h * scale, w * scale).
-        channels: C where the file says it; 3 and then 1 are tried where it does not.
-        fixed: The only height and width where the file says them.
+        channels: C if the file states it; otherwise 3 and then 1 are tried.
+        fixed: The only height and width if the file states them.
 
     Raises:
-        NystraError: It takes no image that was tried, or makes no image of it.
+        NystraError: It fails for all images that were tried, or does not return an image.
     """
     failures: list[NystraError] = []
     for side in [fixed] if fixed is not None else [(side, side) for side in _SIDES]:
@@ -85,7 +85,7 @@ def probe(
 def padded(
     function: Callable[[Array], Array], multiple: int, scale: int
 ) -> Callable[[Array], Array]:
-    """Return a function of any size where the given one takes multiples: mirrored, and cropped."""
+    """Return a function for any size from one for multiples: images are mirrored, then cropped."""
 
     def call(image: Array) -> Array:
         height, width = image.shape[2:]
@@ -112,7 +112,7 @@ def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int
 
 
 def _multiple(function: Callable[[Array], Array], channels: int, side: int) -> int | None:
-    """Return the smallest multiple whose sides it takes; None if it takes no other side."""
+    """Return the smallest multiple that works for sides; None if no other side works."""
     for multiple in _MULTIPLES:
         height, width, *_ = _odd_multiples(multiple, side)
         try:
@@ -134,9 +134,9 @@ def _odd_multiples(multiple: int, above: int) -> Iterator[int]:
 def _ranges(
     function: Callable[[Array], Array], output: Array, channels: int, side: tuple[int, int]
 ) -> tuple[Range, Range]:
-    """Return the ranges of input and output, by what becomes of grey.
+    """Return the ranges of input and output, from the output for grey.
 
-    A file that takes and gives 0..255 does to 0.5 what one of 0..1 does: it is taken for that.
+    A file with 0..255 for both cannot be distinguished by 0.5 from one with 0..1, which is assumed.
     """
     unit = (0.0, 1.0)
     level = float(np.mean(output))

@@ -25,13 +25,13 @@ _WORKER = "nystra.runtime.tasks.restoration.image_worker"
 def in_processes(
     session: Session, pairs: Sequence[Pair], options: RunOptions, jobs: int
 ) -> Generator[Done, None, None]:
-    """Restore images in child processes, and yield place and result of each as it is done.
+    """Restore images in child processes, and yield index and result of each when it is done.
 
     Args:
-        session: Of the model that every child loads.
+        session: The session of the model that every child loads.
         pairs: Inputs and outputs.
-        options: What is requested; each child gets its share of the memory.
-        jobs: How many children.
+        options: The options; each child gets its share of the memory.
+        jobs: Number of children.
 
     Raises:
         NystraError: A child cannot load the model.
@@ -65,7 +65,7 @@ def _results(
 
 
 def _request(session: Session, options: RunOptions, jobs: int) -> dict[str, Any]:
-    """Return what a child has to know: the model, and its share of threads and memory."""
+    """Return the request that loads the model in a child, with its share of threads and memory."""
     memory = options.max_memory or available_memory()
     shared = replace(options, max_memory=memory // jobs, quiet=True, jobs=None)
     threads = session.spec.threads or max((os.cpu_count() or 1) // jobs, 1)
@@ -76,7 +76,7 @@ def _request(session: Session, options: RunOptions, jobs: int) -> dict[str, Any]
 
 
 def _by_output(pairs: Sequence[Pair]) -> list[list[int]]:
-    """Return the places of the pairs, those of one output together, for one child after another."""
+    """Return the indices of the pairs in groups of one output each, for the children in turn."""
     places: dict[Path, list[int]] = {}
     for place, (_, there) in enumerate(pairs):
         places.setdefault(there, []).append(place)

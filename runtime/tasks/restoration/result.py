@@ -15,9 +15,9 @@ class ImageResult(Result):
     """The result of one image.
 
     Attributes:
-        output_size: Width and height of what was written, in pixels.
-        model_seconds: Of the model alone.
-        tiles: That were run.
+        output_size: Width and height of the output, in pixels.
+        model_seconds: Time of the model alone.
+        tiles: Number of tiles that were run.
     """
 
     output_size: tuple[int, int] | None = None
@@ -26,12 +26,12 @@ class ImageResult(Result):
 
     @property
     def tiles_text(self) -> str:
-        """How many tiles were run."""
+        """The number of tiles, in words."""
         return f"{self.tiles} tiles"
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ImageResult:
-        """Return what `as_dict` made a document of, which has been through JSON."""
+        """Return the result of a JSON document of `as_dict`."""
         sizes = {
             name: None if document[name] is None else tuple(document[name])
             for name in ("input_size", "output_size")

@@ -1,4 +1,4 @@
-"""What ``nystra run`` does: an image, or a folder of them, through a model file."""
+"""``nystra run``: one image, or a folder of images, through a model file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_images(
             ``overwrite`` nor ``skip_existing`` is set; nothing was written.
     """
     how = options or RunOptions()
-    how.auxiliary()  # the cheaper errors come before the model is loaded
+    how.auxiliary()  # the cheap checks come before the model is loaded
     pairs, results, folder = plan_images(input, output, how)
     if not pairs:
         return results
@@ -77,10 +77,10 @@ def run_images(
 def plan_images(
     input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
 ) -> tuple[list[tuple[Path, Path]], list[ImageResult], bool]:
-    """Return what there is to do before anything is done.
+    """Return the images to restore, before any is read.
 
     Returns:
-        Images and their outputs; results of what is skipped; whether a folder was given.
+        Images and their outputs; results of skipped images; whether a folder was given.
 
     Raises:
         NystraError: There is nothing, or outputs of a folder exist and may not be replaced.

@@ -1,4 +1,4 @@
-"""A loaded model file as something that takes images."""
+"""A loaded model file as a restorer of images."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .restorer import Restorer
 
 
 def restorer_for(session: Session) -> Restorer:
-    """Return a session as something that takes images.
+    """Return a session as a restorer of images.
 
-    What a file by another program does not say is found by running it on small grey images, see
-    `probing`.
+    Properties that another program's file does not state are found by runs on small grey images,
+    see `probing`.
 
     Raises:
-        NystraError: The model does not take one image, and what else has a role of
-            `AUXILIARY_ROLES` in ``nystra.io``, and give one image.
+        NystraError: The inputs of the model are not one image and inputs with a role of
+            `AUXILIARY_ROLES` in ``nystra.io``, or its output is not one image.
     """
     meter = memory_meter(session)
     facts = session.facts
@@ -88,7 +88,7 @@ def restorer_for(session: Session) -> Restorer:
 
 
 def memory_meter(session: Session) -> MemoryMeter | None:
-    """Return what measures a model in the memory of this process; None if it takes other."""
+    """Return a meter of a model's memory in this process; None if it uses other memory."""
     if not session.kind.measures_memory:
         return None
     square = session.facts.quadratic_bytes

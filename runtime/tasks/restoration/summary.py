@@ -11,7 +11,7 @@ from .result import line as line
 
 
 def rows(results: Sequence[ImageResult]) -> list[tuple[str, ...]]:
-    """Return a table of what was done, its head first."""
+    """Return a table of the results, its header first."""
     videos = [result for result in results if isinstance(result, VideoResult)]
     if videos:
         return video_rows(videos)

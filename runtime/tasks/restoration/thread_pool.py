@@ -1,4 +1,4 @@
-"""Small images of a folder side by side: a thread each, in which the model has one thread.
+"""Small images of a folder in parallel: one thread each, in which the model has one thread.
 
 Cores that share one small image wait for each other more than they compute. An image that turns
 out not to be small is restored after the others, by all cores together.
@@ -33,7 +33,7 @@ _SHARE = 4
 
 
 def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
-    """Return up to how many pixels an image may be restored beside others; 0: none is to be.
+    """Return the most pixels of an image that is restored in parallel; 0: none is.
 
     Args:
         job: What is the same for all images.
@@ -53,7 +53,7 @@ def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
 def in_threads(
     job: ImageJob, session: Session, pairs: Sequence[Pair], most: int
 ) -> Generator[Done, None, None]:
-    """Restore images, and yield place and result of each as it is done.
+    """Restore images, and yield index and result of each when it is done.
 
     Args:
         job: What is the same for all images.
@@ -93,5 +93,5 @@ def _cores(session: Session) -> int:
 def _is_small(path: Path) -> bool:
     try:
         return path.stat().st_size <= _MOST_BYTES
-    except OSError:  # what is wrong with it is said where it is read
+    except OSError:  # reading it later reports the error
         return True

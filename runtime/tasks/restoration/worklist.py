@@ -1,4 +1,4 @@
-"""Which images ``nystra run`` takes, and where each of them goes."""
+"""The images of ``nystra run``, and the output of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIGNATURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8", b"R
 
 @dataclass(frozen=True)
 class Worklist:
-    """What is to be done.
+    """The images of a run.
 
     Attributes:
         pairs: Inputs and outputs.
@@ -30,12 +30,12 @@ class Worklist:
 
 
 def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = False) -> Worklist:
-    """Return what is to be done.
+    """Return the images of a run.
 
     Args:
         source: An image, a folder, or `STREAM`.
         output: The output as it was given: a folder where it ends in a slash or is one.
-        naming: How outputs are called.
+        naming: The names of outputs.
         recursive: Take the images of subfolders too; they go into subfolders of the same names.
 
     Raises:
@@ -63,12 +63,12 @@ def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = Fa
 def list_images(
     source: Path, without: Path | None = None, *, recursive: bool = False
 ) -> tuple[list[Path], list[Path]]:
-    """Return the images that are given, and the other files that lie among them.
+    """Return the given images, and the other files among them.
 
     Args:
         source: An image, a folder, or `STREAM`.
-        without: A folder that is not looked into.
-        recursive: Take those of subfolders too.
+        without: A folder to skip.
+        recursive: Include subfolders.
 
     Raises:
         NystraError: There is no such image or folder, or the folder holds no images.
@@ -88,7 +88,7 @@ def list_images(
 
 
 def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
-    """Raise NystraError where an output may not be written."""
+    """Raise NystraError if an output may not be written."""
     if target == STREAM:
         return
     if source != STREAM and target.exists() and target.samefile(source):
@@ -127,7 +127,7 @@ def _resolved(folder: Path | None) -> Path | None:
 
 
 def _is_image(path: Path) -> bool:
-    """Tell by the name, or by how the file begins where the name says nothing."""
+    """Decide by the suffix, or by the first bytes of the file if the suffix is unknown."""
     if path.suffix.lower() in READ_SUFFIXES:
         return True
     if path.suffix or not path.is_file():

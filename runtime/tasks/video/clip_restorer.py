@@ -1,4 +1,4 @@
-"""A network that takes several frames at once, as something that takes a clip."""
+"""A network on several frames, as a restorer of clips."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ClipRestorer:
 
     Attributes:
         length: Frames that it takes at once.
-        network: The same as a network on images whose channels are those of all frames, so
-            that a clip is cut into tiles as an image is.
-        channels: Of a frame: 1 or 3.
-        noise: What fills a further channel of each frame, 0..1; None: there is none.
+        network: The same as a network on images with the channels of all frames, so that a clip is
+            cut into tiles like an image.
+        channels: Channels of a frame: 1 or 3.
+        noise: Value of a further channel of each frame, 0..1; None: there is none.
     """
 
     length: int
@@ -91,16 +91,16 @@ class ClipRestorer:
 
 
 def clip_restorer_for(session: Session, noise: float | None = None) -> ClipRestorer:
-    """Return a session as something that takes clips.
+    """Return a session as a restorer of clips.
 
     Args:
         session: The model.
-        noise: Standard deviation of the noise in steps of 255, for a model that takes it as a
-            fourth channel.
+        noise: Standard deviation of the noise in 8-bit steps, for a model that takes it as a fourth
+            channel.
 
     Raises:
-        NystraError: Its ports are not frames of grey or colour in and out, as many out as in, or
-            the noise is missing or too much.
+        NystraError: Its input and output are not equally many frames of grey or colour, or the
+            noise level is missing or does not apply.
     """
     facts = session.facts
     port, returned = facts.input("frames"), facts.output_image

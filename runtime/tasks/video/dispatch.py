@@ -1,4 +1,4 @@
-"""Whether what is given is a video or images, for models that take single images."""
+"""Decides between video and images, for models of single images."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def run_restoration(
 ) -> Sequence[ImageResult]:
     """Run a model on images, or on a video frame by frame.
 
-    It is a video where input or output has the suffix of one, or where a folder is said to hold
-    the frames of one; a folder of images otherwise.
+    It is a video if the input or output has the suffix of one, or if ``video`` is set for a folder
+    of frames; otherwise images.
 
     Args:
         session: The model.
         input: As in `run_images` or `run_video`.
         output: The same.
         options: The same.
-        video: What is requested of a video.
+        video: The options of a video.
         report: As in `run_images` or `run_video`.
 
     Raises:
-        NystraError: As they do; also where something is requested that only a video has.
+        NystraError: As they do; also if an option of videos is given for images.
     """
     clip = video or VideoOptions()
     if means_video(input, output, clip):
@@ -52,12 +52,12 @@ def run_restoration(
 def means_video(
     input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
 ) -> bool:
-    """Return whether the input of an image model is a video."""
+    """Return whether the input for a model of images is a video."""
     return is_video(input) or is_video(output) or (video.video and Path(input).is_dir())
 
 
 def check_no_video(video: VideoOptions) -> None:
-    """Raise NystraError where something is requested that only a video has."""
+    """Raise NystraError if an option of videos is given for images."""
     if names := video.changed():
         shown = ", ".join(f"`{name}`" for name in names)
         raise NystraError(

@@ -1,4 +1,4 @@
-"""Restored frames out of frames: one by one, or cut in time, with a bounded number in memory."""
+"""Restoring frames: one by one or in windows of time, with a bounded number in memory."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class RestoredFrame:
     Attributes:
         frame: The input frame.
         image: The result.
-        seconds: That the network took for it.
-        tiles: That it has alone; those of several frames together count with the first.
-        reused: How many of the tiles are those of the frame before, and were not run again.
-        warnings: What is odd about it.
+        seconds: Time of the network.
+        tiles: Number of tiles; tiles of several frames are counted for the first one.
+        reused: Number of tiles that equal those of the previous frame and were not run again.
+        warnings: Warnings about the frame.
     """
 
     frame: Frame
@@ -46,7 +46,7 @@ class RestoredFrame:
 
 
 class FrameRestorer(Protocol):
-    """What restores the frames of a video."""
+    """Restores the frames of a video."""
 
     @property
     def scale(self) -> int:
@@ -60,13 +60,13 @@ class FrameRestorer(Protocol):
 
 @dataclass(frozen=True)
 class SingleFrameRestorer:
-    """A network on images, run on each frame; tiles that are those before are not run again.
+    """A network on images, run on each frame; unchanged tiles are not run again.
 
     Attributes:
         restorer: The network.
         tiling: As `fixed_tiling` returns it.
-        auxiliary: The files that go with the frames; those of a folder by the names of the frames.
-        max_memory: Bytes that this process may take in all; None is what is available.
+        auxiliary: The files of the further inputs; those in a folder are named like the frames.
+        max_memory: Memory limit of this process in bytes; None is the available memory.
     """
 
     restorer: Restorer
@@ -83,7 +83,7 @@ class SingleFrameRestorer:
         """Yield the restored frames that are wanted, in order."""
         repeats = self.restorer.without_repeats(source.clip.size, self.max_memory)
         restorer = self.restorer
-        if not restorer.auxiliary:  # a mask of its own makes another frame of equal pixels
+        if not restorer.auxiliary:  # with another mask equal pixels give another result
             restorer = replace(restorer, batches=repeats)
         for frame in source.frames():
             if not is_wanted(frame.index):
@@ -105,12 +105,12 @@ class SingleFrameRestorer:
 class WindowedRestorer:
     """A network on frames, run on windows of the video.
 
-    No more frames than two windows have are in memory at once.
+    At most the frames of two windows are in memory at once.
 
     Attributes:
         restorer: The network.
         tiling: As `fixed_tiling` returns it.
-        overlap: Frames that neighbouring windows have in common; None as in `plan_windows`.
+        overlap: Common frames of neighbouring windows; None as in `plan_windows`.
     """
 
     restorer: ClipRestorer
@@ -125,8 +125,7 @@ class WindowedRestorer:
     def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order.
 
-        Frames around those that are wanted are read too: the network sees what it would see if
-        all were wanted.
+        Neighbouring frames are read too, so that the network gets the same frames as in a full run.
         """
         windows = plan_windows(source.clip.count, self.restorer.length, self.overlap)
         frames = source.frames()
@@ -151,7 +150,7 @@ class WindowedRestorer:
     def _run(
         self, window: Window, held: dict[int, _PendingFrame], is_wanted: IsWanted
     ) -> tuple[float, int]:
-        """Add what becomes of a window to its frames; return the seconds and tiles it took."""
+        """Add the results of a window to its frames; return its seconds and tiles."""
         counting = [
             (place, index)
             for place, index in enumerate(window.indices[: len(held)])
@@ -190,22 +189,22 @@ class _PendingFrame:
             self._sum += pixels * weight
 
     def finished(self, source: FrameSource, seconds: float, tiles: int) -> RestoredFrame:
-        assert self._sum is not None  # every frame has a window that counts
+        assert self._sum is not None  # every frame has a window with a weight above 0
         name = str(source.name(self.frame.index))
         odd = check_output(self._sum, self.image.pixels, name)
         return RestoredFrame(self.frame, with_pixels(self.image, self._sum), seconds, tiles, 0, odd)
 
 
 def fixed_tiling(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:
-    """Return tile and overlap that all frames are run with, so that no seam comes and goes.
+    """Return the tile and the overlap of all frames, so that seams do not move.
 
     Args:
-        network: That is to be run.
-        clip: Whose frames go through it.
-        options: Tile, overlap and memory are taken of them.
+        network: The network.
+        clip: The clip with the frames.
+        options: The options, with tile, overlap and memory.
 
     Raises:
-        NystraError: What is requested contradicts the network, or the memory does not suffice.
+        NystraError: The options contradict the network, or the memory does not suffice.
     """
     least = network.size_minimum
     size = (max(clip.size[0], least), max(clip.size[1], least))

@@ -1,4 +1,4 @@
-"""What may be asked of a video besides what images take."""
+"""The options of videos, in addition to those of images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NTSC = {
 
 @dataclass(frozen=True)
 class FrameRate(Option):
-    """Frames a second; a text may say ``25``, ``30000/1001``, or ``29.97``, taken for that."""
+    """Frames per second; as text ``25``, ``30000/1001``, or ``29.97`` with the same meaning."""
 
     @property
     def expected(self) -> str:
@@ -97,7 +97,7 @@ class VideoOptions(Options):
 
 
 def is_video(path: str | os.PathLike[str]) -> bool:
-    """Tell by the suffix whether a path is that of a video file."""
+    """Return whether a path has the suffix of a video file."""
     return Path(path).suffix.lower() in VIDEO_SUFFIXES
 
 
@@ -134,7 +134,7 @@ class QualityOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is given without the others that it belongs to."""
+        """Refuse options without those that they depend on."""
         super().__post_init__()
         if (self.images is None) != (self.truth is None):
             raise NystraError("`images` and `truth` are used together: give both or neither")

@@ -1,4 +1,4 @@
-"""How good is what a model makes of a video: the frames of a folder against their ground truth."""
+"""The quality of a restored video: the frames of a folder against their ground truth."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def validate_folder(
 
     Args:
         session: The model.
-        input_folder: What it gets.
-        truth_folder: What it should make of it.
+        input_folder: The inputs of the model.
+        truth_folder: The expected outputs.
         crop_border: As in `validate_quality`.
         channel: As in `validate_quality`.
-        pad: As in `validate_quality`; of images alone.
+        pad: As in `validate_quality`; for images only.
         video: The folders hold the frames of one video.
-        mask: As in `validate_quality`; of images alone.
-        reference: As in `validate_quality`; of images alone.
+        mask: As in `validate_quality`; for images only.
+        reference: As in `validate_quality`; for images only.
         progress: Called with (images done, images in total).
 
     Raises:
@@ -88,16 +88,16 @@ def validate_clip(
     options: VideoOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
-    """Measure what a model makes of the frames of a video against their ground truth.
+    """Measure the outputs of a model for the frames of a video against their ground truth.
 
-    PSNR and SSIM of each frame are those of `validate_quality`; what is new is `Flicker`. A model
+    PSNR and SSIM of each frame are those of `validate_quality`; `Flicker` is measured too. A model
     of single images is run on each frame, one of frames as `run_video` does.
 
     Args:
         session: The model.
-        input_folder: The frames; their order is that of the numbers in their names.
-        truth_folder: What should become of them; see `paired_images` for the names.
-        crop_border: Pixels left out on every side; None is the scale (at scale 1 none).
+        input_folder: The frames, ordered by the numbers in their names.
+        truth_folder: The expected frames; see `paired_images` for the names.
+        crop_border: Pixels left out on every side; None is the scale (0 at scale 1).
         channel: ``y`` or ``rgb``.
         tile: As in `Restorer`.
         overlap: As in `Restorer`.
@@ -141,7 +141,7 @@ def _measure(
     progress: Callable[[str], None] = lambda text: None,
     network: Network | None = None,
 ) -> QualityReport:
-    """Measure the images or frames of ``options``; the network alone is not measured."""
+    """Measure the images or frames of ``options``; the network itself is not measured."""
     if options.images is None or options.truth is None:
         raise NystraError("there is nothing to measure: give `images` and `truth`")
     return validate_folder(

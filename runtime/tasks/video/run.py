@@ -1,4 +1,4 @@
-"""What ``nystra run`` does with a video: a file or the frames of a folder, through a model file."""
+"""``nystra run`` with a video: a file or the frames of a folder, through a model file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_video(
 
 
 def open_source(path: Path, options: VideoOptions) -> FrameSource:
-    """Return the frames of a folder or a video file.
+    """Return the source of frames: a folder or a video file.
 
     Raises:
         NystraError: There are none, or they cannot be read.
@@ -105,16 +105,16 @@ def frame_restorer_for(
     options: RunOptions,
     video: VideoOptions,
 ) -> FrameRestorer:
-    """Return what restores the frames of a source with a model of images or of frames.
+    """Return the restorer of a source's frames, with a model of images or of frames.
 
     Args:
         session: The model.
         source: The frames.
-        options: What is requested of images too.
+        options: The options shared with images.
         video: Options of videos.
 
     Raises:
-        NystraError: The model takes neither, or what is requested contradicts it.
+        NystraError: The model takes neither, or the options contradict it.
     """
     paths = options.auxiliary()
     if session.facts.input("frames") is not None:
@@ -140,7 +140,7 @@ def _sink(
     options: RunOptions,
     video: VideoOptions,
 ) -> Sink:
-    """Return what takes the restored frames: a video, or a folder."""
+    """Return the sink of the restored frames: a video or a folder."""
     if not is_video(there):
         return FolderSink(
             Path(there),
@@ -185,7 +185,7 @@ class _Work:
         self._seconds, self._tiles, self._reused = 0.0, 0, 0
 
     def run(self, report: Report | None, *, quiet: bool) -> VideoResult:
-        """Make all frames that are wanted, and return the result."""
+        """Restore all wanted frames, and return the result."""
         count = self._source.clip.count
         todo = sum(self._sink.wants(index) for index in range(count))
         try:
@@ -199,7 +199,10 @@ class _Work:
                     if report is not None:
                         report(result, done, todo)
             self._sink.finish()
-        except (Exception, KeyboardInterrupt) as error:  # whatever it is, frames are kept
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # finished frames are kept
             plain = in_one_line(error, self._here) if isinstance(error, Exception) else error
             raise _with_words(plain, self._sink.keep()) from error
         height, width = self._source.clip.size
@@ -217,7 +220,7 @@ class _Work:
         )
 
     def warnings(self) -> list[str]:
-        """Return what was odd about frames, each text once."""
+        """Return the warnings about frames, each text once."""
         return [
             text if times == 1 else f"{text} ({times} frames)" for text, times in self._odd.items()
         ]
@@ -241,7 +244,7 @@ class _Work:
 
 
 def _with_words(error: BaseException, text: str) -> BaseException:
-    """Return an error of the same kind that also says what is kept."""
+    """Return an error of the same class with a sentence on the kept frames."""
     before = str(error).rstrip(". ")
     return type(error)(". ".join(part for part in (before, text) if part))
 

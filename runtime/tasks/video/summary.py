@@ -9,7 +9,7 @@ from .result import VideoResult
 
 
 def rows(results: Sequence[VideoResult]) -> list[tuple[str, ...]]:
-    """Return a table of what was done, its head first."""
+    """Return a table of the results, its header first."""
     table: list[tuple[str, ...]] = [("input", "output", "size", "seconds", "frames")]
     for result in results:
         if result.status == "done":

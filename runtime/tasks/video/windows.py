@@ -1,10 +1,10 @@
-"""Which frames a network on frames takes at once, and with what weight each result counts.
+"""The windows of a video that a network on frames takes, and the weights of their results.
 
-All windows have one length and follow each other by one step, but for the last, which is moved
-back to end with the video. Where two overlap, the outer quarter at the border of each, where a
-network knows least of what comes before or after, does not count; over the half between them one
-fades into the other. So a frame is that of a run without cuts, up to rounding, wherever the
-network sees no farther than a quarter of the overlap.
+All windows have the same length and a constant step, except for the last one, which ends with the
+video. Where two overlap, the quarter of the overlap at the border of each, where the network has
+the fewest neighbouring frames, has the weight 0; over the half between, one fades into the other.
+So a frame equals that of a run without windows, up to rounding, if the network sees no farther than
+a quarter of the overlap.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Window:
     """Frames that go through a network together.
 
     Attributes:
-        start: The first one.
-        indices: All of them in order; a video shorter than the window continues mirrored.
-        weights: Of what becomes of each; over all windows they add up to 1 for every frame.
+        start: Index of the first frame.
+        indices: All indices in order; a video shorter than the window is mirrored.
+        weights: Weight of the result of each; over all windows they add up to 1 for every frame.
     """
 
     start: int
@@ -40,11 +40,11 @@ def plan_windows(count: int, length: int, overlap: int | None = None) -> list[Wi
     Args:
         count: Frames of the video, at least 1.
         length: Frames that the network takes.
-        overlap: Frames that neighbours have in common at least; None is a quarter of the length,
-            but at least 2 where it has 4.
+        overlap: Least number of common frames of neighbours; None is a quarter of the length, at
+            least 2 if the length is 4 or more.
 
     Raises:
-        NystraError: The overlap leaves no step.
+        NystraError: The overlap leaves no new frames.
     """
     if overlap is None:
         overlap = max(length // 4, min(2, length // 2))
