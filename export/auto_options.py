@@ -1,4 +1,4 @@
-"""What a caller of ``--attn auto`` chooses."""
+"""The options of ``--attn auto``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DEFAULT_BUDGET = 50.0
 
 @dataclass(frozen=True)
 class AutoOptions:
-    """Take the fastest plan within the budget of ``min_psnr``, in place of a plan.
+    """Choose the fastest plan within the budget of ``min_psnr``, instead of a given plan.
 
     Attributes:
-        costs: File of the costs: read where it exists, else written; None keeps none.
+        costs: File of the costs: read if it exists, otherwise written; None: no file.
         keep_full: Sites that stay as trained.
         report: Called with the `AutoResult` and draws it; None draws nothing.
     """

@@ -1,4 +1,4 @@
-"""How to export: what the command line and the callers of `export_model` choose."""
+"""The options of an export, for the command line and for callers of `export_model`."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _export(
 
 def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
     if prepared.keeps_own_attention:
-        steps("plan")  # what pays is timed, which is to be no part of loading
+        steps("plan")  # timing of pieces, which does not belong to loading
     planned = make_plan(prepared, output, steps.within)
     steps.expect(
         build_steps(prepared, planned) + validation_steps(prepared, planned) + WRITING_STEPS

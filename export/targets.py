@@ -1,6 +1,6 @@
-"""Engines and hosts that a model file is made for: one row a target.
+"""Engines and hosts that a model file is made for: one row per target.
 
-Without a target a file takes any size and runs where onnxruntime runs. Importing this module
+Without a target a file accepts any size and runs wherever onnxruntime runs. Importing this module
 imports neither torch nor onnx: the command line lists the table.
 """
 
@@ -26,10 +26,10 @@ class Target:
     Attributes:
         name: What ``--target`` takes.
         meaning: What the file is, for the help.
-        precisions: Names of the transforms that it may have.
-        finish: Returns what writes the complete graph again, in place, and returns what the user
-            should know of it, one sentence each; such a file is of one size. None leaves it.
-        opset: The only one of such a file.
+        precisions: Names of the supported transforms.
+        finish: Returns a function that rewrites the complete graph, in place, and returns warnings,
+            one sentence each; such a file has one size. None: the graph is kept.
+        opset: The only opset of such a file.
     """
 
     name: str
@@ -65,7 +65,7 @@ TARGETS = {
 
 
 def targets_help() -> str:
-    """Return what the targets mean, as half a sentence each."""
+    """Return the meaning of the targets, as half a sentence each."""
     return "; ".join(f"{row.name}: {row.meaning}" for row in TARGETS.values())
 
 

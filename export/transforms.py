@@ -1,9 +1,9 @@
-"""What changes the arithmetic of a graph: one row a transform.
+"""Transforms, which change the arithmetic of a graph: one row per transform.
 
 A transform rewrites the traced graph, returns a rounded float32 copy that is validated too, and
-names the fake-quantised PyTorch network that its tolerance is measured by. How far a file may
-depart stands in `runtime.metrics.measures`, under its name. Importing this module imports none of
-them: the command line lists them without torch and onnx.
+names the fake-quantised PyTorch network from which its tolerance is measured. The tolerances are in
+`runtime.metrics.measures`, under its name. Importing this module imports none of them: the command
+line lists them without torch and onnx.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TransformInputs:
     """The inputs of a transform other than the graph.
 
     Attributes:
-        architecture: Of the network.
+        architecture: Architecture of the network.
         feeds: Its inputs at each validation size.
         images: Its inputs for each calibration image.
         output: Its first output.
         minimum: The least headline figure that the user accepts (``min_psnr``), or None.
-        parameters: Of the transform; None if it has none.
+        parameters: Parameters of the transform; None if it has none.
     """
 
     architecture: str
@@ -48,12 +48,12 @@ class TransformInputs:
 
 
 class TransformResult(Protocol):
-    """The result of a graph.
+    """The result of a transform.
 
     Attributes:
         rounded_copy: A float32 model that rounds where the transformed one does.
-        exact: Modules that the transform, by what it measured, left in float32: the fake-quantised
-            network does too.
+        exact: Modules that the transform left in float32 after its measurements; the fake-quantised
+            network does the same.
     """
 
     @property
@@ -77,20 +77,19 @@ FakeQuantised: TypeAlias = "Callable[[nn.Module, str, Collection[str], Any], nn.
 
 @dataclass(frozen=True)
 class Transform:
-    """One row; what computes is imported when it is called for.
+    """One row; its functions are imported on use.
 
     Attributes:
-        name: What ``--precision`` takes; the row of its tolerance.
+        name: Its value of ``--precision``, also the row of its tolerance.
         apply: Returns (model, inputs) -> result; the model, traced and tidied and without bodies,
             is changed in place. None leaves the graph as it is.
         fake_quantised: Returns (the plain network, architecture, modules left in float32,
             parameters) -> a copy that rounds as the transform does, by other code.
-        allow: Returns what is called with the architecture and raises `UnsupportedModelError`
-            where the transform is known not to be safe, before anything long is begun; None: it
-            always is.
-        target: The only program that takes the file, or None.
-        calibrated: It measures the user's own images, which have to be inputs.
-        parameters: Of the row, those by default; None if the transform has none.
+        allow: Returns a function of the architecture that raises `UnsupportedModelError` if the
+            transform is known not to be safe, before any long step; None: it is always safe.
+        target: The only program that supports the file, or None.
+        calibrated: It measures the user's own images, which have to be like the later inputs.
+        parameters: The default parameters; None if the transform has none.
     """
 
     name: str
@@ -103,12 +102,12 @@ class Transform:
 
     @property
     def label(self) -> str:
-        """What ``nystra.precision`` and the file's name say."""
+        """The value of ``nystra.precision`` and in the file's name."""
         return self.name if self.target is None else f"{self.name}-{self.target}"
 
     @property
     def parameters_text(self) -> str:
-        """The parameters that are not the default, as `with_parameters` takes them."""
+        """The parameters that differ from the defaults, as `with_parameters` takes them."""
         if self.parameters is None:
             return ""
         kinds = self.parameters.declared()
@@ -176,7 +175,7 @@ PRECISIONS = tuple(dict.fromkeys(row.name for row in _ROWS))
 
 
 def parameters_help() -> str:
-    """Return what a precision takes behind a colon, as half a sentence for each that does."""
+    """Return the parameters after the colon of a precision, as half a sentence for each."""
     texts = []
     for row in _ROWS:
         if row.parameters is not None:
@@ -191,8 +190,8 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
     """Return the transform of a precision and a target.
 
     Args:
-        precision: Its name, and parameters behind a colon where it has some: ``int4:block=32``.
-        target: What the file is made for, a name of `TARGETS`, or None.
+        precision: Its name, with parameters after a colon if it has any: ``NAME:block=32``.
+        target: The target, a name in `TARGETS`, or None.
 
     Raises:
         NystraError: The precision is unknown, the target does not apply to it, or a parameter.

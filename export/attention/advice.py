@@ -1,4 +1,4 @@
-"""What the user of a plan should know, and what to try where it costs too much."""
+"""Warnings about a plan, and advice if its accuracy drop is too large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .site import Site, find_sites
 
 
 def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechanism]) -> list[str]:
-    """Return what the user of a plan should know: one sentence each."""
+    """Return the warnings about a plan, one sentence each."""
     sites = find_sites(loaded.network)
     return [
         *_another_checkpoint(plan, loaded.checkpoint.sha256),
@@ -57,7 +57,7 @@ def _cannot_pay(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
 
 
 def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
-    """Return which sites do not get what was planned, and why."""
+    """Return the sites that keep another mechanism than planned, and why."""
     others = [site for path, site in resolved.items() if site != plan.at(path)]
     warnings = []
     for reason in sorted({site.reason for site in others if site.reason}):
@@ -69,12 +69,12 @@ def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
 
 
 def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: str) -> str:
-    """Return what to try where a plan costs too much, of what serves the site that loses most.
+    """Return what to try if the accuracy drop is too large, for the site with the largest error.
 
     Args:
         network: The loaded network.
         resolved: Mechanism of every site.
-        worst: Path of the site that loses most.
+        worst: Path of the site with the largest error.
     """
     site = next(site for site in find_sites(network) if site.path == worst)
     planned = resolved[worst]

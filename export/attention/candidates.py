@@ -1,4 +1,4 @@
-"""The candidates of a site: what `--attn auto` chooses from."""
+"""The candidates of a site for `--attn auto`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..attention.site import Site
 
 
 def candidates(site: Site, *, coarse: bool = False) -> list[Mechanism]:
-    """Return what may be computed at a site: as trained first, then what serves it."""
+    """Return the candidates of a site: as trained first, then the mechanisms that support it."""
     rows = [
         mechanism(name, **parameters)
         for name in MECHANISMS
@@ -29,10 +29,11 @@ def candidates(site: Site, *, coarse: bool = False) -> list[Mechanism]:
 def uniform_plans(
     options: Mapping[str, Sequence[Mechanism]],
 ) -> dict[str, dict[str, Mechanism]]:
-    """Return the plans of one candidate everywhere that it serves, by its text.
+    """Return the plans with one candidate at all sites that support it, by its text.
 
     Args:
-        options: Candidates of every site, as trained first, which stays where one does not serve.
+        options: Candidates of every site, as trained first, which is used if another is not
+            supported.
     """
     names: Iterable[str] = dict.fromkeys(
         str(mechanism) for row in options.values() for mechanism in row[1:]

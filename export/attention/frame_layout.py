@@ -1,8 +1,8 @@
 """Windows over the frames of a clip as windows of rows and columns: the frames side by side.
 
-Columns of one place follow each other, frame after frame, so that a window of frames x rows x
+The columns at the same position of all frames are adjacent, so that a window of frames x rows x
 columns is one of rows x (columns * frames), shifted and masked as it was, and a cell of landmarks
-is a box of rows, columns and frames. What the operators cannot say there is a position bias.
+is a box of rows, columns and frames. The operators have no position bias for this layout.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def refusal(geometry: WindowGeometry) -> str:
-    """Return why windows cannot be laid out so: they are shifted along the frames; or ""."""
+    """Return why windows do not fit this layout (they are shifted along the frames), or ""."""
     if len(geometry.window) == 3 and geometry.shift[0]:
         return f"windows of {geometry.window} are shifted along the frames, by {geometry.shift[0]}"
     return ""
 
 
 def as_2d(geometry: WindowGeometry) -> WindowGeometry:
-    """Return the geometry of the windows laid out; windows of two sides as they are."""
+    """Return the geometry in this layout; windows of two sides are unchanged."""
     if len(geometry.window) == 2:
         return geometry
     frames, rows, columns = geometry.window

@@ -54,11 +54,11 @@ def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation
 
     Args:
         mechanism: The mechanism with its parameters.
-        site: Is left as it is; a mechanism with trained tensors finds them there.
+        site: Not modified; a mechanism with trained tensors reads them there.
         form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
 
     Raises:
-        NystraError: The mechanism does not serve this site.
+        NystraError: The mechanism does not support this site.
     """
     if isinstance(mechanism, AsTrained):
         return site.implementation
@@ -99,7 +99,7 @@ def unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
 
 
 def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
-    """Return why exact attention is the faster one at a site that a mechanism serves, or ""."""
+    """Return why exact attention is faster than a mechanism at a site, or ""."""
     if not isinstance(site, WindowSite) or _class_name(mechanism, site) != "Tokens":
         return ""
     return (
@@ -110,7 +110,7 @@ def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
 
 
 def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
-    """Return the geometry of a site as a mechanism serves it."""
+    """Return the geometry of a site in the form for a mechanism."""
     geometry: Geometry = getattr(site, "geometry", None)
     if isinstance(geometry, WindowGeometry) and _class_name(mechanism, site) == "Tokens":
         return tokens_of(geometry)
@@ -123,7 +123,7 @@ def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
 
 
 def as_trained(site: AnySite) -> Mechanism:
-    """Return what a site came with: ``full`` where that is exact softmax attention."""
+    """Return a site's own mechanism: ``full`` if that is exact softmax attention."""
     return Full() if site.implementation in _SOFTMAX else AsTrained()
 
 

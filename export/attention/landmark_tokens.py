@@ -17,7 +17,7 @@ from .landmarks import Landmarks
 def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
     """Return the matrix (m, N) that averages a grid of N tokens into m landmarks.
 
-    The last side of the grid runs fastest.
+    Tokens are ordered with the last side of the grid running fastest.
 
     Args:
         grid: Sides of the grid of tokens: rows and columns, or frames before them.
@@ -42,8 +42,7 @@ def linear_tokens(
 ) -> Tensor:
     """Return linear attention of q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e).
 
-    Tokens before those of the grid (a class token) are landmarks by themselves, and see everything
-    exactly.
+    Tokens before those of the grid (a class token) are landmarks by themselves, and attend exactly.
 
     Args:
         name: Of the function in ``plugins.operators.attention``.

@@ -20,7 +20,7 @@ _HEAD = 32
 
 @dataclass(frozen=True)
 class Landmarks(Windowed):
-    """Tokens are pooled into landmarks, which leaves no place for a position bias."""
+    """Tokens are pooled into landmarks, so that a position bias is not possible."""
 
     keeps_bias = False
     advice = "more `landmarks`"
@@ -76,7 +76,7 @@ class Landmarks(Windowed):
         return ""
 
     def cannot_pay(self, tokens: int) -> str:
-        """Return both counts where a query costs half of what exact attention does, or more.
+        """Return both counts if a query costs half of exact attention or more.
 
         Counted in keys of exact attention, 2 x 32 multiply-adds each: every query and every key
         meets the landmarks, and a head has one pseudoinverse, four products an iteration.

@@ -1,8 +1,8 @@
-"""Mechanisms: what computes attention at a site, with its parameters.
+"""Mechanisms: ways to compute attention at a site, with their parameters.
 
 A mechanism is a folder next to this file. Its ``parameters.py`` holds a subclass of `Mechanism`,
-which imports neither torch nor onnx; its ``sites.py`` holds what computes, a class for each kind
-of site it serves. The table of all is in ``registry.py``.
+which imports neither torch nor onnx; its ``sites.py`` has the implementation, a class for each kind
+of site that it supports. The table of all is in ``registry.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mechanism(Options):
         advice: What to change if its accuracy drop is too large.
         candidates: The candidates of ``--attn auto``: parameters, and whether they are also tried
             in large networks.
-        reason: Why a site has this mechanism; text for readers of a written plan.
+        reason: Why a site has this mechanism; a text in written plans.
     """
 
     name: ClassVar[str]
@@ -71,7 +71,7 @@ class Mechanism(Options):
         return {"mechanism": self.name, **values, **reason}
 
     def __str__(self) -> str:
-        """Return the name and what differs from the defaults: ``nystra landmarks=2x2``."""
+        """Return the name and non-default parameters: ``nystra landmarks=2x2``."""
         kinds = self.declared()
         changed = [f"{name}={kinds[name].show(value)}" for name, value in self.changed().items()]
         return " ".join((self.name, *changed))
@@ -79,7 +79,7 @@ class Mechanism(Options):
 
 @dataclass(frozen=True)
 class Windowed(Mechanism):
-    """A mechanism that serves shifted windows, and may ignore their regions."""
+    """A mechanism for shifted windows, which may ignore their regions."""
 
     mask: str = option(
         Choice(
@@ -92,7 +92,7 @@ class Windowed(Mechanism):
     )
 
     def fits(self, geometry: Geometry) -> str:
-        """Return why no operator takes a window: it has other sides than rows and columns."""
+        """Return why no operator supports a window (sides other than rows and columns), or ""."""
         if isinstance(geometry, WindowGeometry) and len(geometry.window) != 2:
             return f"{self.name} needs windows of rows and columns, not of {geometry.window}"
         return ""

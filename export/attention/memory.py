@@ -1,4 +1,4 @@
-"""How much memory exact attention takes where it grows with the square of the image."""
+"""The memory of exact attention that grows with the square of the image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pixels per side."""
 def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mechanism]) -> float:
     """Return b: the largest attention of an image of n pixels takes about b n^2 bytes.
 
-    Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
+    Only sites without a window that stay ``full`` count; 0 if there are none.
     """
     full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
     if not any(isinstance(module, (PatchSite, MapSite)) for module in full):

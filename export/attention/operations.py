@@ -1,4 +1,4 @@
-"""How many operations a network takes, and what of them is exact attention."""
+"""The number of operations of a network, and the share of exact attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .site import find_sites, neutral, swap
 
 
 class _Meter:
-    """Hands on what a mechanism computes and adds up its operations."""
+    """Runs a mechanism and adds up its operations."""
 
     def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
         self.exact, self.counter, self.flops = exact, counter, 0
@@ -31,8 +31,8 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
     """Return the operations of one image with attention as trained, in all and at each site.
 
     The image is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
-    convolutions and matrix products, 2 for each multiply-add. A third-party network that makes
-    tensors of its own, which are on the CPU, is counted there.
+    convolutions and matrix products, 2 for each multiply-add. A third-party network that creates
+    tensors on the CPU is counted there.
     """
     try:
         return _counted(network, facts, "meta")

@@ -13,13 +13,13 @@ def operator_option(
     default: float | None = None,
     kind: type[Number] = Number,
 ) -> Number:
-    """Return the option that an attribute is.
+    """Return the option of an attribute.
 
     Args:
         schema: Of the operator.
         attribute: Name of the attribute.
-        doc: What it means, where not what the schema says.
-        default: The value where none is given, where not the schema's.
+        doc: Its meaning, if not that of the schema.
+        default: Its default, if not that of the schema.
         kind: Class of the option.
     """
     limits = next(limits for limits in schema.attributes if limits.name == attribute)

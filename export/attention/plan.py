@@ -1,4 +1,4 @@
-"""The plan: which mechanism at which site. A JSON file, or one mechanism everywhere."""
+"""The plan: the mechanism of each site. A JSON file, or one mechanism everywhere."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def decode_plan(text: str, where: str) -> Plan:
 
     Args:
         text: The JSON.
-        where: How errors call it.
+        where: Its name in errors.
 
     Raises:
         NystraError: As `read_plan`.
@@ -97,7 +97,7 @@ def parse_plan(document: Any, where: str = "the plan") -> Plan:
 
     Args:
         document: The JSON.
-        where: How errors call it.
+        where: Its name in errors.
 
     Raises:
         NystraError: Unknown keys, wrong types, values out of range, another schema version.
@@ -139,7 +139,7 @@ def _parse_window(value: Any) -> tuple[int, ...] | None:
 
 
 def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
-    """Return the mechanism of a site; what is missing is as in ``base``, where both have it."""
+    """Return the mechanism of a site; missing parameters are those of ``base``, if it has them."""
     if not isinstance(document, dict):
         raise NystraError(f"{where} is not a JSON object")
     values = {key: value for key, value in document.items() if key != "reason"}

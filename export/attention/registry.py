@@ -51,9 +51,9 @@ def refuse_foreign(key: str, shown: str, kind: type[Mechanism], owner: str = "")
 
     Args:
         key: Name of the parameter.
-        shown: How the user called it.
+        shown: The user's name for it.
         kind: The mechanism.
-        owner: How the user called the mechanism; "" takes its name.
+        owner: The user's name for the mechanism; "": its own name.
     """
     if key in kind.declared():
         return

@@ -1,4 +1,4 @@
-"""The sites of a network, and putting mechanisms into them."""
+"""The sites of a network, and replacing their mechanisms."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Site:
 
 
 def find_sites(network: nn.Module) -> list[Site]:
-    """Return every site of a network in the order of its modules; one of others may have none."""
+    """Return every site of a network in the order of its modules; may be empty."""
     return [
         Site(path, module)
         for path, module in network.named_modules()
@@ -69,28 +69,28 @@ def find_sites(network: nn.Module) -> list[Site]:
 
 
 def common_window(network: nn.Module) -> tuple[int, ...] | None:
-    """Return the window of all window sites, where they have the same one."""
+    """Return the window of all window sites, if it is the same."""
     sites = (site.module for site in find_sites(network))
     windows = {site.geometry.window for site in sites if isinstance(site, WindowSite)}
     return windows.pop() if len(windows) == 1 else None
 
 
 def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dict[str, Mechanism]:
-    """Return what the plan does at every site of a network.
+    """Return the mechanism of every site of a network under a plan.
 
-    A site that the planned mechanism does not serve, or where it is undefined (a region border
-    cuts a landmark cell), stays as trained, with the reason; so does one where exact attention is
-    known to be faster and that the plan does not name. As trained is ``full`` where the network
-    came with exact softmax attention.
+    A site that the planned mechanism does not support, or where it is undefined (a region border
+    cuts a landmark cell), stays as trained, with the reason; so does a site where exact attention
+    is known to be faster, unless the plan names it. As trained is ``full`` if the network has exact
+    softmax attention.
 
     Args:
         plan: The plan.
-        network: With its sites.
-        unserved: Why attention of it has no site, one sentence each.
+        network: The network with its sites.
+        unserved: Why some of its attention has no site, one sentence each.
 
     Raises:
         NystraError: The plan names a site that the network does not have.
-        UnsupportedModelError: It asks for another attention if there is none to replace.
+        UnsupportedModelError: It requests a mechanism although there is no attention to replace.
     """
     sites = find_sites(network)
     if not sites and not isinstance(plan.default, (AsTrained, Full)):
@@ -107,7 +107,7 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
 
 
 def refuse_untrained(plan: Plan, network: nn.Module) -> None:
-    """Raise NystraError where a plan asks for trained tensors that a site does not hold."""
+    """Raise NystraError if a plan needs trained tensors that a site does not have."""
     for site in find_sites(network):
         planned = plan.at(site.path)
         if missing := untrained(planned, site.module):
@@ -132,15 +132,15 @@ def _resolved(planned: Mechanism, site: AnySite, *, named: bool) -> Mechanism:
 
 
 def neutral(network: nn.Module) -> dict[str, Mechanism]:
-    """Return what every site of a network came with, which every plan is compared with."""
+    """Return the network's own mechanism of every site, with which plans are compared."""
     return {site.path: as_trained(site.module) for site in find_sites(network)}
 
 
 def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "plain") -> nn.Module:
-    """Return a copy of a network, weights shared, whose sites compute as planned.
+    """Return a copy of a network, with shared weights, whose sites compute the plan.
 
     Args:
-        network: Left as it is.
+        network: Not modified.
         resolved: Mechanism of every site, from ``resolve``.
         form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
     """

@@ -1,4 +1,4 @@
-"""Windows with overlapping key windows as token sites: a window is an element of the batch."""
+"""Windows with overlapping key windows as token sites: each window is a batch element."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TokensOfWindows:
     """A mechanism of token sites at a window site; called as ``models.sites.WindowSite`` says.
 
     Attributes:
-        tokens: What computes each window.
+        tokens: The implementation for each window.
     """
 
     tokens: TokenImplementation

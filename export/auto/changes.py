@@ -21,11 +21,11 @@ class Difference:
     """Mean-square difference of outputs, as the PSNR takes it: clipped, the range taken as 1."""
 
     def __init__(self, facts: Facts) -> None:
-        """Take the range that the network's output promises."""
+        """Set the range of the network's output."""
         self._low, self._high = facts.outputs[0].range or (0.0, 1.0)
 
     def __call__(self, got: Tensor, expected: Tensor) -> float:
-        """Return the mean over all values; 1, the largest there is, where one is not a number."""
+        """Return the mean over all values; 1, the largest possible value, if one is NaN."""
         first, second = (output.clamp(self._low, self._high).double() for output in (got, expected))
         mean = float(torch.mean((first - second) ** 2)) / (self._high - self._low) ** 2
         return mean if math.isfinite(mean) else 1.0
@@ -44,10 +44,10 @@ def measure_changes(
     Args:
         network: The loaded network.
         facts: Of the network.
-        samples: Images that the choice sees.
+        samples: Images for the choice.
         options: Candidates of every site, as trained first.
-        record: What was measured before is taken from it, what is measured is added.
-        eta: What is to be measured is added to what is left, and announced.
+        record: Earlier measurements, to which new ones are added.
+        eta: The remaining work, to which these measurements are added.
     """
     difference, trained = Difference(facts), neutral(network)
     missing = {

@@ -1,4 +1,4 @@
-"""The choice of a plan: what candidates change, and the verified selection among them."""
+"""The choice of a plan: measures candidates, then selects and verifies."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Candidates = Mapping[str, Sequence[Mechanism]]
 
 @dataclass(frozen=True)
 class Offer:
-    """What a plan is chosen among, and for what.
+    """The input of a choice.
 
     Attributes:
         loaded: The network.
         images: The images for the choice and the verification.
-        budget: What is wanted, dB against the network as trained.
-        candidates: Of every site, those that gain something there.
-        costs: What they take.
-        calls: What the sites ask of their mechanisms.
+        budget: The required dB against the network as trained.
+        candidates: The candidates of every site that are faster there.
+        costs: Their times.
+        calls: The calls of the sites.
     """
 
     loaded: LoadedModel
@@ -56,7 +56,7 @@ class Offer:
         return {str(each): each for row in self.candidates.values() for each in row}
 
     def items(self, changes: Mapping[str, Mapping[str, float]]) -> dict[str, list[Item]]:
-        """Return the candidates with what they take, and what they change alone.
+        """Return the candidates with their times, and their changes alone.
 
         Args:
             changes: Path of a site -> text of the candidate -> change.
@@ -73,10 +73,10 @@ class Offer:
 
 
 def keep_trained(offer: Offer, why: str) -> AutoResult:
-    """Return the plan that changes nothing, of which nothing has to be measured.
+    """Return the plan that changes nothing, without measurements.
 
     Args:
-        offer: The network; its candidates are those as trained.
+        offer: The network; its only candidates are those as trained.
         why: Why there are no others.
     """
     options = offer.items({path: {str(row[0]): 0.0} for path, row in offer.candidates.items()})
@@ -89,7 +89,7 @@ def choose(offer: Offer, record: Record, progress: Callable[[str], None]) -> Aut
 
     Args:
         offer: The candidates.
-        record: What was measured before is taken from it, what is measured is added.
+        record: Earlier measurements, to which new ones are added.
         progress: Called with progress messages.
     """
     seen, starts = offer.images.seen, uniform_plans(offer.candidates)

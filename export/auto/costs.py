@@ -1,7 +1,7 @@
 """The table of costs: seconds of each candidate for each distinct call, on one machine; JSON.
 
-A call is what a site asks of its mechanism: the kind of site, the shapes and the geometry. Sites
-that ask the same cost the same, whatever network they are in.
+A call is the kind of site, the shapes and the geometry that a site passes to its mechanism. Sites
+with equal calls take the same time, in any network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXPECTED = "give one that was written with `mechanism` auto and `costs`"
 
 
 def this_machine() -> dict[str, Any]:
-    """Return what the times depend on."""
+    """Return the properties of the machine that times depend on."""
     threads = torch.get_num_threads()
     known = describe_machine(threads)
     kernels = isa() if available() else "none"
@@ -42,10 +42,10 @@ def this_machine() -> dict[str, Any]:
 
 @dataclass
 class CostTable:
-    """What was timed.
+    """The measured times.
 
     Attributes:
-        machine: Where, as `this_machine` says it.
+        machine: The machine, as `this_machine` returns it.
         seconds: Call -> text of the candidate -> seconds.
     """
 
@@ -92,10 +92,10 @@ def parse_costs(document: Any, where: str) -> CostTable:
 
     Args:
         document: The JSON.
-        where: How errors call it.
+        where: Its name in errors.
 
     Raises:
-        NystraError: Unknown or missing keys, another version, or something else than seconds.
+        NystraError: Unknown or missing keys, another version, or values that are not seconds.
     """
     record = require_version(document, where, SCHEMA_VERSION, _EXPECTED)
     require_keys(record, where, (*_KEYS, *_FORMER_KEYS), _KEYS)

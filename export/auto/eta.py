@@ -1,4 +1,4 @@
-"""How far a search is, over all that it measures, and when it will be done."""
+"""The progress of a search over all its measurements, and its remaining time."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 
 
 class Eta:
-    """Announces what comes next, the percent that is under way and the time that is left.
+    """Reports the next step, the percentage and the remaining time.
 
     Work is counted in runs of the network on one image.
 
     Attributes:
-        left: Work to come, as far as it is known: a search may find more, or need less.
+        left: Remaining work, as far as known: a search may find more, or need less.
     """
 
     def __init__(self, progress: Callable[[str], None]) -> None:
-        """Begin now, with nothing done and nothing to come."""
+        """Begin now, without finished or remaining work."""
         self._progress, self._done, self.left = progress, 0.0, 0.0
         self._start = time.monotonic()
 
     def done(self, work: float) -> None:
-        """Count work that was done, which is no longer to come."""
+        """Move work from remaining to finished."""
         self._done += work
         self.left = max(self.left - work, 0.0)
 
     def announce(self, text: str) -> None:
-        """Announce what comes next: ``37/100 verify plan 3, about 2 min 05 s left``."""
+        """Report the next step: ``37/100 verify plan 3, about 2 min 05 s left``."""
         share = self._done / max(self._done + self.left, 1e-9)
         left = ""
         if self._done > 0:

@@ -1,4 +1,4 @@
-"""The two figures of a choice: time against PSNR, and what each candidate does at each site."""
+"""The two figures of a choice: time against PSNR, and each candidate at each site."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _label_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None
 def spread(heights: Sequence[float], gap: float) -> list[float]:
     """Return ascending heights ``gap`` apart and none above 1; more than fit continue below 0.
 
-    Each moves up as far as the one beneath it wants, then down as far as the top does.
+    Each moves up to keep the gap to the one below it, then down to keep the top.
     """
     moved: list[float] = []
     for height in heights:
@@ -132,6 +132,6 @@ def sites_figure(result: AutoResult) -> Figure:
 
 
 def _short(path: str) -> str:
-    """Return a path without the words that all networks of the kind share."""
+    """Return a path without the parts that all networks of the kind share."""
     words = [part for part in path.split(".") if part not in ("residual_group", "attn")]
     return ".".join(words) or path

@@ -1,8 +1,8 @@
-"""The fastest choice of one option a site whose changes add up to no more than a budget.
+"""The fastest choice of one option per site whose changes add up to at most a budget.
 
 A multiple-choice knapsack: each site takes the option of the least ``change + price x seconds``,
-the price is bisected to the budget, and what is left of it is spent greedily. Ties go to the
-order in which options are given, so that the same numbers give the same choice.
+the price is bisected to the budget, and the rest of the budget is spent greedily. Ties are broken
+by the order of the options, so that the same numbers give the same choice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PRICES = (-60.0, 60.0)
 
 @dataclass(frozen=True)
 class Item:
-    """What a site may have.
+    """An option of a site.
 
     Attributes:
         name: Text of the candidate.
-        seconds: What it takes.
-        change: What it does to the output, mean square.
+        seconds: Its time.
+        change: Its mean-square change of the output.
     """
 
     name: str
@@ -35,12 +35,12 @@ Selection = dict[str, Item]
 
 
 def seconds(choice: Selection) -> float:
-    """Return what the options of a choice take together."""
+    """Return the total time of the options of a choice."""
     return sum(option.seconds for option in choice.values())
 
 
 def change(choice: Selection) -> float:
-    """Return what the options of a choice change together, if changes add up."""
+    """Return the total change of the options of a choice, if changes add up."""
     return sum(option.change for option in choice.values())
 
 
@@ -49,7 +49,7 @@ def fastest(options: Items, budget: float) -> Selection:
 
     Args:
         options: Of every site; one of them changes nothing.
-        budget: What the changes may add up to.
+        budget: Limit of the sum of the changes.
     """
     scale = max((option.change for row in options.values() for option in row), default=0.0)
     scale /= max((option.seconds for row in options.values() for option in row), default=1.0) or 1.0
@@ -75,7 +75,7 @@ def _at_price(options: Items, price: float) -> Selection:
 
 
 def _spend(options: Items, choice: Selection, budget: float) -> Selection:
-    """Return the choice with faster options for what is left of the budget, the best first."""
+    """Return the choice with faster options for the rest of the budget, the best first."""
     choice = dict(choice)
     while swaps := [
         (path, option)
@@ -88,7 +88,7 @@ def _spend(options: Items, choice: Selection, budget: float) -> Selection:
 
 
 def faster_swaps(options: Items, choice: Selection) -> list[tuple[str, Item]]:
-    """Return every faster option of every site, by the change that a second saved costs."""
+    """Return every faster option of every site, sorted by change per saved second."""
     swaps = [
         (path, option)
         for path, row in options.items()
@@ -104,7 +104,7 @@ def faster_swaps(options: Items, choice: Selection) -> list[tuple[str, Item]]:
 
 
 def safer_swaps(options: Items, choice: Selection) -> list[tuple[str, Item]]:
-    """Return every option that changes less, by the change that a second more undoes."""
+    """Return every option that changes less, sorted by avoided change per additional second."""
     swaps = [
         (path, option)
         for path, row in options.items()

@@ -1,4 +1,4 @@
-"""``--attn auto``: candidates, their times, and the choice among those that gain something."""
+"""``--attn auto``: candidates, their times, and the choice among the faster ones."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Progress = Callable[[str], None]
 def find_plan(
     prepared: Prepared, options: AutoOptions, folder: Path, progress: Progress
 ) -> Proposal:
-    """Return the fastest plan that was found to keep the budget.
+    """Return the fastest plan found that keeps the budget.
 
     Args:
         prepared: The network and its images.
-        options: What is wanted besides the budget.
-        folder: Where what was measured is kept.
+        options: The options other than the budget.
+        folder: The folder of the measurements.
         progress: Called with progress messages.
 
     Raises:
@@ -67,7 +67,7 @@ def find_plan(
 
 
 def exact_on_a_gpu(loaded: LoadedModel) -> list[str]:
-    """Return the sites that stay as trained for a GPU: those of windows below `LEAST_ON_A_GPU`.
+    """Return the sites that stay as trained for a GPU: windows below `LEAST_ON_A_GPU` tokens.
 
     Times are taken on this machine's CPU and do not rank what a GPU runs.
     """
@@ -118,7 +118,7 @@ def _costs(
 
 
 def _record(prepared: Prepared, folder: Path) -> Record:
-    """Open what was measured before, or begin again."""
+    """Open earlier measurements, or begin again."""
     checkpoint = prepared.loaded.checkpoint
     path = folder / f"{checkpoint.path.stem}.auto.json"
     return Record.open(
@@ -140,7 +140,7 @@ def _refuse_incomplete(table: CostTable, every: Candidates, calls: Calls, path: 
 
 
 def _foreign(table: CostTable, path: Path | None) -> tuple[str, ...]:
-    """Return a word where the times are of another machine."""
+    """Return a warning if the times are from another machine."""
     changed = [
         f"{key} {table.machine.get(key)}, here {value}"
         for key, value in this_machine().items()
@@ -153,7 +153,7 @@ def _foreign(table: CostTable, path: Path | None) -> tuple[str, ...]:
 
 
 def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:
-    """Return the candidates without those that gain next to nothing at their site."""
+    """Return the candidates without those that are hardly faster at their site."""
 
     def gains(path: str, mechanism: Mechanism) -> bool:
         own = costs.cost(calls.of[path], every[path][0])

@@ -10,12 +10,12 @@ from ..attention.plan import Plan
 
 @dataclass(frozen=True)
 class Proposal:
-    """What an export computes where, and why.
+    """The plan of an export, and its reasons.
 
     Attributes:
         plan: The plan.
-        summary: What a search found, in one line; "" where the user chose the plan.
-        figures: The same as JSON takes it.
+        summary: The result of a search, in one line; "" if the user chose the plan.
+        figures: The same in JSON form.
         warnings: One sentence each.
     """
 

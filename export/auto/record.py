@@ -1,7 +1,7 @@
-"""The measurements of a search, written as they come: an interrupted search continues from them.
+"""The measurements of a search, written continuously: an interrupted search continues.
 
-``<checkpoint>.auto.json`` next to the model file. It stays there: a choice for another budget takes
-everything from it. It belongs to one checkpoint; within it, to images, window and version.
+``<checkpoint>.auto.json`` next to the model file. It is kept: a choice for another budget reuses
+it. It belongs to one checkpoint, and its entries to images, window and version.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Changes = dict[str, dict[str, dict[str, float]]]
 
 
 class Record:
-    """The file and what it holds.
+    """The file and its content.
 
     Attributes:
-        path: Of the file.
-        costs: As last measured, or None.
-        changes: For the present images, window and version.
+        path: Path of the file.
+        costs: The latest costs, or None.
+        changes: The changes for the current images, window and version.
     """
 
     def __init__(self, path: Path, sha256: str) -> None:
@@ -59,10 +59,10 @@ class Record:
             path: The file.
             loaded: The network.
             samples: The images that changes are measured on.
-            replace: Begin again where the file is of something else.
+            replace: Begin again if the file belongs to something else.
 
         Raises:
-            NystraError: The file is of another checkpoint, or nothing that was written here.
+            NystraError: The file belongs to another checkpoint, or was not written by nystra.
         """
         record = cls(path, loaded.checkpoint.sha256)
         if path.exists():

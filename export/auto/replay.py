@@ -1,8 +1,8 @@
-"""Runs a network on one image many times, each time only from the changed site on.
+"""Runs a network on one image repeatedly, each time only from the changed site on.
 
-What a network computes before a site does not know what that site is. So the outputs of the
-modules on the way (blocks, groups of blocks, layers next to them) are kept once, and a run in which
-one site is replaced takes those that were done before the site began.
+The computation before a site does not depend on that site. So the outputs of the modules (blocks,
+groups of blocks, layers between them) are stored once, and a run with one site replaced reuses
+those that were complete before the site.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Replay:
         """Run once and keep the intermediate values.
 
         Args:
-            network: The loaded network; it is left as it is.
+            network: The loaded network, which is not modified.
             base: Mechanism of every site.
             feeds: Inputs of the network, in the order of its arguments.
         """
@@ -99,7 +99,7 @@ class Replay:
             kept = self._kept.get(place)
             if not self._recording and kept is not None and kept.end <= self._from:
                 self._calls = kept.calls.copy()
-                return kept.output.clone()  # of its own: a network may write into what it gets
+                return kept.output.clone()  # a copy: a network may write into its inputs
             self._calls[name] += 1
             output = forward(*arguments, **named)
             if self._recording and isinstance(output, Tensor):

@@ -1,4 +1,4 @@
-"""The result of a search: its summary, its JSON form, and what its report draws."""
+"""The result of a search: its summary, its JSON form, and the data of its report."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class AutoResult:
     Attributes:
         loaded: The network.
         images: The images for the choice and the verification.
-        budget: What was wanted, dB against the network as trained.
-        options: Of every site, the one as trained first, each with what it changes alone.
+        budget: The required dB against the network as trained.
+        options: Options of every site, the one as trained first, each with its change alone.
         choice: The plan.
         plan: The same as mechanisms with their reasons.
         mechanisms: Name of an option -> its mechanism.
         verified: The whole plan on the images.
-        uniform: Candidate -> it at every site that it serves, and that plan on the images.
+        uniform: Candidate -> plan with it at every site that supports it, and that plan on the
+            images.
         tried: Every plan that was verified.
-        timed: Height and width of the image that attention was timed at, such as ``128x128``.
-        idle: Why nothing was measured on images, or "" where it was.
+        timed: Height and width of the image at which attention was timed, such as ``128x128``.
+        idle: Why nothing was measured on images, or "".
     """
 
     loaded: LoadedModel
@@ -72,7 +73,7 @@ class AutoResult:
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what the user should know: one sentence each."""
+        """Return the warnings, one sentence each."""
         words = []
         if self.changes_nothing:
             words.append(f"`mechanism` auto keeps the attention as trained: {self._why}")

@@ -19,10 +19,10 @@ _RATIOS = (0.1, 10.0)
 
 
 def most_plans(starts: int) -> int:
-    """Return about how many plans a search verifies at most, of which some are known by then.
+    """Return the approximate largest number of plans that a search verifies.
 
     Args:
-        starts: Plans that it tries out first.
+        starts: Plans that it tries first.
     """
     return 2 + starts + ROUNDS + _TRIES
 
@@ -40,8 +40,8 @@ class Search:
         options: Of every site, the one as trained first.
         budget: Mean-square change that a plan may make.
         verify: Runs a whole plan.
-        shares: Selection -> what each site adds to its change; for the second pass.
-        expect: Is called, before each plan that is verified, with about how many are to come.
+        shares: Selection -> contribution of each site to its change, for the second pass.
+        expect: Called before each verified plan with the approximate number of remaining ones.
         tried: Every choice that was verified, in order.
         best: The fastest that keeps the budget.
     """
@@ -63,7 +63,8 @@ class Search:
         """Return the fastest choice found that keeps the budget.
 
         Args:
-            starts: Choices to try out first: the answer is at least as fast as those that keep it.
+            starts: Choices to try first: the result is at least as fast as those that keep the
+                budget.
         """
         starts = list(starts)
         self._to_come = most_plans(len(starts)) - 1
@@ -96,7 +97,7 @@ class Search:
         return verified
 
     def _correct(self, choice: Selection, verified: Verified) -> None:
-        """Scale the changes of each site, and of all, to what they are in a whole plan."""
+        """Scale the changes of each site, and of all, to those in a whole plan."""
         ratios = {
             path: min(max(share / choice[path].change, _RATIOS[0]), _RATIOS[1])
             for path, share in self.shares(choice).items()
@@ -120,7 +121,7 @@ class Search:
         }
 
     def _repair(self, choice: Selection, verified: Verified) -> None:
-        """Undo what changes most for its seconds until the budget is kept."""
+        """Undo the options with the most change per second until the budget is kept."""
         while verified.worst > self.budget:
             path, option = safer_swaps(self.options, choice)[0]
             choice = choice | {path: option}

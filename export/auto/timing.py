@@ -1,4 +1,4 @@
-"""Measures the table of costs: each candidate on the calls that a network makes of its sites."""
+"""Measures the table of costs: each candidate for the calls of a network's sites."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SIDE = 128
 
 @dataclass
 class Calls:
-    """What the sites of a network ask of their mechanisms at the timed size.
+    """The calls of a network's sites at the timed size.
 
     Attributes:
         of: Path of a site -> its calls.
-        arguments: Call -> a site that makes it, and its arguments.
-        size: Of the image.
+        arguments: Call -> a site with it, and its arguments.
+        size: Size of the image.
     """
 
     of: dict[str, list[str]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Calls:
 
 
 def record_calls(network: nn.Module, facts: Facts) -> Calls:
-    """Run a photograph through the network as trained and note what its sites ask."""
+    """Run the network as trained on a photograph and record the calls of its sites."""
     calls = Calls(size=attention_size(facts))
     copied = swap(network, neutral(network), "operator")
     for site, own in zip(find_sites(copied), find_sites(network), strict=True):
@@ -57,10 +57,10 @@ def record_calls(network: nn.Module, facts: Facts) -> Calls:
 
 
 def attention_size(facts: Facts) -> Size:
-    """Return the size that attention is timed at: 128x128, in whole windows, or the only one."""
+    """Return the size at which attention is timed: 128x128 in whole windows, or the fixed size."""
     if facts.sides is not None:
         return facts.sides
-    if facts.window is None:  # attention to all places: its time is not that of more pixels
+    if facts.window is None:  # its time cannot be scaled to more pixels
         return facts.test_size()
     side = -(-_SIDE // facts.cell) * facts.cell
     return image_size(side, side)
@@ -99,10 +99,10 @@ def measure_costs(
     """Time every candidate for every call that the table lacks, in place.
 
     Args:
-        calls: What the sites of the network ask.
+        calls: The calls of the network's sites.
         options: Candidates of every site.
-        table: Is completed.
-        progress: Called with what is timed.
+        table: The table to complete.
+        progress: Called with each step.
     """
     wanted: dict[str, dict[str, Mechanism]] = {}
     for path, of_site in calls.of.items():
@@ -122,7 +122,7 @@ def measure_costs(
 
 
 def _least_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Time each in turns; what is slower than the first one is never chosen, and drops out."""
+    """Time candidates in turn; those slower than the first are never chosen and dropped."""
     with torch.inference_mode():
         return least_seconds(
             several,
@@ -135,5 +135,5 @@ def _least_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, flo
 
 
 def _clock() -> Callable[[], float]:
-    """Return the clock: one thread has its own, which stands still while others have the core."""
+    """Return the clock: for one thread the thread's own, which excludes other programs."""
     return time.process_time if torch.get_num_threads() == 1 else time.perf_counter

@@ -1,4 +1,4 @@
-"""Verifies a whole plan on all images, seen and held out."""
+"""Verifies whole plans on all images, including held-out ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Verified:
 
     Attributes:
         seen: Mean over the images of the choice.
-        held_out: Mean over those held out.
+        held_out: Mean over the held-out images.
     """
 
     seen: float
@@ -55,7 +55,7 @@ class Verifier:
         return _key(plan) in self._known
 
     def __call__(self, plan: Mapping[str, Mechanism]) -> Verified:
-        """Return what a plan changes; a plan is run once."""
+        """Return the change of a plan; each plan is run once."""
         key = _key(plan)
         if key not in self._known:
             changes = {
@@ -70,13 +70,13 @@ class Verifier:
     def shares(
         self, plan: Mapping[str, Mechanism], progress: Callable[[str, float], None]
     ) -> dict[str, float]:
-        """Return by how much less a plan changes the seen images with a site as trained again.
+        """Return how much less a plan changes the seen images with one site as trained again.
 
         Sites that are as trained are left out.
 
         Args:
             plan: Mechanism of every site.
-            progress: Called with what comes next, and what share of the network it runs.
+            progress: Called with the next step, and the share of the network that it runs.
         """
         trained = neutral(self._network)
         paths = [path for path, mechanism in plan.items() if mechanism != trained[path]]

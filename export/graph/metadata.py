@@ -12,7 +12,7 @@ from ...models.facts import Facts
 
 
 def describe(facts: Facts) -> ModelMetadata:
-    """Return the metadata of a model file that are facts of its network.
+    """Return the part of a model file's metadata that describes its network.
 
     For a network that accepts only size multiples the scale is omitted: the runtime then finds by
     trial runs which sizes it accepts, and pads images.

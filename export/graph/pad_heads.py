@@ -1,7 +1,7 @@
-"""Heads padded with channels of zeros, so that their rows are whole 16-byte words on a GPU.
+"""Pads heads with channels of zeros, so that their rows are whole 16-byte words on a GPU.
 
-The columns of zeros in the weights before an attention add zeros to q, k and v; the products of q
-and k stay what they are, as the scale does, and the zeros that come out meet rows of zeros in the
+Columns of zeros in the weights before an attention add zeros to q, k and v; the products of q and k
+and the scale do not change, and the zeros of the output are multiplied by rows of zeros in the
 projection. A head of 30 channels then takes 6.7 % more memory than it needs, and its rows are
 copied 16 bytes at a time in place of 4.
 """
@@ -35,11 +35,11 @@ def pad_heads(model: onnx.ModelProto, multiple: int) -> list[str]:
         multiple: Head sizes become multiples of it.
 
     Returns:
-        What was done, one sentence; nothing where all heads are of such a size.
+        A sentence on the padding; empty if all heads have such sizes already.
 
     Raises:
         UnsupportedModelError: There is no attention in windows, or the weights around one cannot
-            be padded; the message names it. The model is as it was.
+            be padded; the message names it. The model is unchanged.
     """
     graph = _Graph(model)
     sites = [node for node in model.graph.node if node.op_type.startswith(_OPERATOR)]
@@ -113,7 +113,7 @@ class _Graph:
                     attribute.i = wanted[attribute.name]
 
     def _pad_source(self, name: str, before: Sequence[int], after: Sequence[int]) -> None:
-        """Plan the padding of the weights of a map whose last axis has heads of these sizes."""
+        """Plan the padding of the weights that compute a map with heads of these sizes."""
         node = self.producers.get(name)
         if node is None or self.uses[name] != 1:
             raise _NotPaddedError(

@@ -1,4 +1,4 @@
-"""Resizing, cropping and normalising, written in front of a traced graph."""
+"""Adds resizing, cropping and normalising in front of a traced graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -
     """Add preprocessing of images of any size to a model, in place.
 
     Args:
-        model: Traced and tidied; its first input is what `preprocessing` makes.
+        model: Traced and tidied; its first input is the result of `preprocessing`.
         preprocessing: The steps.
         image: The new input, of the same name.
     """
@@ -53,8 +53,8 @@ class _Writer:
     """Nodes in front of a graph.
 
     Attributes:
-        image: Name of the tensor as far as it is prepared.
-        nodes: In their order.
+        image: Name of the prepared tensor so far.
+        nodes: The nodes in order.
         constants: Their constants.
     """
 

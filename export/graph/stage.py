@@ -33,11 +33,11 @@ class BuiltModel:
     """Graphs with their bodies.
 
     Attributes:
-        model: What is written.
-        metadata: Of the model, to which only what the validation finds is added.
-        transformed: What the transform did, with the rounded copy; None if there is none.
-        full: The same as the network came, to be timed against; None if nothing is timed.
-        warnings: What else was changed, one sentence each.
+        model: The model to write.
+        metadata: Metadata of the model, to which only results of the validation are added.
+        transformed: The result of the transform, with the rounded copy; None if there is none.
+        full: The model with the network's own attention, for timing; None if nothing is timed.
+        warnings: Other changes, one sentence each.
     """
 
     model: onnx.ModelProto
@@ -50,12 +50,12 @@ class BuiltModel:
 def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None]) -> BuiltModel:
     """Trace, transform and complete the graph.
 
-    Every graph gets its metadata here: a session runs a file as these say, and is to run the file
-    that is validated and timed as it will run the one that is written.
+    Every graph gets its metadata here: they control how a session runs a file, and validation and
+    timing have to run the same way as the written file.
 
     Raises:
         ExportError: The network cannot be traced.
-        UnsupportedModelError: The transform finds nothing to change.
+        UnsupportedModelError: The transform cannot change anything.
     """
     if isinstance(prepared.loaded.network, FileNetwork):
         return _cut_file(prepared, planned, prepared.loaded.network, progress)
@@ -102,13 +102,13 @@ def _cut_file(
 
 
 def build_steps(prepared: Prepared, planned: Planned) -> int:
-    """Return how many steps `build` announces."""
+    """Return the number of steps that `build` reports."""
     graphs = 1 + is_timed(prepared, planned)
     return graphs * (1 if prepared.transform.apply is None else 2)
 
 
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
-    """Whether the file is timed against full attention: wanted, another, and of a CPU's types."""
+    """Whether the file is timed against full attention: requested, different, and for CPUs."""
     runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
     network = prepared.traced.network
     if isinstance(network, FileNetwork):
@@ -127,7 +127,7 @@ def _graph(
     progress: Callable[[str], None],
     padding: int | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
-    """Return the graph, what the transform did, and what the padding did in words."""
+    """Return the graph, the result of the transform, and a sentence on the padding."""
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
     network = prepared.traced.network
@@ -159,7 +159,7 @@ def _graph(
 
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:
-    """Give a graph with bodies the form that its target or its options want, in place."""
+    """Convert a graph with bodies to the form of its target or options, in place."""
     if prepared.target is not None and prepared.target.finish is not None:
         return tuple(prepared.target.finish()(model))
     if prepared.options.functions == "inline":
@@ -175,7 +175,7 @@ def _describe(
     transform: Transform,
     exact: Sequence[str] = (),
 ) -> ModelMetadata:
-    """Write the metadata of a graph whose sites compute so, in place; return them."""
+    """Write the metadata of a graph with these mechanisms, in place; return them."""
     loaded = prepared.loaded
     metadata = replace(
         describe(loaded.facts),

@@ -1,1 +1,1 @@
-"""Loading: the network, its checkpoint and the images that an export is measured on."""
+"""Loading of the network, its checkpoint and the images that an export is measured on."""

@@ -1,7 +1,7 @@
 """The images that an export is measured on: the shipped photographs or the user's own.
 
-What an input gets goes by its role: the photograph, the mirrored photograph as reference, a hole
-in the middle as mask.
+The role of an input determines its content: the photograph, the mirrored photograph as reference, a
+hole in the middle as mask.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
 @dataclass(frozen=True)
 class Images:
-    """What a plan is validated on, and searched for on where ``--attn auto`` makes it.
+    """The images on which a plan is validated, and chosen with ``--attn auto``.
 
     Attributes:
-        samples: Inputs of the network by name of the image, or of what is cut out of it.
-        held_out: Names of those that a plan is not chosen by, only verified on.
-        held_out_images: The images that these are from.
-        coarse: The network leaves no time for all candidates.
+        samples: Inputs of the network by name of the image, or of a crop of it.
+        held_out: Names of the samples that are used to verify a plan only.
+        held_out_images: The images of these samples.
+        coarse: The network is too slow to try all candidates.
     """
 
     samples: dict[str, Feeds]
@@ -58,7 +58,7 @@ def photographs() -> dict[str, Path]:
 
 
 def validation_sizes(facts: Facts) -> list[Size]:
-    """Return the sizes a file is validated at; a file of one size at several batches.
+    """Return the sizes for the validation of a file; for a file of one size several batches.
 
     One is a multiple of the window (or, without one, of the size multiple), none but the first
     is square, one is smaller than the window in a direction.
@@ -75,7 +75,7 @@ def validation_sizes(facts: Facts) -> list[Size]:
 
 
 def validation_feeds(facts: Facts) -> list[Feeds]:
-    """Return the inputs by name for each validation size, in the batch that the network takes.
+    """Return the inputs by name for each validation size, with the batch size of the network.
 
     An image is in 0..1 in steps of 1/255.
     """
@@ -89,13 +89,13 @@ def validation_feeds(facts: Facts) -> list[Feeds]:
 def calibration_feeds(
     facts: Facts, folder: Path | None, side: int | None = None
 ) -> dict[str, Feeds]:
-    """Return what a plan is validated on: name of an image to inputs as `validation_feeds` gives.
+    """Return the inputs that a plan is validated on: name of an image -> as `validation_feeds`.
 
     Args:
         facts: Of the network.
         folder: The user's images (the middle 256x256 of each), or None for the shipped ones;
-            where the facts say how an image is prepared, the whole of each is.
-        side: Of what is cut out of an image; None takes these.
+            if the facts have a preprocessing, each whole image is used.
+        side: Side of the crop of an image; None: as above.
 
     Raises:
         NystraError: The folder is missing or holds no images.
@@ -118,7 +118,7 @@ def calibration_feeds(
 
 
 def calibration_images(folder: Path | None) -> list[Path]:
-    """Return the user's images, or the shipped photographs where no folder is given.
+    """Return the user's images, or the shipped photographs if no folder is given.
 
     Raises:
         NystraError: The folder is missing or holds no images.
@@ -134,7 +134,7 @@ def calibration_images(folder: Path | None) -> list[Path]:
 
 
 def sample_side(facts: Facts) -> int:
-    """Return the side of what is cut out of a photograph: two cells or more."""
+    """Return the side of the crop of a photograph: two cells or more."""
     return facts.taken(max(64, 2 * facts.cell))
 
 
@@ -145,7 +145,7 @@ def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
 
 
 def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
-    """Return the one input of a classifier, as `nystra run` would give it."""
+    """Return the input of a classifier as in `nystra run`."""
     port = facts.inputs[0]
     image = prepare(pixels, preprocessing, port.channels or 3)
     if port.sides is not None:
@@ -166,7 +166,7 @@ def _mask(port: Port, _pixels: Pixels, size: Size) -> Pixels:
 
 
 def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
-    """Return a still that moves by a pixel a frame."""
+    """Return frames of an image that moves by one pixel per frame."""
     batch, frames, *shape = port.shape(size)
     still = _shaped(_planes(pixels, port.channels or 3), (batch, *shape))
     return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)
@@ -181,7 +181,7 @@ _MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
 
 
 def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
-    """Return the middle of an image as often as the batch is long, each moved by one pixel more."""
+    """Return a batch of crops of an image, each moved by one pixel more."""
     batch, _, height, width = shape
     middle = _crop(image, height, width)
     return np.concatenate([np.roll(middle, place, axis=-1) for place in range(batch)])
@@ -198,7 +198,7 @@ def _planes(pixels: Pixels, channels: int) -> Pixels:
 
 
 def _crop(image: Pixels, height: int, width: int) -> Pixels:
-    """Return the middle of an image, mirrored where it is smaller."""
+    """Return the middle of an image, which is mirrored if it is smaller."""
     pads = [
         (0, 0),
         (0, 0),

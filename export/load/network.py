@@ -26,11 +26,11 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
     Args:
         source: A checkpoint, or a network of the user.
         plan: The plan.
-        hyper: What the checkpoint does not tell.
+        hyper: Hyper-parameters that the checkpoint does not state.
 
     Raises:
-        NystraError: The checkpoint is bad, or the plan is for another window than the network's,
-            or than this checkpoint was trained at where it was made for another one.
+        NystraError: The checkpoint is bad, or the plan is for another window than that of the
+            network, or, if it was made for another checkpoint, than the trained window of this one.
     """
     if is_onnx(source):
         from .onnx_file import load_onnx
@@ -38,7 +38,7 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
         loaded = load_onnx(source, hyper)
     else:
         loaded = load(source, plan_window=plan.window, **hyper)
-    if is_onnx(source) or loaded.facts.window is not None:  # else a window may still be found
+    if is_onnx(source) or loaded.facts.window is not None:  # otherwise a window may still be found
         _check_window(plan, loaded)
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
@@ -57,10 +57,10 @@ def load_fixed(
     static: Sequence[int] | None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> LoadedModel:
-    """Load a network as `load_for` does, for one shape of the first input where that is given.
+    """Load a network as `load_for` does, for one shape of the first input if that is given.
 
-    Where the plan asks for more than what was trained, attention of a network without sites is
-    found in its graph.
+    If the plan is not the trained attention, that of a network without sites is searched in its
+    graph.
 
     Raises:
         NystraError: As `load_for` and `fixed_facts`.
@@ -99,7 +99,7 @@ def _text(window: Sequence[int] | None) -> str:
 
 
 def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
-    """Return how many frames a fixed shape has, where the network takes videos."""
+    """Return the number of frames of a fixed shape, if the network takes videos."""
     axes = facts.inputs[0].axes
     if static is None or "frames" not in axes or len(static) != len(axes):
         return None
@@ -107,10 +107,11 @@ def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
 
 
 def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
-    """Return the facts of a network that is to take one shape only, or any where that is None.
+    """Return the facts of a network for one input shape only, or for any if that is None.
 
     Raises:
-        NystraError: The network does not take that shape, or takes one size and none was given.
+        NystraError: The network does not support that shape, or supports one size and none was
+            given.
     """
     first = facts.inputs[0]
     if static is not None:

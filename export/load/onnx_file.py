@@ -36,12 +36,11 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
 
     Args:
         path: The file.
-        hyper: What a checkpoint would not tell: an ONNX file takes none.
+        hyper: Hyper-parameters, which an ONNX file does not accept.
 
     Raises:
         NystraError: The file is damaged or hostile, or hyper-parameters are given.
-        UnsupportedModelError: Something in it is not read, or read as PyTorch it gives other
-            values.
+        UnsupportedModelError: A part of it is not supported, or its values in PyTorch differ.
     """
     if hyper:
         raise NystraError(
@@ -69,10 +68,10 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
 
 
 def _try_small(network: FileNetwork) -> None:
-    """Run a file's network on a small image, before onnxruntime is let at the file.
+    """Run a file's network on a small image, before onnxruntime opens the file.
 
     Raises:
-        NodeError: It declares a result that is too large; at this size it may fail otherwise.
+        NodeError: It declares a result that is too large; other failures at this size are ignored.
     """
     (value,) = (v for v in network.source.model.graph.input if v.name == network.graph.inputs[0])
     sides = value.type.tensor_type.shape.dim
@@ -86,7 +85,7 @@ def _try_small(network: FileNetwork) -> None:
 
 
 def _compare(network: FileNetwork, facts: Facts) -> None:
-    """Compare the network with its file in plain onnxruntime at the sizes of a validation.
+    """Compare the network with its file in plain onnxruntime, at the sizes of the validation.
 
     Raises:
         UnsupportedModelError: They differ.

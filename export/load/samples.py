@@ -1,6 +1,6 @@
-"""The images that a plan is searched for and verified on, and how many there is time for.
+"""The images for the search and verification of a plan, as many as time allows.
 
-Counted in operations and never timed, so that the same network has the same images everywhere.
+The time is estimated from operations, so that a network has the same images on every machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HELD = 3
 def choose_samples(
     loaded: LoadedModel, folder: Path | None, keep_full: Sequence[str] = ()
 ) -> Images:
-    """Cut samples out of the images, and hold every third image out.
+    """Cut samples from the images, and hold out every third image.
 
     Of a single image the last crop is held out.
 
@@ -86,7 +86,7 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
 
 
 def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool]:
-    """Return crops of an image, images, and whether a part of the candidates has to do."""
+    """Return numbers of crops and images, and whether only some candidates are tried."""
     size = loaded.facts.test_size()
     operations = network_flops(loaded.network, loaded.facts)[0]
     crop = operations * side * side / (size["height"] * size["width"])
@@ -102,7 +102,7 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
 
 
 def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
-    """Return the corners of an image, those that differ, or its middle."""
+    """Return the distinct corners of an image, or its middle."""
     pixels = read_image(path).pixels
     height, width = pixels.shape[:2]
     smallest = max(facts.window[-2:]) if facts.window is not None else 1

@@ -26,8 +26,8 @@ class Source:
     """The source of a model file.
 
     Attributes:
-        loaded: The checkpoint, at the file's window; where the file prepares images itself, so
-            does the network.
+        loaded: The checkpoint, at the file's window; if the file prepares images itself, the
+            network does too.
         resolved: Mechanism of every site, by path.
     """
 
@@ -50,12 +50,12 @@ def load_source(
 
     Args:
         path: The model file.
-        metadata: Of it.
+        metadata: Its metadata.
         checkpoint: Its checkpoint.
-        hyper: What the checkpoint does not tell.
+        hyper: Hyper-parameters that the checkpoint does not state.
 
     Raises:
-        NystraError: The file carries no plan, or was exported from another checkpoint.
+        NystraError: The file has no plan, or was exported from another checkpoint.
     """
     stated = ModelMetadata.read(metadata)
     if stated.attention is None:

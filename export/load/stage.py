@@ -31,18 +31,17 @@ from .with_preprocessing import prepared_feeds, prepared_network, with_preproces
 
 @dataclass(frozen=True)
 class Prepared:
-    """What an export starts from.
+    """The inputs of an export.
 
     Attributes:
         options: How to export.
         loaded: The network, at the window and with the fixed axes of the options.
-        traced: The same where the graph is to prepare images: without that, which is written in
-            front of it.
+        traced: The network to trace: without the preprocessing, which is added to the graph.
         trained: The network at its trained window, or None if that is the same.
-        transform: What changes the arithmetic of the graph.
-        target: What the file is made for, or None.
-        feeds: Inputs at each validation size: references, lowering and judging take the same.
-        images: What the plan is validated on.
+        transform: The transform of the graph's arithmetic.
+        target: The target of the file, or None.
+        feeds: Inputs at each validation size, for references, transform and validation.
+        images: The images that the plan is validated on.
     """
 
     options: ExportOptions
@@ -56,7 +55,7 @@ class Prepared:
 
     @property
     def traced_feeds(self) -> list[Feeds]:
-        """What `traced` takes at each validation size."""
+        """The inputs of `traced` at each validation size."""
         preprocessing = self.traced.facts.preprocessing
         if self.traced is self.loaded or preprocessing is None:
             return self.feeds
@@ -64,18 +63,18 @@ class Prepared:
 
     @property
     def traced_images(self) -> list[Feeds]:
-        """What `traced` takes for each calibration image: the middle, as large as is enough."""
+        """The inputs of `traced` for each calibration image: a sufficiently large crop."""
         facts = self.traced.facts
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
 
     @property
     def keeps_own_attention(self) -> bool:
-        """Whether sites stand in place of other nodes, which stay where sites do not pay."""
+        """Whether sites replace nodes of the network, which stay if the sites are not faster."""
         return self.found is not None or isinstance(self.loaded.network, FileNetwork)
 
     @property
     def found(self) -> FoundNetwork | None:
-        """The network where its sites were found in its graph, or None."""
+        """The network if its sites were found in its graph, or None."""
         network = self.traced.network
         return network if isinstance(network, FoundNetwork) else None
 
@@ -144,10 +143,10 @@ def prepare_as_trained(
     """Prepare again without the sites that were found in the graph of a network.
 
     Args:
-        source: As `prepare` had it.
-        prepared: With those sites.
-        reason: Why they cannot stay, one sentence, which becomes a warning.
-        progress: As of `prepare`.
+        source: As in `prepare`.
+        prepared: The result of `prepare`, with those sites.
+        reason: Why they cannot be used, one sentence for a warning.
+        progress: As in `prepare`.
     """
     again = prepare(source, replace(prepared.options, plan=Plan(AsTrained())), progress)
     warnings = (*prepared.loaded.warnings, reason)

@@ -1,4 +1,4 @@
-"""What follows from the target of an export for its other options."""
+"""The effect of an export's target on its other options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..transforms import Transform
 
 
 def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
-    """Return the options with what follows from the target.
+    """Return the options with those that the target implies.
 
     Raises:
         NystraError: One of them contradicts it.
@@ -33,7 +33,7 @@ def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
 
 
 def refuse_padding(multiple: int | None, transform: Transform, target: Target | None) -> None:
-    """Raise `NystraError` where heads are to be padded in a file that is not for a GPU."""
+    """Raise `NystraError` if heads are to be padded in a file that is not for a GPU."""
     if multiple is None:
         return
     if transform.calibrated:

@@ -1,6 +1,7 @@
-"""A classifier with its preprocessing, in PyTorch: what such a file is compared with.
+"""A classifier with its preprocessing in PyTorch, the reference of such files.
 
-The graph gets the same from `graph.preprocessing`, by ONNX's operators; neither knows the other.
+The graph gets its preprocessing from `graph.preprocessing`, in ONNX's operators; the two are
+independent.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
     """Return a network that takes images of any size; the given one is left as it is.
 
     Raises:
-        NystraError: Nobody says how its images are prepared, or they become of a size that it
-            does not take.
+        NystraError: The preprocessing is unknown, or does not lead to a size that the network
+            takes.
     """
     facts = loaded.facts
     preprocessing, image = facts.preprocessing, facts.inputs[0]

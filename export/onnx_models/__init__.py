@@ -1,1 +1,1 @@
-"""ONNX files of other programs: read as a network, their attention cut out and replaced."""
+"""ONNX files of other programs: read as a network whose attention is replaced."""

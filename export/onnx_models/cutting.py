@@ -1,7 +1,7 @@
-"""A piece of a file's graph is taken out, and nodes of nystra are put in its place.
+"""Replaces a piece of a file's graph by nodes of nystra.
 
-All else stays as it is: nodes, their order, names, initialisers. Of the nodes that a piece was made
-of, those go that nothing else needs.
+All else is unchanged: nodes, their order, names, initialisers. Nodes of the piece that nothing else
+needs are removed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..tracing.tidy import site_path
 
 
 def splice(model: onnx.ModelProto, piece: onnx.ModelProto, prefix: str) -> None:
-    """Put a piece into a model, in place.
+    """Insert a piece into a model, in place.
 
     Args:
-        model: Its opset is that of the piece.
-        piece: A graph whose inputs and only output are named as the values of the model that it
-            stands between.
-        prefix: Of the names of everything inside of the piece.
+        model: A model of the piece's opset.
+        piece: A graph whose inputs and only output are named like the values of the model that it
+            connects.
+        prefix: Prefix of all names inside of the piece.
     """
     graph, (output,) = model.graph, piece.graph.output
     before = _dead(graph)
@@ -51,7 +51,7 @@ def splice(model: onnx.ModelProto, piece: onnx.ModelProto, prefix: str) -> None:
 
 
 def fits_opset(nodes: Iterable[onnx.NodeProto], written: int, opset: int) -> bool:
-    """Whether nodes that are written for an opset mean the same at another one."""
+    """Whether nodes of an opset have the same meaning at another one."""
     return all(
         _version(node.op_type, written) == _version(node.op_type, opset)
         for node in nodes
@@ -60,7 +60,7 @@ def fits_opset(nodes: Iterable[onnx.NodeProto], written: int, opset: int) -> boo
 
 
 def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph and of those inside of it."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -69,7 +69,7 @@ def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeP
 
 
 def unused_prefix(model: onnx.ModelProto, wanted: str) -> str:
-    """Return a prefix that no name of a model begins with: the wanted one, or with a number."""
+    """Return a prefix of no name in a model: the wanted one, or that with a number."""
     names = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
         names.update((node.name, *node.input, *node.output))
@@ -81,7 +81,7 @@ def unused_prefix(model: onnx.ModelProto, wanted: str) -> str:
 
 
 def raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Return a model at a later opset; its values keep their names.
+    """Return a model converted to a later opset; its values keep their names.
 
     Raises:
         ExportError: It cannot be converted.
@@ -106,7 +106,7 @@ def _version(operator: str, opset: int) -> int:
 
 
 def _names(piece: onnx.ModelProto, prefix: str) -> dict[str, str]:
-    """Return what the values of a piece are called in the model."""
+    """Return the names of a piece's values in the model."""
     border = {value.name for value in [*piece.graph.input, *piece.graph.output]}
     names = {"": ""} | {name: name for name in border}
     for name in (tensor.name for tensor in piece.graph.initializer):
@@ -132,14 +132,14 @@ def _content(tensor: onnx.TensorProto) -> tuple[int, tuple[int, ...], bytes]:
 
 
 def _leave_out(node: onnx.NodeProto, output: str) -> None:
-    """Let a node give a value no more, in place."""
+    """Remove an output of a node, in place."""
     kept = [name if name != output else "" for name in node.output]
     del node.output[:]
     node.output.extend(kept)
 
 
 def _used(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that the nodes of a graph, those inside of nodes, and its outputs take."""
+    """Return the names that the nodes of a graph and its subgraphs read, and its outputs."""
     used = {value.name for value in graph.output}
     for node in nodes_of(graph):
         used.update(node.input)
@@ -149,14 +149,14 @@ def _used(graph: onnx.GraphProto) -> set[str]:
 
 
 def _dead(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that nothing takes."""
+    """Return the names that nothing reads."""
     used = _used(graph)
     given = {name for node in graph.node for name in node.output}
     return (given | {tensor.name for tensor in graph.initializer}) - used
 
 
 def _remove_dead(graph: onnx.GraphProto, before: set[str]) -> None:
-    """Remove what nothing takes any more; what nothing took before stays."""
+    """Remove nodes that nothing reads any more; those that nothing read before stay."""
     gone: set[str] = set()
     while True:
         kept = _used(graph) | before

@@ -1,4 +1,4 @@
-"""What a file of another program takes and gives, found by running it in onnxruntime."""
+"""Inputs and outputs of another program's file, determined by running it in onnxruntime."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _CHANNELS = 3
 
 
 def facts_of(path: Path) -> Facts:
-    """Return the facts of a file that takes one image and gives an image or numbers of classes.
+    """Return the facts of a file from one image to one image or to logits.
 
     Raises:
         NystraError: It fails at every size that was tried.
-        UnsupportedModelError: It takes or gives something else.
+        UnsupportedModelError: It has other inputs or outputs.
     """
     session = Session(path, library=None)
     image, result = session.facts.inputs[0], session.facts.outputs[0]

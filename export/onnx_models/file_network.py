@@ -1,4 +1,4 @@
-"""The network of an ONNX file, which knows the file that it was read from."""
+"""The network of an ONNX file, with a reference to the file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class SourceFile:
 
     Attributes:
         path: The file.
-        model: All of it.
+        model: The whole model.
     """
 
     path: Path
     model: onnx.ModelProto
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourceFile:
-        """Return the same."""
+        """Return the same object."""
         return self
 
 
@@ -37,8 +37,8 @@ class FileNetwork(OnnxNetwork):
 
     Attributes:
         source: The file.
-        left: Why sites stay as they are in the file although they have exact attention, by path.
-        pieces: What was traced of it, by what stands in it: the same is written that was timed.
+        left: Why sites with exact attention keep the file's nodes, by path.
+        pieces: Traced pieces by their mechanisms, so that the timed pieces are also those written.
     """
 
     def __init__(self, source: SourceFile) -> None:
@@ -57,7 +57,7 @@ class FileNetwork(OnnxNetwork):
 
     @property
     def replaces(self) -> bool:
-        """Whether some of the file's nodes give way to others."""
+        """Whether some of the file's nodes are replaced."""
         return any(path not in self.left for cut in self.cuts.values() for path in cut.sites)
 
 
@@ -66,7 +66,7 @@ def read_file(path: Path) -> FileNetwork:
 
     Raises:
         NystraError: The file is damaged or hostile.
-        UnsupportedModelError: Something in it is not read.
+        UnsupportedModelError: A part of it is not supported.
     """
     read_onnx_header(path)
     network = FileNetwork(SourceFile(path, read_model(path)))

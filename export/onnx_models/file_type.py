@@ -1,4 +1,4 @@
-"""Which networks are read from ONNX files: known without loading what reads them."""
+"""Detects networks from ONNX files without importing the reader."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ _MIXED = "what it takes and gives is of several types in the file"
 
 
 def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
-    """Put sites in place of the attention that is found in a file's network, in place.
+    """Replace the attention found in a file's network by sites, in place.
 
     Returns:
-        What attention stays as it is, and why: one sentence each.
+        Which attention is not replaced, and why: one sentence each.
 
     Raises:
         NodeError: A node of the file cannot be computed.
@@ -63,7 +63,7 @@ def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
 
 
 def _image(facts: Facts, units: tuple[int, int], batch: int) -> Tensor:
-    """Return noise of so many units a side, and so many images where that is free."""
+    """Return noise with a number of units per side, and of images if the batch is free."""
     port = facts.inputs[0]
     unit = max(facts.size_multiple, _LEAST_UNIT)
     unit *= -(-facts.size_minimum // (unit * min(units)))
@@ -82,7 +82,7 @@ def _cut(
     second: TracedFile,
     image: Tensor,
 ) -> set[str]:
-    """Cut regions out of a network, in place; return the paths of those of mixed types."""
+    """Replace regions of a network, in place; return the paths of those of mixed types."""
     names: Mapping[str, str] = {
         node.name: node.meta[NAME] for node in first.graph.graph.nodes if NAME in node.meta
     }
@@ -121,13 +121,13 @@ def _cut(
 def _of_same_type(
     name: str, first: TracedFile, types: Mapping[str, torch.dtype], dtype: torch.dtype
 ) -> str:
-    """Return the name of the first equal value that is of a type; where none is, the name."""
+    """Return the name of the first equal value of a type; otherwise the name itself."""
     equal = (name, *first.others.get(name, ()))
     return next((other for other in equal if types[other] is dtype), name)
 
 
 def _of_type(module: fx.GraphModule, dtype: torch.dtype) -> fx.GraphModule:
-    """Return a region, in place, that computes in the type of the file what was traced wide."""
+    """Convert a region that was traced in a wide type to the file's type, in place."""
     for node in module.graph.nodes:
         if node.kwargs.get("dtype") is torch.float32:
             node.kwargs = {**node.kwargs, "dtype": dtype}

@@ -1,4 +1,4 @@
-"""A graph of ONNX as nodes and constants that are ready to run."""
+"""A graph of ONNX as executable nodes and constants."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Node:
     """One node.
 
     Attributes:
-        operator: Of ONNX.
-        name: Of the node, or "".
-        inputs: Names of values; "" where an input is left out.
-        outputs: Names of values; "" where nobody wants one.
-        attributes: By name; tensors and graphs are read.
-        scopes: Modules that it comes from, where the file says so, the outermost first.
+        operator: Operator of ONNX.
+        name: Name of the node, or "".
+        inputs: Names of values; "" for an omitted input.
+        outputs: Names of values; "" for an unused output.
+        attributes: By name; tensors and graphs are decoded.
+        scopes: Modules that it comes from, if the file states them, the outermost first.
     """
 
     operator: str
@@ -43,13 +43,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """The main graph, or one of a control flow.
+    """The main graph, or a subgraph.
 
     Attributes:
-        inputs: Names of what it takes.
-        outputs: Names of what it gives.
-        nodes: In the order they run.
-        constants: What is known before it runs, by name.
+        inputs: Names of its inputs.
+        outputs: Names of its outputs.
+        nodes: The nodes in the order of execution.
+        constants: Values known before it runs, by name.
     """
 
     inputs: tuple[str, ...]
@@ -62,7 +62,7 @@ def read_graph(graph: onnx.GraphProto) -> Graph:
     """Return a graph that `reading.read_model` accepted.
 
     Raises:
-        UnsupportedModelError: A node has an attribute that is not read.
+        UnsupportedModelError: A node has an attribute that is not supported.
     """
     constants = {tensor.name: as_tensor(tensor) for tensor in graph.initializer}
     nodes = []
@@ -77,7 +77,7 @@ def read_graph(graph: onnx.GraphProto) -> Graph:
 
 
 def as_tensor(proto: onnx.TensorProto) -> Tensor:
-    """Return the tensor of a file, with memory of its own."""
+    """Return a tensor of the file, with its own memory."""
     return torch.from_numpy(numpy_helper.to_array(proto).copy())
 
 

@@ -16,7 +16,7 @@ _WHY = {
 
 
 def refuse_options(options: ExportOptions) -> None:
-    """Raise NystraError where an option would change what stays as it is in the file."""
+    """Raise NystraError if an option would change a part of the file that has to stay."""
     changed = options.changed()
     for name, why in _WHY.items():
         if name in changed:

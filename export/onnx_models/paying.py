@@ -1,4 +1,4 @@
-"""What of an ONNX file is timed: its own attention against nodes of nystra."""
+"""The timing of an ONNX file's own attention against nodes of nystra."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class FilePieces:
     """The pieces of a file that have replacements; a `Replaceable`.
 
     Attributes:
-        network: Of the file; notes what is left as it is.
-        facts: Of it.
+        network: The network of the file, which records unchanged sites.
+        facts: Its facts.
         resolved: Mechanism of every site.
-        source: What the network is called.
-        is_written: The file is there.
+        source: Name of the network.
+        is_written: True, since the file exists.
     """
 
     network: FileNetwork
@@ -42,7 +42,7 @@ class FilePieces:
 
     @property
     def left(self) -> dict[str, str]:
-        """Why sites stay as they are."""
+        """Why sites are not replaced."""
         return self.network.left
 
     def pieces(self, paths: set[str]) -> list[Piece]:
@@ -78,21 +78,21 @@ class FilePieces:
 
 
 def _values(network: FileNetwork, facts: Facts, wanted: set[str]) -> Values:
-    """Return values of the file for an image of a size that is worth measuring."""
+    """Return values of the file for an image of a suitable size."""
     with torch.inference_mode():
         values = network.values(wanted, _image(network, facts))
     return {name: value.contiguous() for name, value in values.items()}
 
 
 def _image(network: FileNetwork, facts: Facts) -> Tensor:
-    """Return noise of the size that is timed, of the type that the file takes."""
+    """Return noise of the timed size, in the input type of the file."""
     size = facts.sides or image_size(facts.taken(SIDE), facts.taken(SIDE))
     random = torch.Generator().manual_seed(0)
     return torch.rand(facts.inputs[0].shape(size), generator=random).to(network.types[0])
 
 
 def _needed(network: FileNetwork, cut: Cut) -> tuple[set[str], set[str]]:
-    """Return the values that a piece of the file computes, and those that it takes."""
+    """Return the values that a piece of the file computes, and those that it reads."""
     givers = {name: node for node in network.graph.nodes for name in node.outputs}
     inside: set[str] = set()
     taken: set[str] = set()
@@ -111,7 +111,7 @@ def _needed(network: FileNetwork, cut: Cut) -> tuple[set[str], set[str]]:
 
 
 def _model_of(network: FileNetwork, cut: Cut, values: Values) -> onnx.ModelProto:
-    """Return the part of a file that a piece stands for; all else that it takes is constant."""
+    """Return the part of a file that a piece replaces, with other inputs as constants."""
     inside, taken = _needed(network, cut)
     source = network.source.model
     nodes = [node for node in source.graph.node if inside.intersection(node.output)]
@@ -133,7 +133,7 @@ def _declared(name: str, value: Tensor) -> onnx.ValueInfoProto:
 
 
 def _kind(network: FileNetwork, cut: Cut, values: Values) -> str:
-    """Return what the time of a piece depends on."""
+    """Return a key of everything that the time of a piece depends on."""
     shapes = [tuple(values[name].shape) for name in cut.inputs]
     sites = {site.path: site.module for site in find_sites(network)}
     geometries = [getattr(sites[path], "geometry", None) for path in cut.sites]

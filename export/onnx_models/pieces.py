@@ -1,4 +1,4 @@
-"""The pieces of a file that stand for attention, as graphs of ONNX."""
+"""The pieces of a file with attention, as graphs of ONNX."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Rewritten:
     """A file with nodes of nystra.
 
     Attributes:
-        model: Without bodies.
-        notes: What else was changed, one sentence each.
+        model: The model without bodies.
+        notes: Other changes, one sentence each.
     """
 
     model: onnx.ModelProto
@@ -50,16 +50,17 @@ def rewritten(
 ) -> Rewritten:
     """Return a file with the planned mechanisms in place of its attention.
 
-    A piece all of whose sites are left or as trained stays as it is in the file.
+    A piece is not replaced if all its sites are in ``left`` or as trained.
 
     Args:
-        source: The file; is left as it is.
-        network: Of the file.
+        source: The file, which is not modified.
+        network: The network of the file.
         resolved: Mechanism of every site of the network.
-        left: Paths of sites that stay as they are in the file.
+        left: Paths of sites that are not replaced.
 
     Raises:
-        ExportError: A piece cannot be traced, or the file not be raised to the opset it needs.
+        ExportError: A piece cannot be traced, or the file cannot be converted to the opset that it
+            needs.
     """
     opset = opset_of(source)
     written = max(opset, OLDEST_WRITTEN)
@@ -122,7 +123,7 @@ def _body(name: str, opset: int) -> onnx.FunctionProto:
 
 
 def _fits(piece: onnx.ModelProto, written: int, opset: int) -> bool:
-    """Whether a piece and the bodies of its operators mean the same at another opset."""
+    """Whether a piece and the bodies of its operators have the same meaning at another opset."""
     parts: list[onnx.GraphProto | onnx.FunctionProto] = [piece.graph]
     parts += [_body(name, written) for name in used_operators(piece)]
     return all(fits_opset(nodes_of(part), written, opset) for part in parts)

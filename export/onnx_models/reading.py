@@ -1,4 +1,4 @@
-"""An ONNX file of another program is looked at before anything of it is computed."""
+"""Reads and checks an ONNX file of another program before it is run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _DEEPEST = 16
 
 
 def read_model(path: Path) -> onnx.ModelProto:
-    """Return a model with all of its tensors in memory; every operator of it is known.
+    """Return a model with all tensors in memory, after a check of its operators.
 
     Raises:
-        NystraError: The file cannot be read, is damaged, declares tensors that it does not hold,
-            has data outside of its folder, or its nodes stand in no order.
-        UnsupportedModelError: It has an operator or a type that is not read, or another opset.
+        NystraError: The file cannot be read, is damaged, declares tensors without their data, has
+            data outside of its folder, or its nodes are not sorted. UnsupportedModelError: It has
+            an unsupported operator, type or opset.
     """
     data = external_files(path)
     try:
@@ -52,7 +52,7 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of ONNX's own operators that a model imports; 0 where it imports none."""
+    """Return the opset of ONNX's own operators that a model imports; 0 if none."""
     versions = [entry.version for entry in model.opset_import if entry.domain in _ONNX_DOMAINS]
     return max(versions, default=0)
 
@@ -79,7 +79,7 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[TensorProto]:
-    """Yield the tensors of a graph and of those inside of it."""
+    """Yield the tensors of a graph and of its subgraphs."""
     if depth > _DEEPEST:
         raise NystraError(f"{path} has graphs nested more than {_DEEPEST} deep: not supported")
     if graph.sparse_initializer:
@@ -95,7 +95,7 @@ def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[Ten
 
 
 def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
-    """Check a tensor against its data; put those of another file into it, in place."""
+    """Check a tensor against its data, and load external data into it, in place."""
     where = f"the tensor {tensor.name!r:.80} of {path}"
     if tensor.data_type not in TYPES:
         raise UnsupportedModelError(
@@ -155,7 +155,7 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
 
 
 def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int) -> None:
-    """Refuse unknown operators, values that nothing gives before, and values given twice."""
+    """Refuse unknown operators, undefined values and values that are defined twice."""
     own = [value.name for value in [*graph.input, *graph.initializer]]
     known = outer | set(own)
     for node in graph.node:

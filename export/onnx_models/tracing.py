@@ -1,8 +1,8 @@
 """The traced graph of a file's network: operators of PyTorch, each value with its name in the file.
 
-What depends on no pixel is computed outside of the trace: sizes, masks and tables of indices become
-constants, so that the graph holds what is computed of the image alone. Half precision is computed
-as float32, in which a site can be told from what stood in its place.
+Values that do not depend on pixels are computed outside of the trace: sizes, masks and tables of
+indices become constants, so that the graph has only what depends on the image. Half precision is
+computed as float32, in which a site can be compared with the original nodes.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class TracedFile:
     """A file's graph at one size.
 
     Attributes:
-        graph: Of PyTorch's operators, its nodes with names in their ``meta``.
-        values: What each of the file's values is there, by its name in the file.
-        folded: Names of those that depend on no pixel.
-        others: More names of what a traced node computes: values of other types, by its name.
+        graph: Graph of PyTorch's operators, with names in the ``meta`` of its nodes.
+        values: The traced value of each of the file's values, by its name in the file.
+        folded: Names of values that do not depend on pixels.
+        others: Further names of a traced node's value, of other types, by the node's name.
     """
 
     graph: fx.GraphModule
@@ -62,9 +62,9 @@ class _Recorder:
 
     Attributes:
         network: The file.
-        names: Traced node -> names of the values that it is, in their order.
-        folded: Values that depend on no pixel.
-        sized: Of these, what depends on the sides of the image.
+        names: Traced node -> names of its values, in order.
+        folded: Values that do not depend on pixels.
+        sized: Those of them that depend on the sides of the image.
         values: All values.
     """
 
@@ -112,7 +112,7 @@ class _Recorder:
 
 
 def trace(network: OnnxNetwork, inputs: Sequence[Tensor]) -> TracedFile:
-    """Run a file's network once and return the graph of what ran.
+    """Run a file's network once and return the traced graph.
 
     Raises:
         NodeError: A node cannot be computed.
@@ -137,13 +137,13 @@ def trace(network: OnnxNetwork, inputs: Sequence[Tensor]) -> TracedFile:
 
 
 def _folds(node: Node) -> bool:
-    """Whether a node computes the same of the same inputs, and nothing besides."""
+    """Whether a node is deterministic and has no side effects."""
     return node.operator not in ("If", "Loop")
 
 
 @contextmanager
 def _module_stack(node: Node) -> Iterator[None]:
-    """Say which module the operators of a node come from, as a trace of a module does."""
+    """Return the module stack of a node's operators, as in a trace of a module."""
     meta = torch.fx.traceback.current_meta
     parts = module_path(node).split(".")
     paths = [".".join(parts[: place + 1]) for place in range(len(parts))]
@@ -157,7 +157,7 @@ def _module_stack(node: Node) -> Iterator[None]:
 
 
 def module_path(node: Node) -> str:
-    """Return the path of the module that a node comes from, as far as its names tell.
+    """Return the path of the module that a node comes from, as far as known from its names.
 
     Exports by TorchScript name a node ``/layers.0/blocks.1/attn/MatMul``; those by
     ``torch.export`` list the modules.

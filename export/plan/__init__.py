@@ -1,1 +1,1 @@
-"""Planning: what is computed at each site, and where the file goes."""
+"""Planning: the mechanism of each site, and the path of the file."""

@@ -1,8 +1,8 @@
 """The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``.
 
-Before the suffix stands what else makes it another file: ``_prepares`` where it resizes and
-normalises images itself, ``_w8`` where the window is not the trained one, ``_inline`` and
-``_bare`` (no bodies) for the form of the operators, ``_portable`` for what the file is made for.
+Before the suffix follow marks of other differences: ``_prepares`` if it resizes and normalises
+images itself, ``_w8`` if the window is not the trained one, ``_inline`` and ``_bare`` (no bodies)
+for the form of the operators, ``_portable`` for the target.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def output_path(
     precision: str = "fp32",
     marks: Sequence[str] = (),
 ) -> Path:
-    """Return where the model file goes.
+    """Return the path of the model file.
 
     Args:
         output: A file that ends in ``.onnx``, or an existing folder.
@@ -43,7 +43,7 @@ def output_path(
         resolved: Mechanism of every site.
         opset: Of the file.
         precision: As ``nystra.precision`` says it.
-        marks: What else makes it another file, in few letters each.
+        marks: Marks of other differences.
 
     Raises:
         NystraError: The folder does not exist, or the file ends in something else.

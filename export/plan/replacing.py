@@ -1,4 +1,4 @@
-"""Whether an export may replace the files that stand where it writes."""
+"""Whether an export may replace existing files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ADVICE = "choose another `output`, or give `overwrite`"
 
 
 def export_form(options: ExportOptions) -> dict[str, Any]:
-    """Return the options other than checkpoint and plan that change a file, for its manifest."""
+    """Return the options, other than checkpoint and plan, that affect a file, for its manifest."""
     return {
         "functions": options.functions,
         "opset": options.opset,
@@ -28,7 +28,7 @@ def export_form(options: ExportOptions) -> dict[str, Any]:
 
 
 def export_files(target: Path) -> tuple[Path, ...]:
-    """Return what is written for a model file, in the order of writing: the manifest is last."""
+    """Return the files of an export in the order of writing: the manifest is last."""
     sidecars = (target.with_suffix(".plan.json"), target.with_suffix(".npz"))
     return (*sidecars, target, Manifest.path_for(target))
 
@@ -44,7 +44,7 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
 
     Args:
         target: The model file.
-        plan: As it would be written.
+        plan: The plan to write.
         form: From `export_form`.
     """
     recover(target)
@@ -89,7 +89,7 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
 
 
 def _without_reasons(sites: Any) -> Any:
-    """Return the sites of a plan without the words that stand next to them."""
+    """Return the sites of a plan without their reasons."""
     if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
         return sites
     return {

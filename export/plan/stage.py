@@ -1,4 +1,4 @@
-"""Stage 2: what is computed at each site, and where the file goes."""
+"""Stage 2: the mechanism of each site, and the path of the file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .replacing import export_form, refuse_own_source, refuse_to_replace
 
 @dataclass(frozen=True)
 class Planned:
-    """What is to be written where.
+    """The plan and the output of an export.
 
     Attributes:
-        plan: As it is written: every site, the window, the checkpoint.
-        neutral: What every site came with, which the plan is compared with.
+        plan: The plan as written: every site, the window, the checkpoint.
+        neutral: The network's own attention at every site, with which the plan is compared.
         target: The model file.
         warnings: One sentence each.
-        proposal: The plan as it was chosen, before it met the network, and what a search found.
+        proposal: The plan as requested, before it was resolved, and the result of a search.
     """
 
     plan: Plan
@@ -48,7 +48,7 @@ class Planned:
 
     @property
     def is_neutral(self) -> bool:
-        """Whether the plan is what the network came with."""
+        """Whether the plan is the network's own attention."""
         return self.resolved == self.neutral
 
 
@@ -58,11 +58,11 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     Args:
         prepared: From `prepare`.
         output: A ``.onnx`` file or an existing folder.
-        progress: Called with what a search does.
+        progress: Called with the steps of a search.
 
     Raises:
-        NystraError: The plan does not fit the network, the output cannot be written, or it
-            would replace something else.
+        NystraError: The plan does not fit the network, the output cannot be written, or it would
+            replace another file.
     """
     loaded, options = prepared.loaded, prepared.options
     proposal = _proposed(prepared, output, progress)
@@ -95,7 +95,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
 
 
 def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
-    """Return the network where its own attention can stay, None if it is written as sites."""
+    """Return the network if it can keep its own attention, None if its sites are always written."""
     network = prepared.loaded.network
     if isinstance(network, FileNetwork):
         return FilePieces(network, prepared.loaded.facts, resolved)
@@ -105,7 +105,7 @@ def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Repla
 
 
 def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
-    """Return what a written plan has for its default: as trained is ``full`` where that is all."""
+    """Return the default of a written plan: ``full`` for as trained, if all sites are that."""
     if isinstance(default, AsTrained) and not any(
         isinstance(site, AsTrained) for site in resolved.values()
     ):
@@ -118,7 +118,7 @@ def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None])
     wanted = prepared.options.plan
     if isinstance(wanted, Plan):
         return Proposal(wanted)
-    from ..auto.planner import find_plan  # a plan of the user's does not wait for it
+    from ..auto.planner import find_plan  # not needed for a plan of the user
 
     # A bad output is refused before the search, which takes minutes.
     folder = _target(prepared, output, neutral(prepared.loaded.network)).parent
@@ -142,7 +142,7 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
 
 
 def _marks(prepared: Prepared) -> list[str]:
-    """Return what else makes it another file, for its name."""
+    """Return the marks of other differences for its name."""
     loaded, marks = prepared.loaded, ["prepares"] if prepared.options.with_preprocessing else []
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same

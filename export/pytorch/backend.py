@@ -1,7 +1,7 @@
 """The backends ``torch-cpu``, ``torch-cuda``, ...: the checkpoint of a model file, in PyTorch.
 
-They compute the plain network with the file's plan. `register_torch` hands them to the runtime,
-which never imports PyTorch itself.
+They compute the plain network with the file's plan. `register_torch` registers them with the
+runtime, which never imports PyTorch itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TORCH_BACKENDS: dict[str, dict[str, Any]] = {
 
 
 def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
-    """Hand the runtime PyTorch on a checkpoint.
+    """Register the backends of PyTorch for a checkpoint.
 
     Args:
-        checkpoint: What the model files were exported from, or None: then they cannot run.
-        hyper: What the checkpoint does not tell.
+        checkpoint: The checkpoint of the model files, or None: then they cannot run.
+        hyper: Hyper-parameters that the checkpoint does not state.
     """
     every = frozenset().union(*(find_backend(name).precisions for name in backend_names()))
     for name, way in TORCH_BACKENDS.items():
@@ -42,10 +42,10 @@ class TorchBackend(Backend):
     """The plain network with the plan of a model file.
 
     Attributes:
-        checkpoint: What the file was exported from, or None.
-        hyper: What the checkpoint does not tell.
+        checkpoint: The checkpoint of the file, or None.
+        hyper: Hyper-parameters that the checkpoint does not state.
         half: Compute in float16.
-        compiled: Run what ``torch.compile`` makes of the network.
+        compiled: Run the network with ``torch.compile``.
     """
 
     checkpoint: ClassVar[Path | None] = None
@@ -57,7 +57,7 @@ class TorchBackend(Backend):
         """Load the checkpoint with the plan of a model file exported from it.
 
         Raises:
-            NystraError: The file carries no plan, or was exported from another checkpoint.
+            NystraError: The file has no plan, or was exported from another checkpoint.
             BackendUnavailableError: There is no checkpoint to run.
         """
         import torch
@@ -84,7 +84,7 @@ class TorchBackend(Backend):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Return whether there is a checkpoint and, where it is for one, a GPU."""
+        """Return whether there is a checkpoint and, for CUDA backends, a GPU."""
         if cls.checkpoint is None:
             return False, "it runs the checkpoint of the model: give `checkpoint`"
         try:
@@ -102,7 +102,7 @@ class TorchBackend(Backend):
 
 
 def _gpu() -> str:
-    """Return the name of PyTorch's first GPU, with TF32 off: the precision is float32's."""
+    """Return the name of PyTorch's first GPU, and turn TF32 off for full float32 precision."""
     import torch
 
     if not torch.cuda.is_available():

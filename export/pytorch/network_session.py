@@ -29,11 +29,11 @@ class NetworkSession:
         """Keep the network, or a copy of it in another precision or on another device.
 
         Args:
-            network: What runs.
-            dtype: Of its tensors and inputs.
-            device: Where it runs.
+            network: The network.
+            dtype: Type of its tensors and inputs.
+            device: Its device.
             outputs: Names of its outputs.
-            compiled: Run what ``torch.compile`` makes of it, at each size again.
+            compiled: Run it with ``torch.compile``, compiled for each size.
         """
         self.dtype, self.device = dtype, torch.device(device)
         same = dtype == torch.float32 and self.device.type == "cpu" and not compiled
@@ -86,10 +86,10 @@ class NetworkSession:
 
 
 class _Promoting(TorchFunctionMode):
-    """Lets float64 meet other types that a network makes while it runs: products as well as sums.
+    """Allows products, too, of float64 and other types that a network creates while it runs.
 
-    PyTorch promotes the operands of a sum, but refuses those of a product. What it refuses is
-    tried again with every floating tensor in float64, as a module's own tensors are.
+    PyTorch promotes the operands of a sum, but refuses those of a product. Refused operations are
+    repeated with every floating-point tensor in float64, like a module's own tensors.
     """
 
     def __torch_function__(

@@ -1,1 +1,1 @@
-"""Reporting: the files of an export, its page, its sheet and its figures."""
+"""The files of an export, its report page, its sheet and its figures."""

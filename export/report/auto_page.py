@@ -30,7 +30,7 @@ def page_path(folder: Path, checkpoint: Path) -> Path:
 
 
 def write_report(result: AutoResult, folder: Path) -> None:
-    """Write the page into a folder, which is made where it is not there.
+    """Write the page into a folder, which is created if missing.
 
     Raises:
         NystraError: It cannot be written.
@@ -43,7 +43,7 @@ def write_report(result: AutoResult, folder: Path) -> None:
 
 
 def add_choice(page: Page, result: AutoResult) -> None:
-    """Add the sections of a choice to a page."""
+    """Add the sections on a chosen plan to a page."""
     page.paragraph(result.summary())
     for text in result.warnings():
         page.paragraph(text)
@@ -84,7 +84,7 @@ def _plan_row(
 
 
 def _add_images(page: Page, result: AutoResult) -> None:
-    """Add the images that change most, one of those held out at the least."""
+    """Add the images that change most, at least one of them held out."""
     network, images = result.loaded.network, result.images
     exact = NetworkSession(swap(network, neutral(network), "operator"))
     planned = NetworkSession(swap(network, result.plan, "operator"))

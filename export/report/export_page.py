@@ -1,4 +1,4 @@
-"""The page of ``--report``: what an export wrote, how good it is, and how to load it."""
+"""The page of ``--report``: the files of an export, their accuracy, and how to load them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ZOOMED, _ZOOMED_WIDTH = 40, 232
 
 
 def check_report_folder(folder: Path) -> None:
-    """Raise NystraError where no page can be written into a folder, before anything long."""
+    """Raise NystraError if no page can be written into a folder, before the export."""
     if folder.exists() and not folder.is_dir():
         raise NystraError(f"`report` {folder} is a file, expected a folder: choose another")
 
@@ -44,7 +44,7 @@ def check_report_folder(folder: Path) -> None:
 def write_export_page(result: ExportResult, folder: Path) -> Path:
     """Write the page of an export and return its path, ``<stem>.export.html``.
 
-    A page of an earlier export of the same name is replaced, as its model file was.
+    A page of an earlier export of the same name is replaced, like its model file.
 
     Raises:
         NystraError: It cannot be written; the model file is there.
@@ -117,7 +117,7 @@ def together(paths: Sequence[str]) -> str:
 
 
 def _parameters(mechanism: Mechanism) -> str:
-    """Return the parameters of a mechanism in a line: ``landmarks 4x4, iterations 6``."""
+    """Return the parameters of a mechanism in one line: ``landmarks 4x4, iterations 6``."""
     texts = {
         name: "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
         for name, value in mechanism.values().items()
@@ -160,7 +160,7 @@ def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
 
 
 def _most_changed(difference: Array, scale: int) -> tuple[int, int]:
-    """Return top and left of the part whose differences add up to most, on pixels of the input."""
+    """Return top and left of the part with the largest sum of differences, at input pixels."""
     sums = np.pad(difference.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
     height, width = (min(_ZOOMED, side) for side in difference.shape)
     parts = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]

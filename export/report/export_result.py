@@ -1,4 +1,4 @@
-"""What an export returns."""
+"""The result of an export."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def require_matplotlib() -> None:
-    """Raise BackendUnavailableError, with what to install, where figures cannot be drawn."""
+    """Raise BackendUnavailableError, with the package to install, if figures cannot be drawn."""
     try:
         import_module("matplotlib.figure")
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""What a plan does at every site of a network, before anything is exported."""
+"""The effect of a plan at every site of a network, before an export."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SiteReport:
         tokens: Keys a query sees, N; None if it grows with the image.
         flops_share: Of the whole network's multiply-adds, spent in exact attention here.
         bias: Largest entry of the position bias, in logits, or None.
-        planned: What the plan does here.
+        planned: The planned mechanism.
         error: Relative error of the site's output under the plan, or None as trained.
-        guarded: Share of tokens the guard touched, or None.
+        guarded: Share of tokens that the guard changed, or None.
     """
 
     path: str
@@ -46,13 +46,13 @@ class SiteReport:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What ``nystra inspect`` says of a network.
+    """The report of ``nystra inspect`` on a network.
 
     Attributes:
         sites: A report for every site, in the order of the network.
         shape: Of the first input that operations are counted for.
         flops: Of the whole network, 2 for each multiply-add of convolutions and matrix products.
-        attention: What of them is exact attention.
+        attention: Those of exact attention.
     """
 
     sites: list[SiteReport]
@@ -80,13 +80,13 @@ def inspect_network(
     resolved: Mapping[str, Mechanism],
     samples: Mapping[str, Feeds],
 ) -> Inspection:
-    """Return what a plan does at every site, and what exact attention costs there.
+    """Return the effect of a plan at every site, and the cost of exact attention there.
 
     Args:
         network: The loaded network.
         facts: Of the network.
         resolved: Mechanism of every site.
-        samples: Inputs by name of the image, that errors and guarded shares are measured on.
+        samples: Inputs by name of the image, on which errors and guarded shares are measured.
     """
     costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
     total, spent = network_flops(network, facts)

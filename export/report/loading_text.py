@@ -146,12 +146,12 @@ def _type(dtype: str) -> tuple[str, str]:
 
 
 def _shape(port: Port) -> tuple[int, ...]:
-    """Return a shape to begin with."""
+    """Return an example shape."""
     return tuple(port.lengths.get(axis, _EXAMPLE.get(axis, 1)) for axis in port.axes)
 
 
 def _meaning(port: Port) -> str:
-    """Return what a tensor holds, in a few words."""
+    """Return the meaning of a tensor, in a few words."""
     axes = " x ".join(port.axes)
     if port.range is None:
         return axes

@@ -1,4 +1,4 @@
-"""The sheet of a model file: which images, compared with full attention in PyTorch."""
+"""The sheet of a model file: its images, compared with full attention in PyTorch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class UserImages:
     """Images of the user.
 
     Attributes:
-        images: What the model gets, a file or a folder.
-        truth: What it should make of them.
+        images: The inputs of the model, a file or a folder.
+        truth: The expected outputs.
         auxiliary: Masks, references and the like, by the role or the name of the input.
     """
 
@@ -34,10 +34,11 @@ class UserImages:
 
 
 def sheet_restorer(sheet: Path, session: Session) -> Restorer:
-    """Return the model as what takes images, before anything long is done for the sheet.
+    """Return the model as a restorer of images, before the work for the sheet begins.
 
     Raises:
-        NystraError: The sheet's ending is not an image's, or the model does not make images.
+        NystraError: The suffix of the sheet is not that of an image, or the model does not return
+            images.
     """
     image_format(sheet)
     return restorer_for(session)
@@ -53,10 +54,10 @@ def draw_model_sheet(
     """Draw the outputs of a model file for images.
 
     Args:
-        sheet: Where to.
+        sheet: The output file.
         session: The model file.
         restorer: The same, from `sheet_restorer`.
-        source: What it was exported from, for full attention next to it, or None.
+        source: The source that it was exported from, to show full attention too, or None.
         images: Images of the user, or None for the shipped photographs.
 
     Raises:
@@ -73,13 +74,13 @@ def model_rows(
     images: UserImages | None = None,
     most: int = 1 << 16,
 ) -> list[SheetRow]:
-    """Return what a model file makes of images; see `draw_model_sheet`.
+    """Return the outputs of a model file for images; see `draw_model_sheet`.
 
     Args:
-        session: As there.
-        restorer: As there.
-        source: As there.
-        images: As there.
+        session: As in `draw_model_sheet`.
+        restorer: The same.
+        source: The same.
+        images: The same.
         most: Largest side of an output that is shown, in pixels.
     """
     exact = None if source is None else _in_torch(restorer, source)

@@ -30,7 +30,7 @@ class Page:
     """A page that is written from top to bottom.
 
     Attributes:
-        title: At the top, and of the window.
+        title: Title of the page and of the window.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Page:
         self._parts.append(f"<p>{html.escape(text)}</p>")
 
     def code(self, text: str) -> None:
-        """Add lines of a program, as they are."""
+        """Add lines of a program, unchanged."""
         self._parts.append(f"<pre>{html.escape(text.strip())}</pre>")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -58,7 +58,7 @@ class Page:
         self._parts.append(f"<table><tr>{cells}</tr>{''.join(lines)}</table>")
 
     def figure(self, uri: str, caption: str) -> None:
-        """Add a figure (`images.figure_uri`) with what it shows."""
+        """Add a figure (`images.figure_uri`) with its caption."""
         words = html.escape(caption)
         self._parts.append(
             f'<figure><img class="figure" src="{uri}" alt="{words}">'
@@ -70,7 +70,7 @@ class Page:
 
         Args:
             row: Caption and image (`images.image_uri`).
-            width: Of each, in CSS pixels; what is smaller is enlarged without smoothing.
+            width: Width of each in CSS pixels; smaller images are enlarged without smoothing.
         """
         parts = [
             f'<figure><img src="{uri}" width="{width}" alt="{html.escape(caption)}">'

@@ -1,4 +1,4 @@
-"""The images of a sheet: the shipped photographs, or the middle of the user."""
+"""The images of a sheet: the shipped photographs, or the middle of the user's images."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _INPUT_SIDE, _OUTPUT_SIDE, _QUADRATIC_SIDE = 256, 512, 128
 
 @dataclass(frozen=True)
 class Scene:
-    """What a row of the sheet is about.
+    """The content of a row of the sheet.
 
     Attributes:
-        name: Of the image.
-        pixels: (H, W, C) in 0..1, what the model gets: an image of its own.
-        truth: (H * scale, W * scale, C') in 0..1, what it should make of it, or None.
-        auxiliary: What goes with it, as a `Restorer` takes it.
-        ports: The inputs that this is for.
+        name: Name of the image.
+        pixels: (H, W, C) in 0..1, the input of the model.
+        truth: (H * scale, W * scale, C') in 0..1, the expected output, or None.
+        auxiliary: The further inputs, as a `Restorer` takes them.
+        ports: The ports of the further inputs.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Scene:
 
 
 def scene_side(restorer: Restorer, *, small: bool) -> int:
-    """Return the side in input pixels that is shown of an image.
+    """Return the side of the shown part of an image, in input pixels.
 
     Args:
         restorer: The model file.
-        small: Something runs whose memory and time grow with the square of the pixels.
+        small: A run is included whose memory and time grow with the square of the pixels.
     """
     return min(_QUADRATIC_SIDE if small else _INPUT_SIDE, _OUTPUT_SIDE // restorer.scale)
 
@@ -56,7 +56,7 @@ def scene_side(restorer: Restorer, *, small: bool) -> int:
 def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
     """Yield the shipped photographs: holes in the middle, the mirrored image as reference.
 
-    A photograph is the truth where the model keeps its size: of the hole, of the colours.
+    A photograph is the ground truth if the model keeps the size: of the hole or of the colours.
     """
     for name, path in photographs().items():
         pixels = read_image(path).pixels

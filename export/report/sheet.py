@@ -1,4 +1,4 @@
-"""The sheet of a model file: real images through a model file, side by side at 1:1."""
+"""The sheet of a model file: its outputs for real images, side by side at 1:1."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class SheetRow:
 
     Attributes:
         scene: The scene.
-        shown: What the model gets of it: grey where it makes colour of grey, holes in white.
+        shown: The input as shown: grey for colorization, with holes in white.
         exported: By the model file; images from here on are (H, W, 3) in 0..1.
         exact: By PyTorch with exact attention, or None.
-        truth: The scene's, or None.
-        plain: The input, enlarged by Lanczos interpolation where the model enlarges.
+        truth: The scene's ground truth, or None.
+        plain: The input, enlarged by Lanczos interpolation if the model enlarges.
     """
 
     scene: Scene
@@ -39,7 +39,7 @@ class SheetRow:
 
     @property
     def baseline_image(self) -> tuple[str, Pixels]:
-        """What the difference is to: name and image."""
+        """The reference of the difference: name and image."""
         if self.exact is not None:
             return "full attention", self.exact
         if self.truth is not None:
@@ -49,7 +49,7 @@ class SheetRow:
 
     @property
     def difference(self) -> Pixels:
-        """Largest of red, green and blue of the exported image's difference, (H, W, 1)."""
+        """Largest difference of red, green and blue of the exported image, (H, W, 1)."""
         difference = magnified_difference(self.exported, self.baseline_image[1], 1.0)
         largest: Pixels = difference.max(axis=2, keepdims=True)
         return largest
@@ -84,7 +84,7 @@ def run_scenes(
     """Run the scenes.
 
     Args:
-        scenes: One a row.
+        scenes: One per row.
         restorer: The model file.
         exact: The network with the attention it was trained with, or None.
 
@@ -109,7 +109,7 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
         path: The sheet.
         rows: As `run_scenes` returns them.
         scale: Pixels of an output for one of its input, and axis.
-        model: What the model file is called.
+        model: Name of the model file.
 
     Raises:
         NystraError: The sheet cannot be written.
@@ -140,7 +140,7 @@ def _plain(image: Pixels, exported: Pixels) -> Pixels:
 
 
 def _shown(scene: Scene, restorer: Restorer) -> Pixels:
-    """Return what a model gets, its hole in white."""
+    """Return the input of a model, with its hole in white."""
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
         pixels = (pixels @ GREY_WEIGHTS)[:, :, None]

@@ -1,4 +1,4 @@
-"""Stage 5: the files, or the report of why there are none."""
+"""Stage 5: writes the files, or a report of why there are none."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadat
     """Return the metadata of the model with its PSNR against PyTorch, and that of tiles."""
     metadata = replace(metadata, tile_psnr=validated.tile_psnr)
     psnr = json_number(validated.file.figures.get("psnr", math.nan))
-    if psnr is None:  # NaN: the output holds some, or is no image
+    if psnr is None:  # NaN: the output has NaN, or is not an image
         return metadata
     return replace(metadata, psnr_vs_torch=f"{psnr:.1f}")
 

@@ -1,4 +1,4 @@
-"""What faster mechanisms would gain where a network keeps full attention, measured here."""
+"""The gain of faster mechanisms for a network that keeps full attention, measured here."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def suggestion(
     samples: Mapping[str, Feeds],
     output: Port,
 ) -> str:
-    """Return what ``cluster`` and ``auto`` would gain and lose; "" where ``cluster`` gains nothing.
+    """Return speedup and loss of ``cluster`` and ``auto``; "" if ``cluster`` is not faster.
 
-    All run in PyTorch on the operators' kernels, in turn, on the smallest image. What ``auto``
-    would gain is a lower bound: the fastest of `UNIFORM` that keeps its budget.
+    All run in PyTorch on the operators' kernels, in turn, on the smallest image. The speedup of
+    ``auto`` is a lower bound: the fastest of `UNIFORM` that keeps its budget.
 
     Args:
         network: The loaded network.
         resolved: Mechanism of every site.
         samples: Inputs by name of the image.
-        output: What the network gives.
+        output: The output of the network.
     """
     sites = {
         site.path: site.module

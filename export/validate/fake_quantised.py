@@ -1,21 +1,21 @@
-"""How far a network may depart in a low precision: the fake-quantised network.
+"""The fake-quantised network, from which the tolerances of a low precision are measured.
 
 That is the plain PyTorch network in which every layer with weights (convolution, linear)
 gets its input, weight and output rounded to the digits of the type, and every window site its
 position bias; the rest is float32. In a bf16 file for every program only linear layers are: ONNX
 has no bfloat16 convolution below opset 22, onnxruntime no such attention. It knows
 nothing of the file or of the pass that wrote it, so neither can widen its own tolerance. Rounding
-keeps float32's exponent: it never overflows and never loses small numbers, so overflow is never
-excused.
+keeps float32's exponent: it never overflows and never loses small numbers, so that overflow in a
+file is never tolerated.
 
 For int8 a layer's weight is rounded to 127 steps of the largest of an output channel, its input to
-127 steps of the largest of that very map: no calibration, so that a range that is badly chosen is
-not excused either. Layers that the export returned to float32 stay exact here too.
+127 steps of the largest of that very map: there is no calibration, so that a badly chosen range is
+not tolerated either. Layers that the export returned to float32 stay exact here too.
 
-``torch.autocast("cpu")`` would be the other choice, and was measured not to do: it computes the
-products inside attention, pseudoinverse and kernel sums included, in the low type, and leaves
-normalisation and the residual stream in it. That error is many times what a good file makes, and a
-tolerance of twice it would let wrong files pass.
+``torch.autocast("cpu")`` would be the alternative, but measurements showed that it does not
+suffice: it computes the products inside attention, pseudoinverse and kernel sums included, in the
+low type, and leaves normalisation and the residual stream in it. That error is many times what a
+good file makes, and a tolerance of twice it would let wrong files pass.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def round_digits(values: Tensor, digits: int) -> Tensor:
 def rounded_as(
     precision: str, target: str | None, network: nn.Module, architecture: str, *_: object
 ) -> nn.Module:
-    """Return a copy of a network that rounds where a file of a precision and a target would."""
+    """Return a copy of a network that rounds like a file of a precision and a target."""
     label = precision if target is None else f"{precision}-{target}"
     return rounded_network(network, label, policy_for(architecture, precision))
 
@@ -70,7 +70,7 @@ def rounded_network(
     Args:
         network: Left as it is.
         precision: ``fp16``, ``bf16`` or ``bf16-tensorrt``.
-        policy: Of the architecture: modules that stay float32 in the file do so here.
+        policy: The policy of the architecture: modules that stay float32 in the file do so here.
     """
     policy = policy or PrecisionPolicy()
     digits = LOW_TYPES[precision.partition("-")[0]].digits
@@ -100,12 +100,12 @@ def rounded_network(
 def quantised_network(
     network: nn.Module, policy: PrecisionPolicy, exact: Collection[str] = ()
 ) -> nn.Module:
-    """Return a copy of a plain float32 network whose layers hold 8 bits.
+    """Return a copy of a plain float32 network whose layers round to 8 bits.
 
     Args:
         network: Left as it is.
-        policy: Of the architecture.
-        exact: Modules that stay float32 besides.
+        policy: The policy of the architecture.
+        exact: Further modules that stay float32.
     """
     copied = copy.deepcopy(network)
 

@@ -1,8 +1,7 @@
-"""What a plan costs: the planned network against full attention, on images.
+"""The accuracy of a plan: the planned network against full attention, on images.
 
-Both sides run in the operator form, whose torch ops are as fast as the model file where the native
-library is built. They are not validated here: the file is compared with the plain form (see
-`references`).
+Both run in the operator form, whose torch ops are as fast as the model file if the native library
+is built. They are not validated here: the file is compared with the plain form (see `references`).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ IMAGE = Port("output", "picture")
 
 @dataclass
 class SiteCost:
-    """What the plan does at one site.
+    """The effect of the plan at one site.
 
     Attributes:
-        path: Of the site.
+        path: Path of the site.
         error: Relative error of the site's output, Frobenius norm over all images, with every
             other site exact.
-        guarded: Share of tokens the guard touched, None for mechanisms without a guard.
+        guarded: Share of tokens that the guard changed, None for mechanisms without a guard.
     """
 
     path: str
@@ -52,13 +51,13 @@ class Fidelity:
     """A plan against full attention, by image: the headline figure of the output's measure.
 
     Attributes:
-        measure: By which outputs are compared; PSNR in dB for images.
+        measure: How outputs are compared; PSNR in dB for images.
         plan: The plan against full attention at the same window.
         no_bias: Full attention without position bias against full attention, empty when no
             planned site drops a bias.
         as_trained: The plan against the network at its trained window, empty when it is the same.
         figures: All figures of the plan against full attention.
-        sites: What the plan does at each site that is not as trained, the worst first.
+        sites: The effect of the plan at each site that is not as trained, the largest error first.
     """
 
     measure: Measure = MEASURES["picture"]
@@ -101,12 +100,12 @@ class Fidelity:
 def fidelity_steps(
     samples: Mapping[str, Feeds], trained: nn.Module | None, *, as_trained: bool
 ) -> int:
-    """Return how many steps `measure_fidelity` announces: none where there is no difference.
+    """Return the number of steps of `measure_fidelity`: 0 if there is no difference.
 
     Args:
         samples: Inputs by name of the image.
-        trained: The network at its trained window, where that is another one.
-        as_trained: The plan is what the network came with.
+        trained: The network at its trained window, if that is another one.
+        as_trained: The plan is the network's own attention.
     """
     return 0 if as_trained and trained is None else len(samples)
 
@@ -119,15 +118,15 @@ def measure_fidelity(
     progress: Progress = lambda _: None,
     output: Port = IMAGE,
 ) -> Fidelity:
-    """Measure what a plan costs.
+    """Measure the accuracy of a plan.
 
     Args:
         network: The loaded network.
         resolved: Mechanism of every site.
         samples: Inputs of the network in the order of its arguments, by name of the image.
-        as_trained: The network at its trained window, where that is another one.
+        as_trained: The network at its trained window, if that is another one.
         progress: Called with the name of each step.
-        output: What the network gives.
+        output: The output of the network.
     """
     measure = measure_for(output)
     probed = _Probed(network, resolved)
@@ -174,7 +173,7 @@ class _Biasless:
 
 
 class _Probe:
-    """Computes a site both ways, hands on the exact result and adds up the difference."""
+    """Computes a site both ways, returns the exact result and sums up the difference."""
 
     def __init__(self, exact: WindowImplementation, planned: WindowImplementation) -> None:
         self.exact, self.planned = exact, planned
@@ -195,10 +194,10 @@ class _Probe:
 
 
 class _Probed:
-    """The network with exact attention, which computes the plan next to it at each planned site.
+    """The network with exact attention, which also computes the plan at each planned site.
 
     Attributes:
-        probes: Of every site that is not as trained, by path.
+        probes: The probe of every site that is not as trained, by path.
     """
 
     def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
@@ -217,7 +216,7 @@ class _Probed:
         return self._backend(*arrays)
 
     def costs(self) -> list[SiteCost]:
-        """Return what the plan did at its sites in all runs, the largest error first."""
+        """Return the effect of the plan at its sites in all runs, the largest error first."""
         costs = [
             SiteCost(
                 path,

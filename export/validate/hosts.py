@@ -1,4 +1,4 @@
-"""Whether programs of others open a model file, by their own rules."""
+"""Whether other programs can open a model file, by their rules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ...runtime.session import Session
 
 
 def chainner_problems(session: Session) -> list[str]:
-    """Return what keeps chaiNNer from running a file; empty where it runs it.
+    """Return why chaiNNer cannot run a file; empty if it can.
 
-    Besides what every host wants, its values are in 0..1, and onnx infers all its shapes strictly,
-    types checked and constants followed.
+    In addition to the rules of every host, values have to be in 0..1, and onnx has to infer all
+    shapes in strict mode, with type checks and data propagation.
 
     Args:
         session: The file.
@@ -56,11 +56,11 @@ def require_hosts(names: Sequence[str]) -> None:
 
 
 def check_hosts(session: Session, names: Sequence[str]) -> list[CheckResult]:
-    """Return an item of the gate for each program.
+    """Return an item of ``nystra check`` for each program.
 
     Args:
         session: The file.
-        names: Of `HOSTS`.
+        names: Names in `HOSTS`.
     """
     results = []
     for name in dict.fromkeys(names):

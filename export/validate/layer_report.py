@@ -1,4 +1,4 @@
-"""The result of a comparison layer by layer: layers, sizes, and the first that departs."""
+"""The result of a comparison layer by layer: layers, sizes, and the first difference."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ...core.json_text import json_number
 
 @dataclass(frozen=True)
 class LayerDifference:
-    """One tensor, run both ways.
+    """One tensor of both runs.
 
     Attributes:
-        node: Name of the node that makes it.
-        operator: Its type, with the domain where that is not the standard one.
+        node: Name of the node that computes it.
+        operator: Its type, with the domain if that is not the standard one.
         tensor: Name of the tensor.
         dtype: The numpy name of its type.
         shape: Its shape.
         largest: Largest finite magnitude in the reference.
-        max_abs: Largest absolute difference; NaN where one way has NaN.
+        max_abs: Largest absolute difference; NaN if one run has NaN.
         mean_abs: Mean absolute difference.
         psnr: In dB, with `largest` as peak; infinite if both are equal.
-        allowed: What `max_abs` may be.
-        mean_allowed: What `mean_abs` may be, or None for no bound.
-        mean_instead: A mean within its bound is enough; else both bounds hold.
-        finding: What is wrong, or nothing.
+        allowed: Limit of `max_abs`.
+        mean_allowed: Limit of `mean_abs`, or None.
+        mean_instead: A mean within its limit is enough; otherwise both limits apply.
+        finding: The fault, or "".
     """
 
     node: str
@@ -44,7 +44,7 @@ class LayerDifference:
 
     @property
     def departs(self) -> bool:
-        """Whether the two ways disagree here."""
+        """Whether the two runs differ here beyond the limits."""
         return bool(self.finding)
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,8 +61,8 @@ class LayerCase:
 
     Attributes:
         shapes: Input name -> shape.
-        layers: Every layer in the order of the graph, or none where `skipped` says why.
-        skipped: Why the size was not compared, or nothing.
+        layers: Every layer in the order of the graph; empty if the size was skipped.
+        skipped: Why the size was not compared, or "".
     """
 
     shapes: dict[str, list[int]]
@@ -71,18 +71,18 @@ class LayerCase:
 
     @property
     def departing(self) -> tuple[LayerDifference, ...]:
-        """The layers that depart, the first one first."""
+        """The layers beyond their limits, in order."""
         return tuple(layer for layer in self.layers if layer.departs)
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """Two ways to run one file.
+    """The comparison of two ways to run a file.
 
     Attributes:
         reference: The backend and its library, in words.
-        candidate: The same of what is compared with it.
-        cases: The sizes, the smallest first; it ends with the first one where a layer departs.
+        candidate: Those that are compared with it.
+        cases: The sizes, the smallest first, up to the first one with a layer beyond its limits.
     """
 
     reference: str
@@ -91,16 +91,16 @@ class LayerReport:
 
     @property
     def passed(self) -> bool:
-        """Whether no layer departs at any size."""
+        """Whether all layers are within their limits at all sizes."""
         return self.first is None
 
     @property
     def first(self) -> LayerDifference | None:
-        """The first layer that departs, at the smallest size where one does."""
+        """The first layer beyond its limits, at the smallest such size."""
         return next((case.departing[0] for case in self.cases if case.departing), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON takes it; ``first`` is the first layer that departs."""
+        """Return the report as JSON takes it; ``first`` is the first layer beyond its limits."""
         cases = []
         for case in self.cases:
             entry: dict[str, Any] = {"shapes": case.shapes, "skipped": case.skipped or None}

@@ -1,23 +1,23 @@
-"""Layer by layer: the first tensor of a model file that two ways of running it disagree on.
+"""Layer by layer: finds the first tensor that differs between two ways of running a file.
 
 Every tensor between the nodes becomes an output of a copy of the file, which is run both ways on
 the same inputs; polygraphy's ``Comparator`` runs and compares. Nodes of the domain nystra and
 their functions stay as they are; what happens inside a function or a subgraph is one layer.
 
-**When a layer departs.** Its largest difference may be a share of the largest magnitude of the
-reference's tensor. The share is what the file was exported with: the tolerance of the image, in
-0..1, at that size (1e-4, more where PyTorch itself is less precise). In a file that computes in
-float16 it is 2^-5 at least, and the mean difference may be 2^-10 of the largest magnitude, one unit
-in the last place: rounding grows on its way through attention, at few places by much, and a fault
-shows in the mean (a trained SwinIR with linear attention: 9e-3 and 1e-4; in float32: 2e-5).
-Integers and booleans have to be equal. Behind a seeded search, where rounding may turn the order of
-two matches, a layer also passes when its mean difference is within the same share that the recorded
-tolerance of the mean allows. NaN always departs; an infinity departs unless both have it.
+**Limits of a layer.** Its largest difference may be a share of the largest magnitude of the
+reference's tensor. The share is that of the export: the tolerance of the image, in 0..1, at that
+size (1e-4, more where PyTorch itself is less precise). In a file that computes in float16 it is
+2^-5 at least, and the mean difference may be 2^-10 of the largest magnitude, one unit in the last
+place: rounding errors grow in attention, at few positions by much, and a fault shows in the mean (a
+trained SwinIR with linear attention: 9e-3 and 1e-4; in float32: 2e-5). Integers and booleans have
+to be equal. After a seeded search, where rounding may swap two matches, a layer also passes if its
+mean difference is within the share of the recorded tolerance of the mean. NaN is always a fault; an
+infinity is one unless both have it.
 
-Outputs that are marked keep a runtime from fusing their nodes: what is compared is each layer by
-itself, not the fused form that runs otherwise. All layers of a size are held at once, five times
-over at the peak (SwinIR-M at 17x80 pixels: 7.7 GB); the smallest recorded size comes first, and a
-larger one that does not fit into the memory is left out, which the report says.
+Marked outputs prevent a runtime from fusing their nodes: each layer is compared by itself, not in
+the fused form of normal runs. All layers of a size are in memory at once, at the peak five times
+(SwinIR-M at 17x80 pixels: 7.7 GB); the smallest recorded size comes first, and a larger one that
+does not fit into the memory is skipped and reported as such.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def compare_layers(
 
     Args:
         candidate: The file and how it is run.
-        references: Their inputs are what is run; of their tolerances, see the module.
+        references: The inputs, and the tolerances as in the module's docstring.
         tolerance: The share of the largest magnitude instead of the recorded one, for all layers.
         progress: Called with progress messages.
 
@@ -118,7 +118,7 @@ class _Polygraphy:
             raise BackendUnavailableError(f"{missing} ({error})") from error
 
     def runner(self, name: str, session: Session, feeds: Mapping[str, Array]) -> Any:
-        """Return a runner of that name around a session, which checks the inputs itself."""
+        """Return a runner with a name around a session, which checks the inputs."""
         metadata = self.metadata()
         for key, array in feeds.items():
             metadata.add(key, dtype=array.dtype, shape=array.shape)
@@ -142,9 +142,9 @@ class _Limits:
     """Shares of the largest magnitude.
 
     Attributes:
-        share: Of a floating layer.
-        mean: Of the mean of every floating layer, or None.
-        searched: Of the mean behind a search, where it may be instead of the largest; or None.
+        share: Limit of a floating-point layer.
+        mean: Limit of the mean of every floating-point layer, or None.
+        searched: Limit of the mean after a search, with which a layer passes too; or None.
     """
 
     share: float
@@ -153,7 +153,7 @@ class _Limits:
 
 
 class _Comparison:
-    """Both ways of one marked file."""
+    """Both runs of one marked file."""
 
     def __init__(
         self, polygraphy: _Polygraphy, marked: onnx.ModelProto, sessions: Mapping[str, Session]
@@ -213,7 +213,7 @@ class _Comparison:
 
 
 def _figures(reference: Array, candidate: Array, peak: float) -> tuple[float, float, float]:
-    """Return largest and mean difference and PSNR, NaN where one way has NaN or another shape."""
+    """Return largest and mean difference and PSNR; NaN if a side has NaN or another shape."""
     if reference.shape != candidate.shape:
         return (float("nan"),) * 3
     if reference.size == 0:
@@ -226,7 +226,7 @@ def _figures(reference: Array, candidate: Array, peak: float) -> tuple[float, fl
 
 
 def _finding(layer: LayerDifference, reference: Array, candidate: Array) -> str:
-    """Return what is wrong with a layer, or nothing."""
+    """Return the fault of a layer, or ""."""
     if reference.shape != candidate.shape:
         return f"the shape is {candidate.shape}, in the reference {reference.shape}"
     nan = [int(np.count_nonzero(np.isnan(array))) for array in (candidate, reference)]
@@ -246,7 +246,7 @@ def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool)
     """Return the model with every tensor between its nodes as an output.
 
     TensorRT refuses outputs without a type, so types are inferred first, through the functions
-    too. Its integer tensors may lie in the host's memory, so only floating ones are marked for it.
+    too. Its integer tensors may be in host memory, so only floating-point ones are marked for it.
     """
     typed = onnx.shape_inference.infer_shapes(model)
     typed.graph.value_info.extend(typed.graph.output)
@@ -265,7 +265,7 @@ def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool)
 
 
 def _behind_a_search(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the tensors that a seeded search takes part in."""
+    """Return the tensors that depend on a seeded search."""
     searched: set[str] = set()
     for node in model.graph.node:
         if node.op_type == _SEARCH or searched.intersection(node.input):
@@ -307,7 +307,7 @@ def _open(
     *,
     engine: bool,
 ) -> dict[str, Session]:
-    """Load a marked file for both sides; what may take minutes comes after what may be refused."""
+    """Load a marked file for both sides; checks come before steps that may take minutes."""
 
     def reference() -> Session:
         progress("load the reference")

@@ -1,4 +1,4 @@
-"""The file against PyTorch with the same plan, at several sizes, on what this machine has."""
+"""The file against PyTorch with the same plan, at several sizes, on this machine."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ FILE, COPY = "ort-cpu", "twin"
 
 @dataclass
 class FileValidation:
-    """What was found.
+    """The results.
 
     Attributes:
-        tolerances: Largest difference allowed, a size.
-        allowed_for: What each of them is allowed for.
+        tolerances: Largest difference allowed, per size.
+        allowed_for: The reason of each of them.
         reports: Backend label to the sizes' figures, in JSON form; ``twin`` is the rounded float32
             copy of a file of low precision.
         passed: Every size passed on every backend.
         figures: The worst of each figure against PyTorch, by name.
         faults: One sentence for each size that failed.
-        seconds_per_pixel: Seconds a pixel of the last run, with the library where there is one.
+        seconds_per_pixel: Seconds per pixel of the last run, with the library if there is one.
     """
 
     tolerances: list[float]
@@ -63,7 +63,7 @@ def file_steps(precision: str, *, bodies: bool, copied: bool) -> int:
 
 
 def _runs(precision: str, *, bodies: bool, copied: bool) -> list[tuple[str, str | Path | None]]:
-    """Return what runs with which library.
+    """Return the files to run, and their libraries.
 
     A file that the CPU cannot compute is validated by its rounded float32 copy alone.
     """
@@ -83,12 +83,13 @@ def validate_file(
     """Compare a model file with recorded references.
 
     Args:
-        path: Of the file.
-        references: Of the plain network.
+        path: Path of the file.
+        references: Those of the plain network.
         bodies: The file runs without the operator library.
         progress: Called with the name of each step.
-        rounded_copy: Of a file of low precision (see `build.precision.rounded_copy`): compared
-            too, and alone for bfloat16, which onnxruntime's CPU cannot compute in.
+        rounded_copy: The rounded copy of a file of low precision (see
+            `build.precision.rounded_copy`): compared too, and alone for bfloat16, which
+            onnxruntime's CPU cannot compute in.
 
     Raises:
         BackendUnavailableError: The file needs the library and there is none.
@@ -125,7 +126,7 @@ def _pixels(report: ValidationReport) -> int:
 
 
 def libraries(*, bodies: bool) -> list[str | Path | None]:
-    """Return the libraries that a file is validated with; None is without, by the bodies."""
+    """Return the libraries that a file is validated with; None: the operators' bodies."""
     try:
         built: list[str | Path | None] = [library_path()]
     except FileNotFoundError:
@@ -134,7 +135,7 @@ def libraries(*, bodies: bool) -> list[str | Path | None]:
 
 
 def tool_versions(more: Sequence[str] = ("torch", "onnx", "onnxscript")) -> dict[str, str]:
-    """Return the versions of what wrote and validated a file."""
+    """Return the versions of the programs that wrote and validated a file."""
     from importlib.metadata import version
 
     own = {"nystra": __version__, "python": platform.python_version()}

@@ -1,4 +1,4 @@
-"""PyTorch run again for a model file: what ``nystra validate --checkpoint`` compares it with."""
+"""A new run of PyTorch for a model file, for ``nystra validate --checkpoint``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .references import record_references
 def reference_run(
     model: Path, metadata: Mapping[str, str], source: Source, progress: Progress
 ) -> References:
-    """Return what an export of this file would record now, at the sizes that the file takes.
+    """Return the references that an export of this file would record now, at supported sizes.
 
     Args:
         model: The model file.
-        metadata: Of it.
-        source: What it was exported from.
+        metadata: Its metadata.
+        source: The source that it was exported from.
         progress: Called with the name of each step.
 
     Raises:

@@ -47,7 +47,7 @@ class Speed:
         spread: The same, a quarter of the rounds below and a quarter above.
         size: Height and width of the image.
         library: Both ran with the operator library.
-        other: What the other file is.
+        other: Description of the other file.
     """
 
     planned: float
@@ -60,7 +60,7 @@ class Speed:
 
     @property
     def is_slower(self) -> bool:
-        """Whether three of four rounds say that full attention is the faster one."""
+        """Whether full attention was faster in three of four rounds."""
         return self.spread[1] < 1.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Speed:
 
 
 def slower_warning(speed: Speed) -> str:
-    """Return what to say of a plan that was measured to be slower than exact attention."""
+    """Return the warning about a plan that was measured to be slower than exact attention."""
     size = "x".join(map(str, speed.size))
     advice = "`mechanism` full is exact and faster here"
     if speed.other != FULL:
@@ -87,14 +87,15 @@ def slower_warning(speed: Speed) -> str:
 
 
 def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:
-    """Return the height and width that a user would run: the only ones, or 256x256.
+    """Return the height and width to time: those of a fixed size, otherwise 256x256.
 
-    The side is halved until exact attention takes bearable memory and few runs a bearable time.
+    The side is halved until exact attention fits into the memory and a few runs take an acceptable
+    time.
 
     Args:
         facts: Of the network.
-        quadratic: B, where exact attention to n pixels takes b n^2 bytes.
-        seconds_per_pixel: Seconds that the planned file takes for a pixel.
+        quadratic: b, if exact attention for n pixels needs b n^2 bytes.
+        seconds_per_pixel: Seconds per pixel of the planned file.
     """
     if facts.sides is not None:
         return facts.sides["height"], facts.sides["width"]
@@ -108,7 +109,7 @@ def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tupl
 
 
 def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:
-    """Return how many runs of both files there is time for."""
+    """Return the number of runs of both files within the time limit."""
     return int(_BOUND / max(_BOTH * seconds_per_pixel * size[0] * size[1], 1e-9)) - _WARM_UP
 
 
@@ -121,8 +122,8 @@ def compare_speed(
         planned: The file of the plan.
         full: The same with full attention.
         size: Height and width of the image.
-        library: Run both with the operator library, where it serves them.
-        seconds_per_pixel: As for `timed_size`; what is slow has fewer runs.
+        library: Run both with the operator library, if it supports them.
+        seconds_per_pixel: As for `timed_size`; slow files get fewer runs.
     """
     backend = "ort-cpu" if library else BODIES_BACKEND
     configurations = [session_configuration(path, backend) for path in (planned, full)]

@@ -9,7 +9,7 @@ from ..mechanism import Mechanism
 
 @dataclass(frozen=True)
 class AsTrained(Mechanism):
-    """What the network came with; a plan with it is what every other plan is compared with."""
+    """The network's own attention, with which every other plan is compared."""
 
     name = "as_trained"
     summary = "the attention of the network"

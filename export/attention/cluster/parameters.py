@@ -32,7 +32,7 @@ so much more that finer settings still cost little."""
 
 @dataclass(frozen=True)
 class Cluster(Windowed):
-    """Clustered keys, and the tokens of one's own block exactly, with their position bias."""
+    """Clustered keys, and exact attention in the query's own block, with the position bias."""
 
     name = "cluster"
     summary = (
@@ -99,7 +99,7 @@ class Cluster(Windowed):
         return ""
 
     def at(self, geometry: Geometry) -> Cluster:
-        """Return the mechanism with its sizes, the block being the largest that no border cuts."""
+        """Return the mechanism with its sizes; the block is the largest that no border cuts."""
         tokens = geometry.tokens if isinstance(geometry, WindowGeometry) else 0
         clusters, block = self.sizes(tokens)
         if isinstance(geometry, WindowGeometry):
@@ -107,16 +107,16 @@ class Cluster(Windowed):
         return replace(self, clusters=clusters, block=block)
 
     def sizes(self, tokens: int = 0) -> tuple[tuple[int, int], int]:
-        """Return clusters and block: those of windows of so many tokens where none were given.
+        """Return clusters and block; defaults depend on the number of tokens in a window.
 
-        Lists of tokens, whatever their number, have those of small windows.
+        Lists of tokens, whatever their number, have the defaults of small windows.
         """
         usual = ((clusters, block) for least, clusters, block in _DEFAULTS if tokens >= least)
         clusters, block = next(usual)
         return self.clusters or clusters, self.block or block
 
     def cannot_pay(self, tokens: int) -> str:
-        """Return the counts where a query sees half as many keys as there are, or more."""
+        """Return the counts if a query attends to half of the keys or more."""
         clusters, block = self.sizes(tokens)
         count, own = math.prod(clusters), block**2
         few = tokens <= 2 * (count + own)
@@ -156,7 +156,7 @@ class Cluster(Windowed):
         return most, []
 
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
-        """Tell whether the bias may be averaged over blocks of that side."""
+        """Return whether the bias may be averaged over blocks of that side."""
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         whole = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
         few = count_blocks(geometry.window, side) <= MAX_BIAS_BLOCKS
@@ -164,7 +164,7 @@ class Cluster(Windowed):
 
 
 def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:
-    """Return about the window's root, with which the mean costs a token what clusters do.
+    """Return about the root of the window's side, with which the mean costs as much as clusters.
 
     Without a bias the mean is 1 everywhere, and the largest side costs least.
     """

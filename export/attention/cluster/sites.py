@@ -1,4 +1,4 @@
-"""Mechanism ``cluster``: clustered keys, and the tokens of one's own block exactly."""
+"""Mechanism ``cluster``: clustered keys, and exact attention in the query's own block."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ def attend_tokens(
 ) -> Tensor:
     """Return the attention of tokens; shapes as ``models.sites.TokenSite`` says.
 
-    Tokens before those of the grid (a class token) see everything exactly, and are seen exactly.
-    Frames of a grid lie below each other. A block of queries has the block of keys in the same
-    part of their grid for its own; where keys are around the queries, those at its places, and at
-    the border those beyond it too.
+    Tokens before those of the grid (a class token) attend exactly, and are attended to exactly.
+    Frames of a grid are stacked vertically. The own block of a block of queries is the block of
+    keys in the same part of their grid; if the keys extend beyond the queries, it has the keys at
+    the same positions, and at the border those beyond it too.
 
-    A bias is read pair by pair: outside of the own block its exp is averaged over blocks.
+    A bias is given for each pair: outside of the own block its exp is averaged over blocks.
     """
     clusters, block = mechanism.sizes()
     query_grid, key_grid = _flat(geometry.query_grid), _flat(geometry.key_grid)
@@ -88,7 +88,7 @@ def _key_bounds(bounds: list[int], size: int, margin: int | None) -> list[int]:
 
 
 def _before(count: int, grid: tuple[int, int]) -> int | None:
-    """Return how many tokens come before those of the grid; None if they do not fill it."""
+    """Return the number of tokens before those of the grid; None if they do not fill it."""
     more = count - math.prod(grid)
     return None if more < 0 else more
 
@@ -101,7 +101,7 @@ def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
 
 
 def _seen(bias: Tensor, sums: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
-    """Return what each block of queries sees of every cluster in other blocks.
+    """Return the part of every cluster in other blocks, for each block of queries.
 
     Args:
         bias: Of each pair, at most 0, (B, h, N, Nk).

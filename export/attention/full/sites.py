@@ -84,7 +84,7 @@ class Patches:
         key_mask: Tensor | None,
         geometry: PatchGeometry,
     ) -> Tensor:
-        """Return the value patches as the query's patches match the key's."""
+        """Return the value patches, weighted by the matches of query and key patches."""
         return exact_patches(query, key, value, key_mask, geometry)
 
 

@@ -30,9 +30,9 @@ class Windows:
     def with_share(
         self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
     ) -> tuple[Tensor, float]:
-        """Return the attention of qkv, and the share of (token, head) pairs the guard touches.
+        """Return the attention of qkv, and the share of (token, head) pairs that the guard changes.
 
-        In plain PyTorch whatever the form: no operator gives both.
+        Always in plain PyTorch: no operator returns both.
         """
         flat = to_2d(qkv, geometry)
         out, kept = window_nystrom_terms(flat, **self.mechanism.attributes(geometry))

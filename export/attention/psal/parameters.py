@@ -29,13 +29,13 @@ class _PatchSize(Number):
         return f"odd, {super().limits}; 0 is the network's"
 
     def allows(self, value: float) -> bool:
-        """Tell whether a number is 0, or odd and in the range."""
+        """Return whether a number is 0, or odd and in the range."""
         return value == 0 or (value % 2 == 1 and super().allows(value))
 
 
 @dataclass(frozen=True)
 class Psal(Windowed):
-    """Attention to what a seeded search finds: the k nearest patches or tokens.
+    """Attention to the k nearest patches or tokens that a seeded search finds.
 
     At map sites it is exact attention in local windows.
     """

@@ -57,7 +57,7 @@ def attend_patches(
 
 
 def planned_geometry(geometry: PatchGeometry, mechanism: Psal) -> PatchGeometry:
-    """Return how a site compares and pastes under a plan: its own way, or as the plan says."""
+    """Return the patch geometry of a site: its own, or that of the plan."""
     patch = mechanism.patch_size or geometry.patch
     if mechanism.full_size and geometry.shrink == geometry.value_stride:
         return replace(
@@ -89,9 +89,9 @@ def _matches(
 ) -> tuple[Tensor, Tensor]:
     """Return index and score of the matches with the site's border.
 
-    The search repeats the border. Where the site has zeros there, both maps get a rim of zeros
-    that neither searches nor may be matched. The key norm ``ridge`` adds epsilon to every squared
-    entry: one more channel, 0 in the query and sqrt(C epsilon) in the key, does that.
+    The search repeats the border. If the site pads with zeros, both maps get a border of zeros that
+    neither searches nor may be matched. The key norm ``ridge`` adds epsilon to every squared entry:
+    one more channel, 0 in the query and sqrt(C epsilon) in the key, does that.
     """
     radius = geometry.patch // 2 if geometry.border == "zero" else 0
     channels, (height, width) = query.shape[1], (query.shape[2], query.shape[3])
@@ -130,7 +130,7 @@ def _query_norm(query: Tensor, geometry: PatchGeometry) -> Tensor:
 
 
 def _votes(weights: Tensor, index: Tensor, blocks: Tensor, reach: int) -> Tensor:
-    """Return the added up votes (B, C, H + reach - 1, W + reach - 1) of the matched patches."""
+    """Return the sum of the votes (B, C, H + reach - 1, W + reach - 1) of the matched patches."""
     rows = blocks.permute(0, 2, 3, 1).flatten(0, 2)
     across = blocks.shape[3]
     used = index.clamp(min=0).long()

@@ -3,8 +3,8 @@
 One ``NystraPatchMatch`` node finds the neighbours of every query; padding, gathering and the
 softmax over the scores it returns are standard operators.
 
-* Patch sites compare and paste as the site says; the fusing of scores is left out, since it needs
-  all of them, and excluded keys take no part in the softmax.
+* Patch sites compare and paste as in the site's geometry; scores are not fused, since that needs
+all of them, and excluded keys are left out of the softmax.
 * Window sites take the k nearest tokens of the window by the site's own dot product.
 * Token sites do so on their grids.
 * Map sites get exact attention in local windows (section 4.6: cross-scale attention by PSAL, the
@@ -53,7 +53,7 @@ class Patches:
 class Windows:
     """The k nearest tokens of the window; called as ``models.sites.WindowSite`` says.
 
-    The search does not know the position bias; the scores of what it found get theirs.
+    The search ignores the position bias, which is added to the scores of the matches.
     """
 
     mechanism: Psal
@@ -87,10 +87,10 @@ class Maps:
     form: Form
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Return the attention of q, k, v (B, C, H, W), each place to its window's places.
+        """Return the attention of q, k, v (B, C, H, W) within local windows.
 
         The last windows extend beyond the map: a channel that is 1 in every query, 0 in every key
-        and very low in the keys beyond the map keeps those out.
+        and very low in the keys beyond the map excludes those.
         """
         side = self.mechanism.local_window
         height, width = q.shape[2], q.shape[3]

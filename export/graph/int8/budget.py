@@ -1,4 +1,4 @@
-"""Which layers go back to float32, so that the images keep the budget."""
+"""Selects the layers that return to float32, so that the images keep the budget."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MOST_TRIED = 4
 
 @dataclass(frozen=True)
 class Returned:
-    """A layer that goes back to float32.
+    """A layer that returns to float32.
 
     Attributes:
-        path: Of its module.
-        alone: The headline where it alone computes in int8.
+        path: Path of its module.
+        alone: The headline figure with only this layer in int8.
         share: Its share of the multiplications of all layers.
     """
 
@@ -42,12 +42,12 @@ class Returned:
 
 @dataclass(frozen=True)
 class Kept:
-    """What keeps the budget.
+    """A selection that keeps the budget.
 
     Attributes:
-        layers: Those that stay int8.
-        returned: The others, in the order they went back.
-        figure: The worst headline over the images, against the float32 graph.
+        layers: The layers that stay int8.
+        returned: The others, in the order of their return.
+        figure: The worst headline figure of the images, against the float32 graph.
     """
 
     layers: tuple[WeightLayer, ...]
@@ -63,19 +63,19 @@ def keep_budget(
     measure: Measure,
     least: float,
 ) -> Kept:
-    """Return layers to float32 until every image is as near to the float32 graph as wanted.
+    """Return layers to float32 until every image reaches the limit against the float32 graph.
 
-    First goes what harms most for each multiplication that float32 will take again, so that a
-    costly layer goes last. The harm is measured, every layer int8 alone; how many have to go is
-    found by bisection.
+    Layers are returned in the order of their error per multiplication, so that a costly layer comes
+    last. The error is measured with each layer alone in int8; the number of layers is found by
+    bisection.
 
     Args:
-        model: Without bodies, one output that counts, the first; left as it is.
-        layers: Of its graph.
+        model: Without bodies; its first output is compared; not modified.
+        layers: The layers of its graph.
         calibration: Their ranges.
-        feeds: Inputs by name, of each image.
-        measure: By which the output is compared.
-        least: The headline to keep. No layer may be left that does.
+        feeds: Inputs by name, for each image.
+        measure: How the output is compared.
+        least: The headline figure to keep. It may leave no int8 layer.
     """
     compared = _spread(feeds, MOST_COMPARED)
     copied = rounded_copy(model, layers, calibration.ranges, switches=True)

@@ -1,9 +1,9 @@
-"""How large the maps before the layers of a graph become, measured on images.
+"""The ranges of the inputs of a graph's layers, measured on images.
 
-A range that holds the largest value of all wastes steps on values that hardly occur; so the range
-is the one of the least error over values drawn from every map. Errors count by their cube: what a
-range cuts off is seen at a pixel, what its steps round away is not. Every image is used twice, as
-it is and at a higher contrast: few photographs have black beside white, as text has.
+A range up to the largest value wastes steps on values that rarely occur; so the range with the
+least error over sampled values of every feature map is chosen. The error is cubic: clipped values
+are visible at single pixels, rounding is not. Every image is used twice, as it is and with higher
+contrast: few photographs have black next to white, as text does.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Feed = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured.
+    """The measured values.
 
     Attributes:
-        ranges: Map -> the largest absolute value that 8 bits are to hold of it.
+        ranges: Map -> its largest absolute value that 8 bits represent.
         sizes: Output of a layer -> its elements, the mean over the images.
     """
 
@@ -58,8 +58,8 @@ def calibrate(
     """Run a float32 model on images and choose a range for the input of every layer.
 
     Args:
-        model: Without bodies; left as it is.
-        layers: Of its graph.
+        model: Without bodies; not modified.
+        layers: The layers of its graph.
         feeds: The inputs of each run, by name.
     """
     sources = list(dict.fromkeys(layer.source for layer in layers))
@@ -84,9 +84,9 @@ def calibrate(
 
 
 def with_contrast(feeds: Sequence[Feed]) -> list[Feed]:
-    """Return inputs, and behind them a copy of each at `CONTRAST`, within the values of all.
+    """Return inputs, followed by a copy of each at `CONTRAST`, within the range of all values.
 
-    An input of integers is the same in the copy; one value everywhere stays that value.
+    Integer inputs and constant inputs are copied unchanged.
     """
     names = [name for name, array in feeds[0].items() if array.dtype.kind == "f"]
     ends = {
@@ -107,7 +107,7 @@ def with_contrast(feeds: Sequence[Feed]) -> list[Feed]:
 
 
 def least_error(values: npt.NDArray[np.float32], largest: float) -> float:
-    """Return the range, up to the largest value, that loses least of the values in 8 bits."""
+    """Return the range, up to the largest value, with the least error in 8 bits."""
     if not largest > 0.0:
         return 1.0  # nothing but zeros, which any range holds
     errors = []
@@ -119,7 +119,7 @@ def least_error(values: npt.NDArray[np.float32], largest: float) -> float:
 
 
 def _watch(graph: onnx.GraphProto, sources: Iterable[str], outputs: Iterable[str]) -> None:
-    """Add outputs to a graph: of each map values drawn at random places and the largest one."""
+    """Add outputs to a graph: random samples of each map, and its largest value."""
     places = np.random.default_rng(0).integers(0, 1 << 62, DRAWN)
     graph.initializer.append(numpy_helper.from_array(places, _DRAW))
     graph.initializer.append(numpy_helper.from_array(np.array([-1]), _PLAIN))

@@ -19,14 +19,14 @@ class WeightLayer:
     """A product with a weight.
 
     Attributes:
-        path: Of its module in the network, or the name of its weight where that tells none.
-        node: Its name, the only one so in the graph.
-        kind: Of `KINDS`.
-        source: The map it takes.
-        output: The map it gives.
+        path: Path of its module, or the name of its weight if that has no path.
+        node: Its unique name in the graph.
+        kind: One of `KINDS`.
+        source: The input map.
+        output: The output map.
         weight: Name of its weight.
         values: The weight.
-        axis: Of the output channels in the weight.
+        axis: The axis of the output channels in the weight.
     """
 
     path: str
@@ -40,12 +40,12 @@ class WeightLayer:
 
     @property
     def products(self) -> int:
-        """Multiplications for one output channel at one place."""
+        """Multiplications for one output channel at one position."""
         channels: int = self.values.shape[self.axis]
         return self.values.size // channels
 
     def rounded(self) -> npt.NDArray[np.float32]:
-        """Return the weight as 8 bits hold it: 127 steps to the largest of an output channel."""
+        """Return the weight rounded to 8 bits: 127 steps to the largest of an output channel."""
         others = tuple(axis for axis in range(self.values.ndim) if axis != self.axis)
         largest = np.abs(self.values).max(axis=others, keepdims=True)
         step = np.maximum(largest / 127.0, np.finfo(np.float32).tiny)
@@ -53,10 +53,10 @@ class WeightLayer:
 
 
 def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
-    """Return the layers of a traced graph in its order.
+    """Return the layers of a traced graph, in order.
 
-    A weight that several nodes read, or that is not a float32 constant, makes no layer, nor does a
-    product of two maps: that is attention.
+    A node is not a layer if several nodes read its weight, if the weight is not a float32 constant,
+    or if both factors are feature maps, as in attention.
     """
     stored = {
         tensor.name: tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT
@@ -98,7 +98,7 @@ def _channels(node: onnx.NodeProto) -> int:
 
 
 def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collection[str]) -> str:
-    """Return the module of a layer, which the name of its weight or its bias tells."""
+    """Return the module of a layer, from the name of its weight or bias."""
     own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
     added = [name for reader in readers if reader.op_type == "Add" for name in reader.input]
     names = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]

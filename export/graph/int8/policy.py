@@ -1,4 +1,4 @@
-"""Which layers of an architecture stay float32 in an int8 file, whatever is measured."""
+"""The layers of an architecture that always stay float32 in an int8 file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ....models.registry import row_named
 
 
 def int8_policy(architecture: str) -> PrecisionPolicy:
-    """Return what an architecture keeps in float32; every export measures the rest.
+    """Return the layers that an architecture keeps in float32; each export measures the others.
 
     Raises:
-        UnsupportedModelError: The architecture says that int8 does not do.
+        UnsupportedModelError: The architecture does not support int8.
     """
     policy = row_named(architecture).architecture().precision or PrecisionPolicy()
     if "int8" in policy.refused:

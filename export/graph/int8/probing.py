@@ -1,4 +1,4 @@
-"""Running a float32 graph to see what stands between its inputs and outputs."""
+"""Runs a float32 graph to measure its intermediate values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..precision.types import opset_of
 
 @contextmanager
 def session_of(model: onnx.ModelProto) -> Iterator[Session]:
-    """Give a session of a model without bodies, which is left as it is."""
+    """Return a session of a model without bodies, which is not modified."""
     whole = onnx.ModelProto.FromString(model.SerializeToString())
     attach_bodies(whole, opset_of(whole))
     whole.metadata_props.add(key=key_of("version"), value="0")

@@ -1,8 +1,8 @@
-"""8-bit integers written into a graph by onnxruntime's own quantiser.
+"""Quantises a graph to 8-bit integers with onnxruntime's quantiser.
 
-Before and after the input of a layer stand a QuantizeLinear and a DequantizeLinear, before its
-weight a DequantizeLinear (QDQ): programs that know them compute the layer in integers, all others
-in float32 what the integers give. All zero points are 0, as TensorRT asks.
+The input of a layer passes a QuantizeLinear and a DequantizeLinear, its weight a DequantizeLinear
+(QDQ): programs that support this compute the layer in integers, all others compute the same values
+in float32. All zero points are 0, as TensorRT requires.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OPTIONS = {
     "WeightSymmetric": True,
     # TensorRT has no 32-bit DequantizeLinear; onnxruntime quantises a bias itself as it loads.
     "QuantizeBias": False,
-    # What follows a layer is a residual sum, attention or a function: it wants all digits.
+    # A layer is followed by a residual sum, attention or a function, which need full precision.
     "OpTypesToExcludeOutputQuantization": list(KINDS),
 }
 
@@ -28,12 +28,12 @@ _OPTIONS = {
 def quantise(
     model: onnx.ModelProto, layers: Sequence[WeightLayer], ranges: Mapping[str, float]
 ) -> None:
-    """Let layers of a float32 model compute in 8-bit integers, in place.
+    """Quantise layers of a float32 model to 8-bit integers, in place.
 
     Args:
         model: Traced and tidied, without bodies.
-        layers: Those that are to.
-        ranges: Map before a layer -> the largest absolute value of it that is held.
+        layers: The layers to quantise.
+        ranges: Input map of a layer -> its largest represented absolute value.
     """
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
@@ -65,7 +65,7 @@ def quantise(
 
 
 def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, WeightLayer]:
-    """Give every layer a map of its own, so that what else reads the map keeps all its digits.
+    """Give every layer an input of its own, so that other readers of the map keep full precision.
 
     Returns:
         The name of that map -> the layer.
@@ -87,7 +87,7 @@ def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[s
 
 
 def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, WeightLayer]) -> None:
-    """Take the nodes out again that gave the layers maps of their own; restore the order."""
+    """Remove the nodes that gave the layers their own inputs; restore the order."""
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name in entries:

@@ -1,7 +1,7 @@
 """A float32 model that rounds where an int8 model does.
 
-It says by itself what the integers have to give: scales and rounded weights are computed here, not
-read from the quantised file. With a switch for every layer it is also what the budget is kept by.
+It is independent of the quantised file: scales and rounded weights are computed here, not read from
+that file. With a switch for every layer it is also used to keep the budget.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def rounded_copy(
     """Return a copy of a float32 model whose layers round weight and input to 8 bits.
 
     Args:
-        model: Without bodies; left as it is.
-        layers: Those that round.
-        ranges: Map before a layer -> the largest absolute value of it that is held.
-        switches: The copy takes the input `SWITCHES`.
+        model: Without bodies; not modified.
+        layers: The layers that round.
+        ranges: Input map of a layer -> its largest represented absolute value.
+        switches: The copy has the input `SWITCHES`.
     """
     copied: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
     graph, places = copied.graph, {layer.node: place for place, layer in enumerate(layers)}

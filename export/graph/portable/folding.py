@@ -1,4 +1,4 @@
-"""Computing nodes whose inputs are constants."""
+"""Evaluates nodes whose inputs are constants."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _KEPT = frozenset({"QuantizeLinear", "DequantizeLinear"})
 def folded(
     node: onnx.NodeProto, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], opset: int
 ) -> list[Constant] | None:
-    """Return the outputs of a node, or None if it is computed when the file runs.
+    """Return the outputs of a node, or None if it stays in the file.
 
-    Floating-point numbers are not multiplied: a bias of windows stays the table that it is read
-    from, with the nodes that spread it. Integers and truth values are always computed.
+    Floating-point results larger than their operands are not stored: a window bias stays a small
+    table, with the nodes that expand it. Integers and booleans are always evaluated.
 
     Args:
         node: The node.
-        inputs: What is known of its inputs; None is one that is left out.
+        inputs: What is known of its inputs; None: omitted.
         outputs: Type and shape of its outputs.
-        opset: Of the node.
+        opset: The opset of the node.
     """
     given = [tensor for tensor in inputs if tensor is not None]
     if node.op_type in _KEPT or any(tensor.value is None for tensor in given):

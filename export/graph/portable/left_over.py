@@ -12,11 +12,11 @@ from .static_graph import StaticGraph
 
 
 def left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Return a sentence for each kind of node that not every engine takes.
+    """Return a sentence for each kind of node that not every engine supports.
 
     Args:
-        graph: That the nodes were written into.
-        nodes: Those that are left in the file.
+        graph: The graph with the nodes.
+        nodes: The nodes of the file.
     """
     many, whole = [], []
     for node in nodes:

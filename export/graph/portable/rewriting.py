@@ -16,20 +16,20 @@ OPSET = 18
 
 
 def make_portable(model: onnx.ModelProto) -> list[str]:
-    """Write a model of one size again, in place, in standard operators.
+    """Rewrite a model of one size in standard operators, in place.
 
-    The nystra nodes become their bodies; constants are computed, so that no arithmetic of sizes is
-    left; every node has a name of its own; windows are moved by steps of at most four axes.
+    The nystra nodes become their bodies; constants are evaluated, so that no arithmetic on sizes is
+    left; every node has a unique name; windows are moved in steps of at most four axes.
 
     Args:
         model: Of opset 18, traced at one size, with or without bodies.
 
     Returns:
-        What some engines do not take all the same, one sentence each.
+        What some engines still do not support, one sentence each.
 
     Raises:
-        ExportError: A size is not known, or a node has a graph of its own.
-        UnsupportedModelError: An operator of nystra has no such form.
+        ExportError: A size is unknown, or a node has a subgraph. UnsupportedModelError: An operator
+            of nystra has no such form.
     """
     graph, names = StaticGraph(OPSET, [value.name for value in model.graph.output]), {"": ""}
     for value in model.graph.input:

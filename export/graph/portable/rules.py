@@ -19,15 +19,15 @@ RANK = 4
 
 
 def simpler(graph: StaticGraph, node: onnx.NodeProto, outputs: list[Tensor]) -> str | None:
-    """Return the tensor that a node of one output writes, by simpler nodes or none.
+    """Return the output of a node with one output, computed by simpler nodes or none.
 
     Args:
-        graph: Where other nodes go.
-        node: Whose inputs are in the graph.
+        graph: The graph for new nodes.
+        node: A node with its inputs in the graph.
         outputs: Type and shape of its outputs.
 
     Returns:
-        None if the node is to be kept.
+        None if the node should be kept.
     """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain or len(node.output) != 1:
@@ -43,7 +43,7 @@ def _attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 
 
 def _if_same(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Shape and type decide: the first input, where the output is like it."""
+    """Return the first input if the output has its shape and type."""
     first = graph.tensors[node.input[0]]
     same = (first.kind, first.shape) == (output.kind, output.shape)
     return str(node.input[0]) if same else None
@@ -95,7 +95,7 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
 
 
 def _together(order: list[int]) -> list[list[int]]:
-    """Return the axes in groups of those that stay neighbours."""
+    """Group the axes that stay neighbours."""
     left = {axis: place for place, axis in enumerate(sorted(order))}
     groups: list[list[int]] = []
     for axis in order:
@@ -146,7 +146,7 @@ def _pad(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None
 
 
 def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Write what is done element by element with the axes together that both inputs have alike."""
+    """Write an element-wise node with merged axes where both inputs have the same ones."""
     rank = len(output.shape)
     if rank <= RANK:
         return None
@@ -163,7 +163,7 @@ def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -
 
 
 def _neutral(number: float) -> Callable[[StaticGraph, onnx.NodeProto, Tensor], str | None]:
-    """Return the rule of an operator that does nothing where its second input is a number."""
+    """Return the rule of an operator that has no effect if its second input is a given number."""
 
     def rule(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
         second = graph.value(node.input[1])

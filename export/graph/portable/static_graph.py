@@ -43,16 +43,16 @@ class Tensor:
 
 
 class StaticGraph:
-    """Takes nodes and keeps what is left of them: constants are computed, equal nodes written once.
+    """Collects nodes and simplifies them: constants are evaluated, equal nodes written once.
 
     Attributes:
         tensors: What is known of each tensor, by name.
         producers: The node that writes a tensor, by its name.
-        prefix: Of the names of nodes that have none.
+        prefix: Prefix of the names of unnamed nodes.
     """
 
     def __init__(self, opset: int, outputs: Sequence[str]) -> None:
-        """Start an empty graph of that opset; names of outputs are kept for `graph`."""
+        """Start an empty graph of an opset; names of outputs are reserved for `graph`."""
         self.tensors: dict[str, Tensor] = {}
         self.producers: dict[str, onnx.NodeProto] = {}
         self.prefix = ""
@@ -67,7 +67,7 @@ class StaticGraph:
         self.tensors[self._unique(name)] = Tensor(kind, shape)
 
     def constant(self, value: Constant, name: str = "constant") -> str:
-        """Return the name of a constant, which is that of an equal one where there is one."""
+        """Return the name of a constant, or of an equal one that exists already."""
         value = np.asarray(value, order="C")
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constants:
@@ -77,7 +77,7 @@ class StaticGraph:
         return self._constants[key]
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """Return the one output of a node, or what is equal to it."""
+        """Return the only output of a node, or a tensor equal to it."""
         name = f"{self.prefix}/{op_type}" if self.prefix else op_type
         return self.add(helper.make_node(op_type, inputs, [name], **attributes))[0]
 
@@ -86,7 +86,7 @@ class StaticGraph:
         return self.op("Reshape", tensor, self.constant(np.array(shape, np.int64)))
 
     def add(self, node: onnx.NodeProto) -> list[str]:
-        """Add a node whose inputs are tensors of this graph; return what has its outputs.
+        """Add a node whose inputs are tensors of this graph; return the names of its outputs.
 
         Raises:
             ExportError: It is not an operator of ONNX with known sizes.
@@ -109,17 +109,17 @@ class StaticGraph:
         return self._equal[key]
 
     def value(self, tensor: str) -> Constant | None:
-        """Return the value of a constant, None of any other tensor."""
+        """Return the value of a constant, None for other tensors."""
         known = self.tensors.get(tensor)
         return None if known is None else known.value
 
     def graph(self, name: str, inputs: list[str], outputs: dict[str, str]) -> onnx.GraphProto:
-        """Return the graph of what its outputs need.
+        """Return the graph of the nodes that its outputs need.
 
         Args:
-            name: Of the graph.
+            name: Name of the graph.
             inputs: Tensors.
-            outputs: Name to the tensor that it is.
+            outputs: Name -> tensor.
         """
         final = {tensor: name for name, tensor in outputs.items() if tensor in self.producers}
         nodes, needed = [], set(outputs.values())
@@ -195,7 +195,7 @@ class StaticGraph:
 
 
 def _tensor(inferred: onnx.TypeProto) -> Tensor:
-    """Return what a type says; ValueError where a size is not known."""
+    """Return the tensor of a type; ValueError if a size is unknown."""
     form = inferred.tensor_type
     if not form.HasField("shape") or not all(d.HasField("dim_value") for d in form.shape.dim):
         raise ValueError("its output has no fixed shape")
@@ -203,7 +203,7 @@ def _tensor(inferred: onnx.TypeProto) -> Tensor:
 
 
 def _identity(node: onnx.NodeProto) -> bytes:
-    """Return the same bytes for nodes that compute the same."""
+    """Return bytes that are equal for nodes that compute the same."""
     bare = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input)
     bare.attribute.extend(sorted(node.attribute, key=lambda attribute: attribute.name))
     bare.output.extend("" for _ in node.output)

@@ -1,1 +1,1 @@
-"""A low precision in a graph: `lowering` tells the story, `table` and `policy` are its data."""
+"""A low precision in a graph: `lowering` is the main module, `table` and `policy` are its data."""

@@ -1,4 +1,4 @@
-"""Writing a low precision into a graph: casts, and weights of half the size."""
+"""Writes a low precision into a graph: casts, and weights of half the size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .types import data_inputs, float_tensors, opset_of
 def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     """Write a low precision into a model, in place.
 
-    A tensor is cast once for all that need it in the other type; tensors and nodes keep their
+    A tensor is cast once for all nodes that need it in the other type; tensors and nodes keep their
     names, low copies of weights and casts of tensors end in ``.fp16`` (``.bf16``), casts back in
     ``.fp32``. An output of the graph keeps its name and type.
 
@@ -72,7 +72,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
 
 
 def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    """Give a graph other nodes; its present ones may be among them."""
+    """Replace the nodes of a graph; current ones may be among the new ones."""
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)

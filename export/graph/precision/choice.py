@@ -22,7 +22,7 @@ class LowPrecision:
         low: The type.
         tensors: Tensors of that type, by their names in the float32 graph.
         entering: float32 tensors that are cast to it.
-        nodes: First output -> the node that takes it, gives it, or both.
+        nodes: First output -> node with inputs or outputs of that type.
         kept: First output of a node that could be low -> why it stays float32.
     """
 
@@ -40,11 +40,11 @@ def choose(
     *,
     tensorrt: bool = False,
 ) -> LowPrecision:
-    """Decide what computes in a low precision; nothing is changed.
+    """Decide which nodes compute in a low precision; nothing is changed.
 
-    Convolutions and products with weights, and the windowed operators, are low. What hands values
-    on, or computes on one map on its way to the next of them, takes the type it finds; all else is
-    float32 (`table`). Inputs and outputs of the graph stay float32.
+    Convolutions and products with weights, and the windowed operators, are low. Nodes that only
+    move values, or compute on one map between two of these, keep the type of their input; all
+    others are float32 (`table`). Inputs and outputs of the graph stay float32.
 
     Args:
         model: Traced and tidied, without bodies.
@@ -98,7 +98,7 @@ def choose(
 
 
 def _kind(node: onnx.NodeProto, constants: Constants) -> str:
-    """Return ``low``, ``move``, ``point`` or nothing: how a node's type is found."""
+    """Return ``low``, ``move``, ``point`` or "": how a node's type is determined."""
     if node.domain == DOMAIN:
         return "low" if node.op_type in WINDOWS else ""
     if node.domain != "":
@@ -113,7 +113,7 @@ def _kind(node: onnx.NodeProto, constants: Constants) -> str:
 
 
 def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
-    """Return why a node cannot be of the type in a file that is for every program, or None."""
+    """Return why a node cannot have the type in a file for all programs, or None."""
     if node.domain == DOMAIN:
         return "onnxruntime has no bfloat16 kernel for it" if low.name == "bf16" else None
     if node.domain != "" or takes(node.op_type, opset, low.text):
@@ -122,7 +122,7 @@ def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
 
 
 def _wanted(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
-    """Return the tensors that reach a low operator through what may take any type."""
+    """Return the tensors that reach a low operator through nodes of any type."""
     wanted: set[str] = set()
     for node, kind, inputs in zip(
         reversed(graph.node), reversed(kinds), reversed(maps), strict=True

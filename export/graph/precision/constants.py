@@ -25,10 +25,10 @@ def _numpy_type(low: LowType) -> Any:
 
 
 def lost(values: Array, low: LowType) -> str | None:
-    """Return what a low type makes of values beyond ordinary rounding, or None.
+    """Return the loss of values in a low type beyond ordinary rounding, or None.
 
     The relative error (Frobenius norm) of ordinary rounding is at most 2^-digits; twice that is
-    allowed. Overflow and numbers below the type's smallest go beyond it.
+    allowed. Overflow and underflow exceed it.
     """
     exact = values.astype(np.float64)
     rounded = narrowed(values, low).astype(np.float64)
@@ -51,7 +51,7 @@ class Constants:
     """
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
-        """Find the float32 initializers; those that are inputs too are not constants."""
+        """Find the float32 initializers; those that are also inputs are not constants."""
         inputs = {value.name for value in graph.input}
         self._graph, self._low = graph, low
         self.known = {
@@ -76,7 +76,7 @@ class Constants:
         return self._copies.setdefault(name, f"{name}.{self._low.name}")
 
     def write(self) -> set[str]:
-        """Add the low copies to the graph, drop what nothing uses, return the copies' names."""
+        """Add the low copies to the graph, remove unused constants, return the copies' names."""
         used = {name for node in self._graph.node for name in node.input}
         used |= {value.name for value in self._graph.output}
         copies = []

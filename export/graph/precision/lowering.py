@@ -1,8 +1,8 @@
-"""Low precision in the graph: the one place where every program finds it.
+"""Low precision in the graph, which every program supports.
 
 TensorRT 11 has no other way to ask for a precision. The pass runs on a tidied float32 graph before
-the bodies are attached: choose what computes in the low type, measure what it would have to hold,
-leave in float32 what comes too near its limits, write the casts.
+the bodies are attached: choose the nodes of the low type, measure their values, leave those in
+float32 that come too close to its limits, write the casts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Lowered:
     """The result of a model.
 
     Attributes:
-        low: Nodes that take or give the low type.
+        low: Number of nodes with inputs or outputs of the low type.
         kept: Name of a node that could be low -> why it stays float32.
         largest: The largest absolute value measured in a tensor of the low type, 0 for bf16.
         rounded_copy: A float32 model that rounds where this one does.
@@ -44,7 +44,7 @@ class Lowered:
 
     @property
     def exact(self) -> tuple[str, ...]:
-        """Nothing: the fake-quantised network rounds every layer that the policy does not name."""
+        """Empty: the fake-quantised network rounds every layer that the policy does not name."""
         return ()
 
     def as_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ....models.registry import row_named
 
 
 def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
-    """Return what stays float32 in a file of an architecture.
+    """Return the layers of an architecture that stay float32.
 
     Raises:
         UnsupportedModelError: The precision was measured not to be safe, or was not measured.

@@ -1,9 +1,9 @@
 """A float32 model that rounds where a low-precision model does.
 
 onnxruntime's CPU has no bfloat16 arithmetic. For float16 it computes many operators in float32 and
-drops the casts between them, so that a value that overflows on a GPU may pass there unseen. The
-copy does neither: every tensor of the low type is rounded to it, beyond its largest number to
-infinity, and the arithmetic between is float32.
+drops the casts between them, so that a value that overflows on a GPU may go unnoticed there. In the
+copy every tensor of the low type is rounded to it, to infinity beyond its largest number, and the
+arithmetic between is float32.
 """
 
 from __future__ import annotations

@@ -99,11 +99,11 @@ class LowType:
         name: ``fp16`` or ``bf16``.
         element: Its number in ONNX.
         text: Its name in ONNX's schemas.
-        digits: Binary digits of a number, the leading one counted.
+        digits: Binary digits of a number, including the leading one.
         largest: Its largest number.
-        narrow_range: Numbers of float32 may be beyond it.
-        pointwise: `POINTWISE` may be of it. Not bf16: its 8 digits would be lost once more a step,
-            where a product in it has just lost them.
+        narrow_range: float32 numbers may exceed it.
+        pointwise: `POINTWISE` operators may have it. Not bf16: each further step would round to 8
+            digits again.
     """
 
     name: str
@@ -124,7 +124,7 @@ LOW_TYPES = {
 
 
 def moves(node: onnx.NodeProto) -> bool:
-    """Whether a node hands values on unchanged."""
+    """Whether a node only moves values."""
     if node.op_type == "Resize":
         return all(
             attribute.s == b"nearest" for attribute in node.attribute if attribute.name == "mode"

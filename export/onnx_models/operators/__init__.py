@@ -1,4 +1,4 @@
-"""The operators of ONNX that are read, each as a function of tensors and attributes."""
+"""The supported operators of ONNX, each a function of tensors and attributes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _dropout(x: Tensor, *_: Tensor, seed: int = 0) -> Tensor:
-    """Return what goes in: a file that runs does not train."""
+    """Return the input: a file runs in inference mode."""
     return x
 
 

@@ -44,7 +44,7 @@ def _pads(
     pads: Sequence[int] | None,
     auto_pad: str,
 ) -> list[int]:
-    """Return how much is put before and behind each side, as ``F.pad`` takes it."""
+    """Return the padding before and after each side, in the form of ``F.pad``."""
     rank = len(kernel)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         both = []
@@ -61,13 +61,13 @@ def _pads(
 
 
 def _symmetric(flat: Sequence[int]) -> list[int] | None:
-    """Return pads by side where both ends of each have the same, else None."""
+    """Return pads by side if both ends of each are equal, otherwise None."""
     before, behind = list(flat[::2]), list(flat[1::2])
     return before[::-1] if before == behind else None
 
 
 def _ones_unless(rank: int, *attributes: Sequence[int] | None) -> Iterator[list[int]]:
-    """Each attribute of a convolution or pooling as a list, ones where the node has none."""
+    """Return attributes of a convolution or pooling as lists, ones by default."""
     return (list(attribute or [1] * rank) for attribute in attributes)
 
 

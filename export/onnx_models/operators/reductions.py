@@ -1,4 +1,4 @@
-"""Operators that make one number of many, and those that put them into an order."""
+"""Reductions and sorting operators."""
 
 from __future__ import annotations
 

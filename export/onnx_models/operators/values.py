@@ -1,4 +1,4 @@
-"""What operators of ONNX have in common: numbers read off tensors, and how large results get."""
+"""Common functions of the operators: numbers from tensors, and size limits of results."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ MOST_ELEMENTS = 1 << 31
 
 
 def numbers(values: Tensor | Sequence[int]) -> list[int]:
-    """Return the whole numbers that a tensor holds, as sizes and axes are."""
+    """Return the integers in a tensor, such as sizes and axes."""
     return [int(value) for value in (values.tolist() if isinstance(values, Tensor) else values)]
 
 
 class TooLargeError(ValueError):
-    """A result that is declared larger than any that is computed."""
+    """A result is declared larger than the limit."""
 
 
 def within_bounds(shape: Sequence[int]) -> Sequence[int]:
-    """Return a shape that a result is to have.
+    """Return the shape of a result after a check.
 
     Raises:
-        TooLargeError: It has more elements than a result may have.
+        TooLargeError: It exceeds the largest number of elements.
         ValueError: It has a negative side.
     """
     text = "x".join(map(str, shape))
@@ -39,17 +39,17 @@ def within_bounds(shape: Sequence[int]) -> Sequence[int]:
 
 
 def broadcast_shape(*tensors: Tensor) -> Sequence[int]:
-    """Return the shape that element-wise operators give.
+    """Return the broadcast shape of element-wise operators.
 
     Raises:
-        RuntimeError: The shapes do not go together.
-        TooLargeError: They give too many elements.
+        RuntimeError: The shapes cannot be broadcast. TooLargeError: The result has too many
+            elements.
     """
     return within_bounds(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
 
 
 def axes_of(axes: Tensor | Sequence[int] | None, rank: int) -> list[int]:
-    """Return axes counted from the front: all of them where none are said.
+    """Return axes as non-negative numbers: all of them by default.
 
     Raises:
         ValueError: One of them is beyond the rank.
