@@ -1,4 +1,4 @@
-"""What the C interfaces of the kernels share (``csrc/nystra_cpu.h``, ``nystra_cuda.h``)."""
+"""Common code for the C interfaces of the kernels (``csrc/nystra_cpu.h``, ``nystra_cuda.h``)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def described_tensor(data: int | None, shape: Sequence[int], kind: str) -> CTens
     """Describe a tensor by its address, shape and type.
 
     Raises:
-        NystraError: The kernels take no such type or rank.
+        NystraError: The kernels do not support the type or rank.
     """
     if kind not in TYPES or len(shape) > _MAX_RANK:
         raise NystraError(
@@ -90,19 +90,19 @@ def request(
 
 
 def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
-    """Describe an attribute; a number that should be an integer goes as it is, to be refused."""
+    """Describe an attribute; a float for an integer is passed on, and refused there."""
     if kind == "float" or isinstance(value, float):
         return _Attribute(name.encode(), 1, 0, float(value))
     return _Attribute(name.encode(), 0, max(-(1 << 63), min(int(value), (1 << 63) - 1)), 0.0)
 
 
 def check(status: int, message: Callable[[], bytes], failure: type[Exception]) -> None:
-    """Raise what a status means.
+    """Raise the error of a status.
 
     Args:
-        status: What a function of a library returned.
-        message: The library's function that says why.
-        failure: Raised where the input was good and the work failed.
+        status: The result of a function of a library.
+        message: The library's function that returns the reason.
+        failure: Raised if the input was valid and the work failed.
 
     Raises:
         NystraError: The operator refuses the attributes or the inputs.

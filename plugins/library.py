@@ -88,7 +88,7 @@ def _hint(name: str) -> str:
 
 
 def has_cuda_kernels(path: Path) -> bool:
-    """Return whether an onnxruntime library has operators for the CUDA provider, which it names.
+    """Return whether an onnxruntime library has operators for the CUDA provider.
 
     Raises:
         OSError: The file cannot be read.
@@ -97,7 +97,7 @@ def has_cuda_kernels(path: Path) -> bool:
 
 
 def supported() -> bool:
-    """Return whether the onnxruntime library is there and loads on this machine."""
+    """Return whether the onnxruntime library exists and loads on this machine."""
     try:
         isa()
     except (BackendUnavailableError, OSError):
@@ -108,7 +108,7 @@ def supported() -> bool:
 def isa() -> str:
     """Return the CPU instruction set the kernels use: one of ``INSTRUCTION_SETS``.
 
-    It is chosen once a process: the best of this CPU, or the one ``NYSTRA_CPU_ISA`` names.
+    It is chosen once per process: the best of this CPU, or that of ``NYSTRA_CPU_ISA``.
 
     Raises:
         FileNotFoundError: The library was not built.

@@ -54,7 +54,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def available() -> bool:
-    """Return whether the kernels are there and run on this machine."""
+    """Return whether the kernels are installed and run on this machine."""
     try:
         _library()
     except (BackendUnavailableError, OSError):
@@ -74,15 +74,15 @@ def run(
 
     Args:
         operator: The node type, such as ``NystraPinv``.
-        inputs: In the order of the schema: float32, float16 or bfloat16, alike, and int32 where
-            it has that type. They are copied where they are not contiguous, or not in the
-            machine's order of bytes.
+        inputs: In the order of the schema: all float32, float16 or bfloat16, and int32 where the
+            schema has that type. They are copied if they are not contiguous, or not in the
+            machine's byte order.
         attributes: By name; omitted ones have their defaults.
-        threads: The largest number of threads; None: one a CPU of this process.
-        new: Allocates an output of a shape and type; its memory is written, never read. numpy knows
-            bfloat16 where ml_dtypes is imported; any two bytes will do.
-        kinds: The type of each input, where its array is only memory of that size; None: as the
-            arrays say.
+        threads: The largest number of threads; None: one per CPU of this process.
+        new: Allocates an output of a shape and type; its memory is written, never read. numpy has
+            bfloat16 if ml_dtypes is imported; any type of two bytes is accepted.
+        kinds: The type of each input, if its array is only memory of that size; None: the types of
+            the arrays.
 
     Raises:
         NystraError: The operator refuses the attributes or the inputs; the message says why.
@@ -109,7 +109,7 @@ def run(
 def outputs(
     operator: str, inputs: Sequence[Described], attributes: Mapping[str, int | float]
 ) -> list[Described]:
-    """Return shape and type of each output of an operator; nothing is computed.
+    """Return shape and type of each output of an operator, without computing it.
 
     Args:
         operator: The node type, such as ``NystraPinv``.
@@ -127,7 +127,7 @@ def outputs(
 
 
 def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Return an array as the kernels read it; one that is so already is not copied."""
+    """Return an array in the layout of the kernels, without a copy if possible."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return np.ascontiguousarray(array)

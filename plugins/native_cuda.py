@@ -1,7 +1,7 @@
 """The CUDA kernels on tensors in device memory, by their C interface (``csrc/nystra_cuda.h``).
 
-Addresses come in and work is put on a stream: whoever calls has the memory, of PyTorch for
-instance. Where the library is not built, `missing` says so and `run` raises.
+The functions take addresses and put work on a stream: the memory belongs to the caller, for
+instance PyTorch. If the library is not built, `missing` returns the reason and `run` raises.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def run(
     allocate: Callable[[int], int],
     stream: int,
 ) -> None:
-    """Put an operator on a stream of the current device, and return before it is done.
+    """Enqueue an operator on a stream of the current device, and return before it is done.
 
     Args:
         operator: The node type, such as ``NystraPinv``.
         inputs: In the order of the schema.
         attributes: By name; omitted ones have their defaults.
-        outputs: Are written. They overlap nothing.
-        allocate: Returns the address, a multiple of 256, of so many bytes of device memory, which
-            nothing else uses until the work is done. It is called at most once.
+        outputs: The outputs to write, which overlap nothing.
+        allocate: Takes a number of bytes and returns the address, a multiple of 256, of device
+            memory that nothing else uses until the work is done. It is called at most once.
         stream: A ``cudaStream_t`` as a number.
 
     Raises:

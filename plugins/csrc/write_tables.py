@@ -1,7 +1,7 @@
-"""Makes C++ of the operators' schemas: names, ranges, relations and limits, for every binding.
+"""Generates C++ from the operators' schemas: names, ranges, relations and limits.
 
 python plugins/csrc/write_tables.py            # after a change of a schema
-python plugins/csrc/write_tables.py --check    # exit 1 where a file is not what it would write
+python plugins/csrc/write_tables.py --check    # exit 1 if a file is out of date
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _operator(symbol: str) -> Callable[[Expression, object], Expression]:
 
 
 class Expression:
-    """C++ of what a relation computes; an attribute is its name."""
+    """C++ code of an expression in a relation; an attribute is its name."""
 
     __add__, __sub__, __mul__ = _operator("+"), _operator("-"), _operator("*")
     __floordiv__, __mod__, __and__ = _operator("/"), _operator("%"), _operator("&&")
@@ -43,15 +43,15 @@ class Expression:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, text: str) -> None:
-        """Take the text, in parentheses where it is more than a name."""
+        """Set the text, in parentheses if it is more than a name."""
         self.text = text
 
     def __format__(self, spec: str) -> str:
-        """Return the text between two marks, by which `_check` finds it in an f-string."""
+        """Return the text between two marks, with which `_check` finds it in an f-string."""
         return f"\0{self.text}\0"
 
     def __bool__(self) -> bool:
-        """Refuse ``and``, ``or``, ``not`` and ``if``, which would decide now."""
+        """Refuse ``and``, ``or``, ``not`` and ``if``, which would be evaluated here."""
         raise TypeError(f"a relation has & for and, and no branch, at {self.text}")
 
 
@@ -65,7 +65,7 @@ class _Record:
 
 
 def limits() -> str:
-    """Return ``kernels/limits.h``: what the kernels know of the schemas."""
+    """Return ``kernels/limits.h``: the limits of the schemas for the kernels."""
     known = {limit.name: limit for name in OPERATORS for limit in find_schema(name).limits}
     rows = "\n".join(
         f"constexpr int64_t k{limit.name} = {limit.value};  // {limit.doc}"
@@ -85,7 +85,7 @@ namespace nystra {{
 
 
 def relations() -> str:
-    """Return ``operators/relations.cc``: what refuses attributes that are fine alone."""
+    """Return ``operators/relations.cc``: checks of the relations between attributes."""
     functions = "\n".join(
         _relations(owner, schema) for owner, schema in _schemas().items() if schema.relations
     )
@@ -112,7 +112,7 @@ void check_relations_of_{owner}(const Attributes& a) {{
 
 
 def _code(checks: list[str]) -> str:
-    """Return the checks without what they say."""
+    """Return the checks without their messages."""
     return re.sub(r'"[^"]*"', "", "".join(checks))
 
 
@@ -238,7 +238,7 @@ def files() -> dict[Path, str]:
 
 
 def main() -> str | None:
-    """Write the files, or with ``--check`` say which differ."""
+    """Write the files, or with ``--check`` list those that differ."""
     texts = files()
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     if stale and "--check" in sys.argv[1:]:

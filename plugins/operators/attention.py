@@ -16,7 +16,7 @@ from .window_schema import cell_bounds
 
 
 class Regions(NamedTuple):
-    """Which tokens and landmarks see each other in a shifted window: those of equal number.
+    """Which tokens and landmarks attend to each other in a shifted window: those of equal number.
 
     Attributes:
         tokens: (..., N) integers, broadcast over the leading dimensions of q.
@@ -120,8 +120,8 @@ def nystrom_terms(
 ) -> tuple[Tensor, Tensor]:
     """Return the attention (..., N, e) of :func:`nystrom_attention`, and t (..., N).
 
-    t is the share of the Nystrom form that a token kept: 1 where the guard did not touch it (always
-    with ``guard`` 0), 0 where the convex two-step form took its place.
+    t is the share of the Nystrom form in a token's result: 1 if the guard did not change it (always
+    with ``guard`` 0), 0 if the convex two-step form replaced it.
     """
 
     def kernel(left: Tensor, right: Tensor, same: Tensor | None) -> Tensor:
@@ -147,7 +147,7 @@ def nystrom_terms(
     den = p @ sums
     mag = (p.abs() @ sums).clamp(min=1e-30)
     t = ((den / mag - guard) / guard).clamp(0, 1)
-    t = torch.where(t > 0, t, t.new_zeros(()))  # no number, since Z overflowed: touched
+    t = torch.where(t > 0, t, t.new_zeros(()))  # NaN, since Z overflowed: guarded
     safe = torch.where(t > 0, torch.maximum(den, guard * mag), t.new_ones(()))
     num = left @ (z @ upper_values)
     soft = (left / left.sum(-1, keepdim=True).clamp(min=1e-30)) @ (
@@ -172,8 +172,9 @@ def nystrom_attention(
 ) -> Tensor:
     """Return the kernel Nystrom attention of PnP-Nystra (equations 2-7), (..., N, e).
 
-    G_L (Z (G_U V)) over its own sum, with f(x) = exp(min(x, threshold)) + max(x - threshold, 0)
-    of x = scale q.k for all three matrices, and a guard where that sum is not safely positive.
+    G_L (Z (G_U V)) divided by G_L (Z (G_U 1)), with f(x) = exp(min(x, threshold)) + max(x -
+    threshold, 0) of x = scale q.k for all three matrices, and a guard where that denominator is not
+    safely positive.
 
     Args:
         q: (..., N, d).
@@ -183,8 +184,8 @@ def nystrom_attention(
         k_landmarks: (..., m, d), pooled from k.
         scale: Factor of q.k.
         iterations: Steps of the pseudoinverse.
-        batch_init: Whether its start value takes maxima over the whole batch (the reference's
-            habit; a result then depends on the batch).
+        batch_init: Whether its start value takes maxima over the whole batch, as in the reference;
+            a result then depends on the batch.
         threshold: Where exp is continued linearly.
         guard: The safe share of the denominator; 0: the reference's form, unprotected.
         regions: For a shifted window (N = Nk): kernel entries between regions are 0.

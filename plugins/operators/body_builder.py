@@ -25,9 +25,9 @@ class BodyBuilder:
     operator's. Constants are TensorProto values and written once.
 
     Attributes:
-        stepped: Sizes are known while the body is written, and what moves elements is to be written
-            as slices, reshapes and transposes of four axes at most, for engines that take no other;
-            otherwise as one Gather. A subclass that knows the sizes sets it.
+        stepped: Sizes are known while the body is written, and elements are moved by slices,
+            reshapes and transposes of four axes at most, for engines that support no others;
+            otherwise by one Gather. A subclass that knows the sizes sets it.
     """
 
     stepped = False
@@ -60,7 +60,7 @@ class BodyBuilder:
         return self._named(f"{what}_{next(self._numbers)}")
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """Return the one output of a node, which is added unless there is an equal one."""
+        """Return the only output of a node, which is added unless an equal one exists."""
         key = (f"{op_type} {attributes}", "\n".join(inputs).encode())
         if key in self._known:
             return self._known[key]
@@ -132,7 +132,7 @@ class BodyBuilder:
         return self.op("Gather", self.op("Shape", tensor), self.ints(axis))
 
     def shape(self, *sizes: str | int) -> str:
-        """Return a shape, an int64 vector, from scalars and numbers (-1: what is left)."""
+        """Return a shape, an int64 vector, from scalars and numbers (-1: inferred)."""
         parts = [
             self.ints([size]) if isinstance(size, int) else self.op("Reshape", size, self.ints([1]))
             for size in sizes
@@ -146,7 +146,7 @@ class BodyBuilder:
         return self.op("Reshape", tensor, self.shape(*sizes))
 
     def known(self, size: str) -> int:
-        """Return the value of an int64 scalar, where ``stepped`` is set."""
+        """Return the value of an int64 scalar, if ``stepped`` is set."""
         raise NotImplementedError(f"{self.schema.name}: {size} is not known before the file runs")
 
     def count(self, size: str) -> str:
@@ -164,10 +164,10 @@ class BodyBuilder:
         states: Sequence[tuple[str, int]],
         step: Callable[[str, list[str]], Sequence[str]],
     ) -> list[str]:
-        """Return the states after some rounds of ``step``.
+        """Return the states after a number of rounds of ``step``.
 
         Args:
-            rounds: How many, an int64 scalar.
+            rounds: Number of rounds, an int64 scalar.
             states: Tensors before the first round, each with its element type (TensorProto).
             step: (round from 0, states) -> states after the round, each of the shape it had; it
                 may read every tensor of the function so far.
@@ -200,7 +200,7 @@ class BodyBuilder:
         return self.ops("Loop", len(states), rounds, go, *names, body=graph)
 
     def function(self, write: Callable[[BodyBuilder], str | tuple[str, ...]]) -> onnx.FunctionProto:
-        """Return the function whose results ``write`` writes.
+        """Return the function with the results of ``write``.
 
         Each is cast to int32 or to the type of the first input.
         """
@@ -228,8 +228,8 @@ class BodyBuilder:
 def _name(nodes: Iterable[onnx.NodeProto]) -> None:
     """Name nodes, those of loops too, by their first outputs.
 
-    Where a body takes the place of a node, onnxruntime puts the name of that node before those of
-    the body's: nodes without names would become several of one name.
+    When onnxruntime replaces a node by its body, it prefixes the body's names with that of the
+    node: nodes without names would then share a name.
     """
     for node in nodes:
         node.name = node.output[0]

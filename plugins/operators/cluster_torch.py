@@ -14,13 +14,13 @@ _TINY = 1e-30  # the least count that a cluster is divided by
 
 @dataclass(frozen=True)
 class Blocks:
-    """A grid of tokens cut into blocks; those that are smaller than the largest are filled up.
+    """A grid of tokens cut into blocks; smaller blocks are padded to the size of the largest.
 
     Attributes:
         sides: Rows and columns of the largest block.
-        tokens: The grid's token at each place of each block, row by row, (blocks, places).
-        real: Whether it is one, and no filling, (blocks, places).
-        back: Where each token of the grid is among all places, (N,).
+        tokens: The grid's token at each position of each block, row by row, (blocks, places).
+        real: Whether it is a token and not padding, (blocks, places).
+        back: Index of each token of the grid among all positions, (N,).
     """
 
     sides: tuple[int, int]
@@ -53,7 +53,7 @@ class Blocks:
 
 
 def _cut(bounds: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the places (blocks, length) between bounds, and which are real and no filling."""
+    """Return the positions (blocks, length) between bounds, and which are not padding."""
     starts, ends = torch.tensor(bounds[:-1], device=device), torch.tensor(bounds[1:], device=device)
     longest = max(1, *(b - a for a, b in pairwise(bounds)))
     places = starts[:, None] + torch.arange(longest, device=device)
@@ -65,9 +65,9 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
 
     Args:
         k: Keys (..., N, d), their mean taken away: near ties are decided by rounding.
-        seeds: Which keys the centres start at, (m,).
-        rounds: Rounds after the first. In each every key goes to the nearest centre, and every
-            centre to the mean of its members; without members it stays.
+        seeds: Indices of the keys where the centres start, (m,).
+        rounds: Rounds after the first. In each round every key is assigned to the nearest centre,
+            and every centre moves to the mean of its members; without members it stays.
     """
     centres = k[..., seeds, :]
     for _ in range(rounds + 1):
@@ -82,13 +82,13 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
 def attend(
     q: Tensor, centres: Tensor, counts: Tensor, sums: Tensor, near: Tensor, v: Tensor
 ) -> Tensor:
-    """Return attention (..., n, e) to clusters, each one key that counts as many, and to tokens.
+    """Return attention (..., n, e) to clusters, each a key with a count, and to tokens.
 
     Args:
         q: Queries (..., n, d), scaled.
         centres: Of the clusters, (..., m, d).
-        counts: How often each is seen, (..., m); at 0 it is not.
-        sums: Of the values of its members, as often as they are seen, (..., m, e).
+        counts: Count of each cluster, (..., m); 0: ignored.
+        sums: Sums of the values of its members, weighted by their counts, (..., m, e).
         near: Logits of the queries with the tokens, (..., n, j).
         v: Values of the tokens, (..., j, e).
     """

@@ -1,4 +1,4 @@
-"""What the bodies of the two Nystrom forms share: landmarks and their regions."""
+"""The common part of the bodies of both Nystrom forms: landmarks and their regions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class LandmarkBody(WindowBody):
     """A window operator with landmarks; tensors of landmarks are (B nW, h, m, d)."""
 
     def __init__(self, body: BodyBuilder) -> None:
-        """Read the sizes off the attributes and off the map."""
+        """Read the sizes from the attributes and from the map."""
         super().__init__(body)
         self.landmark_rows = body.attribute("landmark_rows")
         self.landmark_cols = body.attribute("landmark_cols")

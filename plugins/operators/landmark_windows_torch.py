@@ -1,4 +1,4 @@
-"""What the two Nystrom forms share in torch: the problem of every head in every window."""
+"""The common part of both Nystrom forms in torch: the problem of every head and window."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .windows_torch import partition, window_landmarks, window_regions
 def landmark_problem(
     qkv: Tensor, geometry: WindowGeometry, attributes: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the arguments of an attention with landmarks, one problem a head and window.
+    """Return the arguments of an attention with landmarks, one problem per head and window.
 
     Args:
         qkv: (B, H, W, h(2d+e)), checked.
         geometry: How it is cut.
-        attributes: Those that both forms have, checked.
+        attributes: The checked attributes of both forms.
 
     Returns:
         q, k, v, q_landmarks, k_landmarks, regions, scale, iterations and batch_init, as

@@ -1,11 +1,11 @@
 """An operator as one torch op, from its schema, its plain function and the kernels.
 
-On float32 tensors of the CPU an op runs the native kernel where the library is built, so that
-calibrating and validating a plan in eager PyTorch is as fast as the model file. On CUDA tensors of
-float32, float16 and bfloat16 it runs the CUDA kernel where that library is built, which is where
-nvcc was; that it is not there is a warning. Everything else runs the plain function, in float32 for
-float16 and bfloat16. ``NYSTRA_TORCH_KERNELS=0`` keeps to the plain function. No op has a gradient:
-the plain functions have.
+On float32 CPU tensors an op runs the native kernel if the library is built, so that calibrating and
+validating a plan in eager PyTorch is as fast as the model file. On CUDA tensors of float32, float16
+and bfloat16 it runs the CUDA kernel if that library was built with nvcc; otherwise there is a
+warning. Everything else runs the plain function, in float32 for float16 and bfloat16.
+``NYSTRA_TORCH_KERNELS=0`` always selects the plain function. The ops have no gradients; the plain
+functions do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CUDA = (torch.float32, *_LOW)
 def register(
     schema: OperatorSchema, compute: Callable[..., Tensors], empty: Callable[..., Tensors]
 ) -> None:
-    """Register ``torch.ops.nystra.<folder>``; it keeps one node under ``torch.export``.
+    """Register ``torch.ops.nystra.<folder>``, which stays one node under ``torch.export``.
 
     Its arguments are the schema's inputs and then its attributes, in their order and without
     defaults, ``revision`` left out.
@@ -49,7 +49,7 @@ def register(
         schema: Of the operator.
         compute: The plain function: the inputs by place, the attributes by name.
         empty: Allocates the outputs, not yet computed: the inputs by place, then the checked
-            attributes as one mapping. Refuses what does not fit; sizes may be symbolic.
+            attributes as one mapping. Refuses invalid inputs; sizes may be symbolic.
     """
     folder = OPERATORS[schema.name]
     attributes = [attribute for attribute in schema.attributes if attribute.name != "revision"]
@@ -95,7 +95,7 @@ def register(
 
 
 def _inputs(schema: OperatorSchema, arguments: Sequence[Tensor | float]) -> list[Tensor]:
-    """Return the tensors of a call, their types checked as the node has them.
+    """Return the tensors of a call after a check of their types.
 
     Raises:
         NystraError: A type is wrong.
@@ -117,12 +117,11 @@ def _inputs(schema: OperatorSchema, arguments: Sequence[Tensor | float]) -> list
 def run_on_cpu(
     schema: OperatorSchema, inputs: Sequence[Tensor], checked: Attributes, results: Sequence[Tensor]
 ) -> bool:
-    """Let the native kernel fill the results, on as many threads as torch would use.
+    """Compute the results by the native kernel, on as many threads as torch would use.
 
     Returns:
-        False where there is no kernel for these tensors, or where it refuses: what is wrong was
-        refused before, so that only sizes beyond its limits are left, which the plain function
-        takes.
+        False if there is no kernel for these tensors, or if it refuses: errors were refused before,
+        so that only sizes beyond its limits remain, which the plain function supports.
     """
     if (
         inputs[0].dtype != torch.float32
@@ -148,7 +147,7 @@ def run_on_cpu(
 def run_on_cuda(
     schema: OperatorSchema, inputs: Sequence[Tensor], checked: Attributes, results: Sequence[Tensor]
 ) -> bool:
-    """Put the CUDA kernel that fills the results on the current stream of the tensors' device.
+    """Enqueue the CUDA kernel on the current stream of the tensors' device.
 
     Returns:
         As `run_on_cpu`.
@@ -179,10 +178,10 @@ def launch(
     results: Sequence[Tensor],
     stream: int,
 ) -> bool:
-    """Put the CUDA kernel on a stream of the current device.
+    """Enqueue the CUDA kernel on a stream of the current device.
 
-    The workspace is torch's own memory: given back at once, it goes to later work of the stream
-    that was current when it was taken, as the caller's is.
+    The workspace is torch's memory: it is released at once, and torch reuses it only for later work
+    of the stream that was current at its allocation, which is that of the caller.
 
     Returns:
         As `run_on_cpu`.

@@ -8,7 +8,7 @@ from .body_builder import BodyBuilder
 def pinv_nodes(body: BodyBuilder, a: str, rank: int, m: str, same: str | None = None) -> str:
     """Return Z (..., m, m) of A (..., m, m).
 
-    All steps that ``iterations`` allows are there; Where keeps those that its value selects.
+    The body has as many steps as ``iterations`` allows; Where selects those of its value.
 
     Args:
         body: Where the nodes go.

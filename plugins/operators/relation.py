@@ -1,9 +1,9 @@
-"""What the attributes of an operator must fulfil together: written once, for Python and for C++.
+"""Relations between the attributes of an operator: written once, for Python and for C++.
 
 The functions of a relation take a record of attributes. Where a node is checked these are integers;
-``csrc/write_tables.py`` passes expressions in their place and writes what comes back as C++. So the
-functions use attributes by name, integers, ``+ - * // %``, comparisons and ``&`` alone, on numbers
-that are not negative, and messages are f-strings.
+``csrc/write_tables.py`` passes expressions instead and writes the results as C++. So the functions
+use only attributes by name, integers, ``+ - * // %``, comparisons and ``&``, on numbers that
+are not negative, and messages are f-strings.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ...core.errors import NystraError
 
 @dataclass(frozen=True)
 class Relation:
-    """A refusal of attributes that are within their ranges but do not fit together.
+    """A condition under which attributes, though within their ranges, are refused.
 
     Attributes:
         refused: Record of attributes -> whether they are refused.
         message: Record of attributes -> the message, with the actual and the expected value.
-        when: A flag (an attribute of 0 or 1); where it is 0 nothing is refused.
+        when: A flag (an attribute of 0 or 1); if it is 0, nothing is refused.
     """
 
     refused: Callable[[Any], Any]
@@ -31,7 +31,7 @@ class Relation:
     when: str | None = None
 
     def check(self, owner: str, attributes: Mapping[str, int | float]) -> None:
-        """Raise NystraError where the attributes of the operator ``owner`` are refused."""
+        """Raise NystraError if the attributes of the operator ``owner`` are refused."""
         if self.when is not None and not attributes[self.when]:
             return
         record = SimpleNamespace(**attributes)
@@ -44,9 +44,9 @@ class Limit:
     """A number that kernels are built for.
 
     Attributes:
-        name: What C++ calls it, after a k.
+        name: Its name in C++, after a k.
         value: The number.
-        doc: Of what it is the limit.
+        doc: What it limits.
     """
 
     name: str

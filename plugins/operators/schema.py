@@ -1,4 +1,4 @@
-"""What an operator takes: inputs, outputs, attributes and their limits."""
+"""The schema of an operator: inputs, outputs, attributes and their limits."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Attribute:
     Attributes:
         name: Its name in the node.
         kind: ``int`` (INT) or ``float`` (FLOAT).
-        default: The value of an attribute that is left out; None: it is required.
+        default: The value of an omitted attribute; None: it is required.
         minimum: The smallest value allowed.
         maximum: The largest value allowed.
-        doc: What it means.
+        doc: Its meaning.
     """
 
     name: str
@@ -88,7 +88,7 @@ class OperatorSchema:
         attributes: The attributes, ``revision`` last.
         types: Element types of T.
         int32: The inputs and outputs that are int32; all others are of type T.
-        relations: What refuses attributes that are fine alone, checked in this order.
+        relations: Conditions on several attributes, checked in this order.
         limits: Numbers that its kernels are built for.
     """
 
@@ -120,7 +120,7 @@ class OperatorSchema:
                 f"expected {', '.join(a.name for a in self.attributes)}"
             )
         checked: Attributes = {}
-        for attribute in reversed(self.attributes):  # revision first: it says why others differ
+        for attribute in reversed(self.attributes):  # revision first: it explains why others differ
             value = named.get(attribute.name, attribute.default)
             if value is None:
                 raise NystraError(f"{self.name}: attribute {attribute.name} is missing")

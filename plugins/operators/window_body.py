@@ -22,7 +22,7 @@ class WindowBody:
     """
 
     def __init__(self, body: BodyBuilder) -> None:
-        """Read the sizes off the attributes and off the map, which is the first input."""
+        """Read the sizes from the attributes and from the map, which is the first input."""
         self.body = body
         self.map = body.float32(body.inputs[0])
         self.batch, self.height, self.width = (body.size(self.map, axis) for axis in range(3))

@@ -70,8 +70,8 @@ def _in_steps(windows: WindowBody, table: str, key_h: str, key_w: str) -> str:
 def _differences(body: BodyBuilder, lines: str, queries: int, keys: int) -> str:
     """Return for each query i and key j the line of i - j, (A, queries, keys, C).
 
-    Copies of the lines are read as rows that are shorter by one: each begins one line before the
-    last, in its copy.
+    Copies of the lines are reshaped to rows that are shorter by one: so each row begins one line
+    earlier than the one before.
 
     Args:
         body: Where the nodes go.

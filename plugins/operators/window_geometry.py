@@ -1,4 +1,4 @@
-"""How a map is cut into windows: one record for sites, operators and mechanisms."""
+"""How a map is divided into windows: one record for sites, operators and mechanisms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WindowGeometry:
     margin: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise NystraError for shifted windows whose key windows extend beyond them."""
+        """Raise NystraError for shifted windows with larger key windows."""
         if self.overlapping and self.shifted:
             raise NystraError(
                 f"windows whose keys extend beyond them, by {self.margin}, cannot be shifted, by "

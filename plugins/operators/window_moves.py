@@ -1,4 +1,4 @@
-"""How a map becomes windows of heads and back, as ONNX nodes: by one Gather, or in steps.
+"""Converts a map to windows of heads and back, as ONNX nodes: by one Gather, or in steps.
 
 Tensors of windows are (B nW, h, N, c), the windows of an image row by row.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class GatheredMoves:
-    """One Gather each way, which shifts, partitions and splits heads: for sizes not yet known."""
+    """One Gather each way, which shifts, partitions and splits heads, for unknown sizes."""
 
     def __init__(self, windows: WindowBody) -> None:
         """Take the sizes of the windows."""

@@ -1,4 +1,4 @@
-"""What the window operators have in common: their attributes and the relations between them."""
+"""The common attributes of the window operators, and the relations between them."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ LANDMARK_RELATIONS = (
         when="mask",
     ),
 )
-"""Also: not too many landmarks, and no region border cuts a cell."""
+"""In addition: not too many landmarks, and no region border cuts a cell."""
 
 LANDMARK_LIMITS = (Limit("MaxLandmarks", MAX_LANDMARKS, "landmarks of a window"),)

@@ -18,15 +18,15 @@ Regions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Head:
-    """One head in one window: the tokens, row-major, that a formula works on.
+    """One head in one window, with its tokens in row-major order.
 
     Attributes:
-        number: Of the head.
+        number: Number of the head.
         q: Queries (N, d).
         k: Keys (N, d).
         v: Values (N, e).
         regions: Swin region of each token, (N,); all 0 without a mask.
-        place: Where its attention (N, e) belongs in the output (B, H, W, h e).
+        place: Index of its attention (N, e) in the output (B, H, W, h e).
     """
 
     number: int
@@ -82,7 +82,7 @@ def empty_output(qkv: Array, attributes: Attributes) -> Array:
 def _windows(
     height: int, width: int, attributes: Attributes
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Regions]]:
-    """Yield row and column in the map, and region, of the tokens of each window.
+    """Yield row and column in the map, and the region, of the tokens of each window.
 
     The map is rolled by minus the shift, then cut. The rolled map of a shifted block is labelled
     as SwinIR does: cut at H - wh and H - shift_h, and the same for columns.
@@ -166,7 +166,7 @@ def iterate(a: Array, row_maxima: Array, col_maxima: Array, iterations: int) -> 
         a: One matrix (m, m).
         row_maxima: R, a scalar or (m,).
         col_maxima: C, a scalar or (m,).
-        iterations: How often Z <- Z (13 I - aZ (15 I - aZ (7 I - aZ))) / 4 is done.
+        iterations: Number of steps Z <- Z (13 I - aZ (15 I - aZ (7 I - aZ))) / 4.
     """
     eye = np.eye(len(a))
     z = a.T / (np.asarray(row_maxima * col_maxima).reshape(-1, 1) + 1e-15)

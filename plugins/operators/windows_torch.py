@@ -23,7 +23,7 @@ _AXES = {2: ("height", "width"), 3: ("length", "height", "width")}
 
 
 def check_map(owner: str, qkv: Tensor, geometry: WindowGeometry) -> None:
-    """Check the packed map (B, *sides, h(2d+e)); a symbolic size is taken as right.
+    """Check the packed map (B, *sides, h(2d+e)); symbolic sizes are not checked.
 
     Raises:
         NystraError: Rank, channels or sizes are wrong.
@@ -88,7 +88,7 @@ def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Te
 
 
 def _cut(grid: Tensor, counts: Sequence[int], window: Sequence[int]) -> Tensor:
-    """Return the tokens (B, windows, N, C) of a map that is whole windows."""
+    """Return the tokens (B, windows, N, C) of a map of whole windows."""
     cut = [part for pair in zip(counts, window, strict=True) for part in pair]
     cells = grid.reshape(grid.shape[0], *cut, grid.shape[-1])
     for place in _swaps(len(window)):
@@ -98,7 +98,7 @@ def _cut(grid: Tensor, counts: Sequence[int], window: Sequence[int]) -> Tensor:
 
 
 def _around(grid: Tensor, counts: Sequence[int], geometry: WindowGeometry) -> Tensor:
-    """Return a map whose windows of keys follow each other, zeros beyond the map's border.
+    """Return a map with all windows of keys side by side, zeros beyond the map's border.
 
     By ``index_select``, whose index may depend on a symbolic size.
     """
@@ -165,7 +165,7 @@ def window_landmarks(tokens: Tensor, geometry: WindowGeometry, *parts: int) -> T
 def token_regions(sides: Sequence[int], geometry: WindowGeometry, device: torch.device) -> Tensor:
     """Return the Swin region (windows, N) of each token, counted within its window from 0.
 
-    Only the last window along each side is cut, at ``window - shift``: 2^sides regions.
+    Only the last window along each side is divided, at ``window - shift``: 2^sides regions.
     """
     own = [torch.arange(window, device=device) for window in geometry.window]
     return regions_at(sides, geometry, own)

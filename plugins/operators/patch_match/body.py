@@ -1,10 +1,10 @@
 """``NystraPatchMatch`` as a model-local ONNX function: the search in standard operators.
 
 Rows are kept as (B, n, k), n = H*W query pixels; an empty entry has the index m = Hk*Wk, above
-that of every key, and the score -inf. Patches are never materialised: a Loop over the p*p places
-of a patch (one for l2, one for the products; the other has no rounds) gathers one pixel a
+that of every key, and the score -inf. Patches are never materialised: a Loop over the p*p positions
+of a patch (one for l2, one for the products; the unused one has no rounds) gathers one pixel per
 candidate from the padded map, so that memory is O(n k C). The passes of the search are in a Loop
-too. (TensorRT runs Loop poorly: it has the plugin.)
+too. (Loops are slow in TensorRT, which has the plugin.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Search:
         self.radii = body.op("Slice", self.radii, body.ints([0]), body.shape(self.levels))
 
     def begin(self) -> list[str]:
-        """Return the rows of the starts and of one draw from each of k parts of the keys."""
+        """Return the rows after the starts and one draw from each of k parts of the keys."""
         body, maps = self.body, self.maps
         shape = body.shape(maps.batch, self.k, maps.height, maps.width)
         start = body.op("Cast", body.inputs[4], to=TensorProto.INT64)
@@ -99,7 +99,7 @@ class _Search:
         return self._merge(rows, drawn)
 
     def _near(self, which: str, centre: str, size: str, number: str) -> str:
-        """Return one coordinate, drawn at most a radius from the centre's and inside the map."""
+        """Return a random coordinate within a radius of the centre and inside the map."""
         body = self.body
         at = body.op(which, centre, self.maps.key_width)
         low, high = (
@@ -109,7 +109,7 @@ class _Search:
         return body.op("Add", low, body.op("Mod", self.maps.draws(number), span))
 
     def _merge(self, rows: list[str], candidates: str) -> list[str]:
-        """Return the rows with the k best of their entries and the candidates (B, n, any)."""
+        """Return the rows with the k best of their entries and of the candidates (B, n, any)."""
         body, maps = self.body, self.maps
         candidates, score = maps.scored(candidates)
         index = body.op("Concat", rows[0], candidates, axis=2)

@@ -13,7 +13,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 class _Padded:
-    """A map (B, C, H, W) whose border is repeated, so that a patch is a corner and fixed offsets.
+    """A map (B, C, H, W) with repeated borders, so that a patch is a corner and fixed offsets.
 
     Attributes:
         rows: (B (H + 2 r) (W + 2 r), C), its pixels.
@@ -37,7 +37,7 @@ class _Padded:
         self._begin = body.reshape(body.op("Mul", body.count(batch), area), -1, 1, 1)
 
     def corners(self, pixels: str) -> str:
-        """Return where in ``rows`` the patches of pixels y W + x of their image begin.
+        """Return the indices in ``rows`` where the patches of pixels y W + x of their image begin.
 
         The pixels are (n) or (B, any, n); the result is (B, 1 or any, n).
         """
@@ -54,14 +54,14 @@ class _Padded:
 
 
 class BodyMaps:
-    """Tensors of the maps that every pass reads; n = H*W query pixels, m = Hk*Wk keys.
+    """Tensors of the maps for all passes; n = H*W query pixels, m = Hk*Wk keys.
 
     Attributes:
         batch: B, and likewise ``height``, ``width``, ``pixels`` n, ``key_height``, ``key_width``
             and ``keys`` m, int64 scalars. m is also the index of an empty entry.
         y: (n) row of each query pixel, and ``x`` its column.
-        key_offset: (B, 1, 1), b*m, where the keys of an image begin in all of them.
-        allowed_count: (B, 1, 1), how many keys may be matched.
+        key_offset: (B, 1, 1), b*m, where the keys of an image begin among all.
+        allowed_count: (B, 1, 1), number of keys that may be matched.
         allowed_list: (B*m), those keys in ascending order, then m, for each image.
     """
 
@@ -117,13 +117,13 @@ class BodyMaps:
         )
 
     def clamped(self, place: str, size: str) -> str:
-        """Return the place, moved into 0..size - 1."""
+        """Return the position, clamped to 0..size - 1."""
         body = self.body
         last = body.op("Sub", size, body.ints(1))
         return body.op("Min", body.op("Max", place, body.ints(0)), last)
 
     def flat(self, y: str, x: str, height: str, width: str) -> str:
-        """Return the flat index of the pixel (y, x), moved into the map."""
+        """Return the flat index of the pixel (y, x), clamped to the map."""
         row = self.body.op("Mul", self.clamped(y, height), width)
         return self.body.op("Add", row, self.clamped(x, width))
 
@@ -141,12 +141,12 @@ class BodyMaps:
         return body.op("Mod", body.op("Add", u, v), body.ints(BOUND))
 
     def _places_where(self, condition: str) -> str:
-        """Return how many places a patch has where the condition holds, else 0."""
+        """Return the number of positions of a patch if the condition holds, otherwise 0."""
         side = self.body.attribute("patch_size")
         return self.body.op("Where", condition, self.body.op("Mul", side, side), self.body.ints(0))
 
     def _norm(self, maps: _Padded, corners: str) -> str:
-        """Return the norms of the patches that begin at the corners; only the cosine needs them."""
+        """Return the norms of the patches at the corners, which only the cosine needs."""
         body = self.body
         squares = body.op("ReduceSumSquare", maps.rows, body.ints([1]), keepdims=0)
 
@@ -162,8 +162,8 @@ class BodyMaps:
     def scored(self, candidates: str) -> tuple[str, str]:
         """Return the candidates (B, n, any), m where they may not be matched, and their scores.
 
-        A score is at least the lowest float32, so that it is sorted before the -inf of an empty
-        entry; that is the score of NaN and -inf, see :meth:`whole`.
+        A score is at least the lowest float32, which replaces NaN and -inf, so that it is sorted
+        before the -inf of an empty entry; see :meth:`whole`.
         """
         body = self.body
         present = body.op("Less", candidates, self.keys)
@@ -191,7 +191,7 @@ class BodyMaps:
 
         sums = body.op("Expand", body.number(0.0), body.op("Shape", by_candidate))
         for metric, step in ((self._is_l2, differences), (body.op("Not", self._is_l2), product)):
-            # A Loop of no rounds where the metric is another: bodies have no If.
+            # A Loop without rounds for other metrics: bodies have no If.
             (sums,) = body.loop(self._places_where(metric), [(sums, TensorProto.FLOAT)], step)
         sums = body.swap(sums, 3)
         own_norm = body.op("Unsqueeze", self._query_norm, body.ints([2]))

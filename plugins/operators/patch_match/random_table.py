@@ -7,8 +7,8 @@ Kernels rebuild the table, the ONNX body holds it as a Constant; a draw reads it
 - number n of the query pixel (y, x): ``u = T[(x mod 4096 + 619 (n mod 4096) + 811 seed) mod
   4096]; v = T[(y mod 4096 + u mod 4096) mod 4096]; draw = (u + v) mod 2**30``.
 
-No step of a draw passes 2**31, so that int32 arithmetic gives the same numbers. The table is an
-integer hash of two odd multipliers: good enough to spread a search, and for nothing else.
+No step of a draw exceeds 2**31, so that int32 arithmetic gives the same numbers. The table is an
+integer hash of two odd multipliers, which suffices for a search only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def draw(y: npt.ArrayLike, x: npt.ArrayLike, number: npt.ArrayLike, seed: int) -
     Args:
         y: Row of the query pixel.
         x: Column of the query pixel.
-        number: Which draw of that pixel, from 0.
+        number: Index of the draw of that pixel, from 0.
         seed: 0 to 4095.
     """
     rows, cols, numbers = (np.asarray(array, dtype=np.int64) % SIZE for array in (y, x, number))

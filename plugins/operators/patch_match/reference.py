@@ -1,4 +1,4 @@
-"""``NystraPatchMatch`` in float64 numpy: the search itself, and the exhaustive one to judge it."""
+"""``NystraPatchMatch`` in float64 numpy: the search, and an exhaustive one to compare with."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _Search:
         self.merge([*starts.T, *self._first_draws()])
 
     def _first_draws(self) -> list[Integers]:
-        """One key from each of k equal parts of the list of allowed keys, where it has any."""
+        """Return one key from each of k equal parts of the allowed keys, if there are any."""
         keys = np.flatnonzero(self.maps.allowed)
         bounds = [j * len(keys) // self.k for j in range(self.k + 1)]
         return [
@@ -105,7 +105,7 @@ class _Search:
         ]
 
     def merge(self, candidates: list[Integers]) -> None:
-        """Keep the k best of the rows and the candidates, each of them (n)."""
+        """Keep the k best of the rows and of the candidates, which are (n) each."""
         if not candidates:
             return
         offered = np.stack(candidates, axis=1)

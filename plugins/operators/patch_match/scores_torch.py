@@ -42,7 +42,7 @@ class _Strips:
 
 
 class PairScores:
-    """The score of pairs of a query pixel and a key: higher is better, no number is -inf."""
+    """The score of pairs of a query pixel and a key: higher is better, NaN becomes -inf."""
 
     def __init__(self, query: Tensor, key: Tensor, patch_size: int, metric: int) -> None:
         """Prepare the images query (B, C, H, W) and key (B, C, Hk, Wk)."""

@@ -45,7 +45,7 @@ class _Search:
         neighbors: int,
         seed: int,
     ) -> None:
-        """Start with empty rows; ``searching`` (n) and ``allowed`` (m) say who takes part."""
+        """Start with empty rows; ``searching`` (n) and ``allowed`` (m) select queries and keys."""
         self.scores, self.k, self.seed = scores, neighbors, seed
         (self.height, self.width), (self.key_height, self.key_width) = query_size, key_size
         self.none = images * self.key_height * self.key_width
@@ -225,7 +225,7 @@ def _empty(
     start: Tensor,
     attributes: Mapping[str, float],
 ) -> tuple[Tensor, Tensor]:
-    """Return index and score, not yet computed; symbolic sizes are taken as right.
+    """Allocate index and score; symbolic sizes are not checked.
 
     Raises:
         NystraError: The inputs do not fit together.
@@ -258,7 +258,7 @@ def _empty(
 
 
 def _differ(sizes: torch.Size, expected: tuple[int, ...], broadcast: bool = False) -> bool:
-    """Say whether a size that is a plain number is another than the one expected."""
+    """Return whether a size that is a plain number differs from the expected one."""
     return any(
         isinstance(size, int)
         and isinstance(want, int)

@@ -24,7 +24,7 @@ class _Clusters:
     """
 
     def __init__(self, windows: WindowBody, keys: str) -> None:
-        """Start at the seeds; a round beyond the attribute's number sees one key alone."""
+        """Start at the seeds; rounds beyond the attribute's number use a single key."""
         body = self._body = windows.body
         rows, cols = body.attribute("cluster_rows"), body.attribute("cluster_cols")
         self._cluster = body.count(body.op("Mul", rows, cols))
@@ -49,7 +49,7 @@ class _Clusters:
         return body.op("Div", middle, body.op("Mul", parts, body.ints(2)))
 
     def _members(self, keys: str) -> str:
-        """Return to which nearest centre each key goes, the first of several: 1, else 0."""
+        """Return 1 for the nearest centre of each key, the first of equal ones, otherwise 0."""
         body, centres = self._body, self.centres
         squares = body.reduce("ReduceSum", body.op("Mul", centres, centres), -1)
         half = body.swap(body.op("Mul", squares, body.number(0.5)), 4)
@@ -57,14 +57,14 @@ class _Clusters:
         if not body.stepped:
             nearest = body.op("ArgMax", nearness, axis=-1, keepdims=1)
             return body.float32(body.op("Equal", nearest, self._cluster))
-        # Without integers: of the largest, that with the largest number, counted from the last.
+        # Without integers: of equal maxima the one with the largest number, counted from the end.
         largest = body.op("Equal", nearness, body.reduce("ReduceMax", nearness, -1))
         numbers = body.float32(body.op("Sub", body.size(centres, 2), self._cluster))
         among = body.op("Where", largest, numbers, body.number(0.0))
         return body.float32(body.op("Equal", numbers, body.reduce("ReduceMax", among, -1)))
 
     def _moved(self, keys: str, members: str) -> str:
-        """Return the centres at the means of their members; without members they stay."""
+        """Return the centres moved to the means of their members; without members they stay."""
         body = self._body
         by_cluster = body.swap(members, 4)
         counts = body.reduce("ReduceSum", by_cluster, -1)
@@ -79,8 +79,8 @@ def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
     Args:
         windows: Their sizes.
         blocks: The own blocks.
-        bias: Of the blocks that the coarse bias is averaged over: coarse ones.
-        sums: Of the values of a cluster's members in each own block, and their number.
+        bias: The coarse bias blocks.
+        sums: Sums of the values of a cluster's members in each own block, and their number.
     """
     body = windows.body
     number = body.reshape(body.count(bias.blocks), -1, 1)

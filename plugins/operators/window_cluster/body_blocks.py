@@ -1,4 +1,4 @@
-"""The blocks of a window as ONNX nodes; the last of a side may be smaller, and is filled up."""
+"""The blocks of a window as ONNX nodes; the last of a side may be smaller, and is padded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ class Blocks:
     """The division of the tokens of a window into blocks.
 
     Attributes:
-        rows: Of a block, and so on for the other sizes, all int64 scalars.
-        places: Of a block: rows times columns.
+        rows: Rows of a block, and so on for the other sizes, all int64 scalars.
+        places: Positions in a block: rows times columns.
         count: Blocks of a window.
         coarse: In which block of the coarse bias each block is, (blocks).
     """
 
     def __init__(self, windows: WindowBody) -> None:
-        """Read the side off the attributes; a block is no larger than the window."""
+        """Read the side from the attributes; a block is no larger than the window."""
         self._windows = windows
         body = self._body = windows.body
         side, coarse = body.attribute("block"), body.attribute("bias_block")
@@ -57,7 +57,7 @@ class Blocks:
         return body.op("Div", body.op("Add", size, body.op("Sub", side, body.ints(1))), side)
 
     def real(self, axis: int) -> str:
-        """Return 1 where a place is a token and 0 where it is filling.
+        """Return 1 for positions with a token and 0 for padding.
 
         Returns:
             (h blocks, places), with an axis of 1 before the last one or behind it.

@@ -26,9 +26,9 @@ def _blocks(attributes: Attributes, side: int) -> list[Tokens]:
 def _clusters(k: Array, attributes: Attributes) -> tuple[Tokens, Array]:
     """Return the cluster of each key (N,) and the clusters' centres (m, d) of the keys (N, d).
 
-    Centres start as the keys in the middle of a grid's cells. In each round every key goes to
-    the nearest centre, the first of them where several are; then a centre is the mean of its
-    members, or stays where it has none.
+    Centres start as the keys in the middle of a grid's cells. In each round every key is assigned
+    to the nearest centre, the first of equal ones; then a centre becomes the mean of its members,
+    or stays if it has none.
     """
     height, width = int(attributes["window_h"]), int(attributes["window_w"])
     rows = cluster_seeds(height, int(attributes["cluster_rows"]))

@@ -35,7 +35,7 @@ def cluster_seeds(n: int, parts: int) -> list[int]:
 
 
 def cuts_a_block(window: int, shift: int, block: int) -> bool:
-    """Say whether a block of a shifted window holds tokens of two regions.
+    """Return whether a block of a shifted window has tokens of two regions.
 
     Args:
         window: Places of the window along one axis.
@@ -46,7 +46,7 @@ def cuts_a_block(window: int, shift: int, block: int) -> bool:
 
 
 def count_blocks(window: Iterable[int], block: int) -> int:
-    """Return how many blocks of that side a window has; the last ones may be smaller."""
+    """Return the number of blocks of that side in a window; the last ones may be smaller."""
     blocks: int = reduce(mul, (ceil_div(side, block) for side in window))
     return blocks
 

@@ -15,7 +15,7 @@ from .schema import SCHEMA, cluster_seeds
 
 
 def _overlaps(size: int, side: int, like: Tensor) -> Tensor:
-    """Return which share of the pairs of places of two blocks is at each offset.
+    """Return the share of the pairs of two blocks at each offset.
 
     Returns:
         (count, count, 2 size - 1) for the blocks of query and key, offsets from 1 - size on.
@@ -56,7 +56,7 @@ def _own_bias(table: Tensor, window: tuple[int, ...], sides: tuple[int, int]) ->
 
 
 def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
-    """Return attention with clustered keys (B, H, W, h e), differentiable but for the clusters.
+    """Return attention with clustered keys (B, H, W, h e), differentiable except for the clusters.
 
     Arguments and errors as of ``window_softmax``.
     """
@@ -110,7 +110,7 @@ def _seeds(checked: Attributes, like: Tensor) -> Tensor:
 def _table(
     bias_table: Tensor | None, geometry: WindowGeometry, checked: Attributes, like: Tensor
 ) -> Tensor:
-    """Return the bias (2wh-1, 2ww-1, h), at most 0: so exp is at most 1; zeros without one."""
+    """Return the bias (2wh-1, 2ww-1, h), shifted to at most 0, so that exp is at most 1."""
     rows, cols = (2 * side - 1 for side in geometry.window)
     if not checked["bias"]:
         return like.new_zeros(rows, cols, geometry.heads)

@@ -20,7 +20,7 @@ def _kernel(body: BodyBuilder, logits: str, same: str) -> str:
 
 
 def _pinv(windows: LandmarkBody, core: str, guarded: str) -> str:
-    """Return Z; with a guard 0 for a matrix whose iteration overflowed: its tokens go soft."""
+    """Return Z; with a guard, 0 for a matrix whose iteration overflowed: its tokens are guarded."""
     body = windows.body
     z = pinv_nodes(body, core, 4, windows.landmarks, windows.core_same)
     largest = body.op("ReduceSum", body.op("Abs", z), body.ints([-2, -1]), keepdims=1)

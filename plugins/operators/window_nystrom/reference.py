@@ -26,9 +26,9 @@ def _kernel(x: Array, query_regions: Regions, key_regions: Regions, threshold: f
 def _attention(left: Array, z: Array, upper: Array, v: Array, guard: float) -> Array:
     """Return (G_L Z G_U V) / (G_L Z G_U 1), guarded: (N, e).
 
-    Where the denominator's share of what it is summed from, |G_L Z| G_U 1, comes near the guard,
-    its place is taken by the mean of the landmarks' attention, which G_L weighs; below the guard
-    altogether. A share that is not a number, since Z overflowed, counts as below.
+    Where the ratio of the denominator to |G_L Z| G_U 1, the sum of its absolute terms, comes near
+    the guard, the result is blended with the mean of the landmarks' attention, weighted by G_L, and
+    replaced by it below the guard. NaN, from an overflow of Z, counts as below.
     """
     p, sums = left @ z, upper.sum(axis=1, keepdims=True)
     num, den = p @ (upper @ v), p @ sums

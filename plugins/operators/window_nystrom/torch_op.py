@@ -20,8 +20,8 @@ def window_nystrom_terms(qkv: Tensor, **attributes: float) -> tuple[Tensor, Tens
         **attributes: Those of the schema.
 
     Returns:
-        The attention, and t: the share of the Nystrom form that a token kept, 1 where the guard did
-        not touch it.
+        The attention, and t: the share of the Nystrom form in a token's result, 1 if the guard did
+        not change it.
 
     Raises:
         NystraError: The schema refuses the attributes (a cut cell among them), or the map does

@@ -94,18 +94,19 @@ class _Around:
         )
 
     def _missing(self, length: str, step: str) -> str:
-        """Return the length that is missing to a multiple of the step."""
+        """Return the length that is missing for a multiple of the step."""
         body = self.windows.body
         return body.op("Mod", body.op("Sub", step, body.op("Mod", length, step)), step)
 
     def _overlapping(self, lines: str, count: str, step: str, length: str) -> str:
-        """Return (A count, length, C), each of which begins a step behind the last.
+        """Return (A count, length, C): parts that begin one step after each other.
 
         Args:
-            lines: (A, L, C), as long as ``count`` whole steps behind the last begin of a part.
-            count: How many there are.
-            step: From the begin of one to that of the next.
-            length: Of each.
+            lines: (A, L, C), long enough for ``count`` whole steps after the start of the last
+                part.
+            count: Number of parts.
+            step: Distance between the starts of parts.
+            length: Length of each.
         """
         body = self.windows.body
         channels, axis = body.size(lines, 2), body.ints([1])

@@ -31,7 +31,7 @@ def relative_position_bias(
         keys: Sides of the window of keys, the window by default.
 
     Raises:
-        NystraError: The table is of another window.
+        NystraError: The table belongs to another window.
     """
     sides = list(zip(window, keys or window, strict=True))
     rows = math.prod(here + there - 1 for here, there in sides)
@@ -56,7 +56,7 @@ def relative_position_bias(
 
 
 def _places(window: tuple[int, ...], device: torch.device) -> list[Tensor]:
-    """Return where each token of a window is along each side, (N,)."""
+    """Return the position of each token of a window along each side, (N,)."""
     axes = [torch.arange(side, device=device) for side in window]
     return [grid.flatten() for grid in torch.meshgrid(axes, indexing="ij")]
 
@@ -78,7 +78,7 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
     added: Tensor | None = None
     if bias_table is not None:
         added = window_bias(bias_table, geometry).to(qkv.dtype)
-        added = added.unsqueeze(0)  # of four dimensions: PyTorch fuses no attention with three
+        added = added.unsqueeze(0)  # with four dimensions: PyTorch fuses no attention with three
     if geometry.masked and geometry.shifted:
         regions = token_regions(sides, geometry, qkv.device)
         other_region = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
@@ -91,9 +91,9 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
 
 
 def _equally_wide(*parts: Tensor) -> list[Tensor]:
-    """Return queries, keys and values with zeros behind the narrower ones.
+    """Return queries, keys and values with equal widths, padded with zeros.
 
-    PyTorch holds the scores of a whole window where their widths differ, and takes four times as
+    If their widths differ, PyTorch stores the scores of a whole window, and takes four times as
     long at 4,096 tokens.
     """
     widest = max(part.shape[-1] for part in parts)
