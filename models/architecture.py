@@ -1,4 +1,4 @@
-"""What the folder of a network provides: how it is loaded, and its precision policy."""
+"""The interface of a network's folder: its loading code and its precision policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Request:
         source: Name of the file, for messages.
         overrides: Hyper-parameters of the caller: they take precedence over everything else.
         stored: Hyper-parameters from the file's metadata: they take precedence over the tensors.
-        license: Of the weights, ``unknown`` when the file does not say.
+        license: License of the weights, ``unknown`` if the file does not state it.
     """
 
     source: str
@@ -38,10 +38,10 @@ class BuiltNetwork:
     """A network with its weights and facts.
 
     Attributes:
-        network: With the weights of the state dict, float32.
+        network: The network with the weights of the state dict, in float32.
         facts: Its facts.
         hyper: Its hyper-parameters.
-        warnings: What was dropped or assumed, one sentence each.
+        warnings: Dropped tensors and assumptions, one sentence each.
         retargeted: The window was changed from the trained one.
     """
 
@@ -76,13 +76,13 @@ class Architecture:
     """The loading code of an architecture in the registry.
 
     Attributes:
-        load: Builds the network from a state dict and a request, in any way: it may
-            hand both to another library. It raises ``CheckpointError`` where the tensors do not
-            fit and ``NystraError`` where the hyper-parameters do not.
+        load: Builds the network from a state dict and a request, in any way, also by another
+            library. It raises ``CheckpointError`` if the tensors do not fit and ``NystraError`` if
+            the hyper-parameters do not.
         precision: The policy for low precisions; None if none was measured: fp32 only.
-        recognises: Returns whether a state dict is of this architecture, where the key patterns of
-            the row cannot.
-        retargets: Its attention can be given another window than the trained one, as the
+        recognises: Returns whether a state dict belongs to this architecture, if key patterns
+            cannot tell.
+        retargets: Its attention can run at another window than the trained one, with the
             hyper-parameter ``window_size``.
     """
 

@@ -1,4 +1,4 @@
-"""From a checkpoint file, or a module, to a network that is ready to run."""
+"""Loads a checkpoint file or a module as a network that is ready to run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LoadedModel:
         facts: Its properties.
         hyper: Its hyper-parameters.
         checkpoint: The file that it was loaded from.
-        warnings: What was dropped or assumed, and restrictions of use, one sentence each.
+        warnings: Dropped tensors, assumptions and restrictions of use, one sentence each.
         retargeted: The window was changed from the trained one.
         unserved: Why attention in its graph has no site; also in the warnings.
     """

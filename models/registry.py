@@ -1,4 +1,4 @@
-"""The architectures nystra knows, as data: importing this module imports none of them.
+"""The supported architectures, as data: importing this module imports none of them.
 
 One row per network; the first whose keys are all in the state dict is used.
 """
@@ -31,7 +31,7 @@ OTHERWISE = (
 )
 """The advice if no network is known for a checkpoint."""
 
-_NEAR = 0.5  # the share of its keys, each by its weight, from which on a row is worth naming
+_NEAR = 0.5  # the weighted share of its keys from which on a row is named in messages
 _SHOWN_KEYS, _SHOWN_LETTERS = 3, 60
 
 
@@ -41,9 +41,9 @@ class RegistryRow:
 
     Attributes:
         name: As in ``Facts.architecture``.
-        keys: Patterns of keys that its state dicts have: each must match one; ``|`` stands
-            between alternatives. Without any, ``Architecture.recognises`` decides.
-        module: Has ``ARCHITECTURE``; imported when the row is taken.
+        keys: Patterns of the keys of its state dicts: each must match one; ``|`` separates
+            alternatives. Without patterns ``Architecture.recognises`` decides.
+        module: Has ``ARCHITECTURE``; imported on use.
         without: Patterns of keys of another network that has all of these keys and more.
     """
 
@@ -58,7 +58,7 @@ class RegistryRow:
         return loaded
 
     def matches(self, state: State) -> bool:
-        """Whether a state dict is of this architecture."""
+        """Whether a state dict belongs to this architecture."""
         if self.keys:
             more = any(_present(pattern, state) for pattern in self.without)
             return not more and not missing(self.keys, state)
@@ -181,7 +181,7 @@ ARCHITECTURES = (
         ("embed.weight", "embed_color.weight", "project.weight"),
         ".colorization.checkpoint",
     ),
-    RegistryRow(FOREIGN, (), ".spandrel.checkpoint"),  # last: where both read a file, ours does
+    RegistryRow(FOREIGN, (), ".spandrel.checkpoint"),  # last: our own networks first
 )
 
 OWN = RegistryRow("own", (), ".own.checkpoint")
@@ -204,7 +204,7 @@ def _present(pattern: str, keys: Collection[str]) -> bool:
 
 
 def recognised(state: State) -> bool:
-    """Whether a state dict is of one of nystra's own networks."""
+    """Whether a state dict belongs to one of nystra's own networks."""
     return any(row.matches(state) for row in ARCHITECTURES if row.keys)
 
 
@@ -217,7 +217,7 @@ def row_named(name: str) -> RegistryRow:
     """Return the row of an architecture, by its name or that of one of spandrel's.
 
     Raises:
-        UnsupportedModelError: There is none; the message lists what is known.
+        UnsupportedModelError: There is none; the message lists the supported ones.
     """
     for row in (*ARCHITECTURES, OWN):
         if row.name == str(name).partition(":")[0]:
@@ -230,12 +230,12 @@ def find_architecture(state: State, name: str | None = None) -> RegistryRow:
 
     Args:
         state: The tensors by key.
-        name: Of the architecture, where the file or the caller says it.
+        name: Name of the architecture, if the file or the caller states it.
 
     Raises:
-        UnsupportedModelError: None matches, or the name is unknown. The message says what the
-            keys look like, or which row is nearest and what it lacks.
-        CheckpointError: The keys are not those of the named architecture.
+        UnsupportedModelError: None matches, or the name is unknown. The message describes the keys,
+            or names the most similar row and the missing keys.
+        CheckpointError: The keys do not fit the named architecture.
     """
     if name is not None:
         row = row_named(name)

@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Repeated(nn.Module):
-    """A module that a network runs many times, or others that are built like it.
+    """A module that a network runs many times, also as several equal modules.
 
     An export traces it once for every shape of its inputs and puts a copy of that graph, with the
     weights of the module, wherever one runs. ``forward`` takes tensors by place, gives a tensor or

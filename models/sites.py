@@ -1,8 +1,8 @@
-"""The kinds of place where a network computes attention.
+"""The kinds of sites, where a network computes attention.
 
-A site is a module that keeps its projections and hands the attention itself to its
-``implementation``. As built, that computes what the network was trained with: exact softmax
-attention, or a mechanism of the network's own. An export puts another in its place.
+A site is a module with its projections, which calls its ``implementation`` for the attention
+itself. As built, that is the trained attention: exact softmax attention, or a mechanism of the
+network's own. An export replaces it.
 
 Trained tensors of a mechanism belong to the site, under the keys of the checkpoint: parameters of
 the site, read by a method of its class that is the implementation. Sites without such tensors have
@@ -44,7 +44,7 @@ def exact_tokens(
 
 
 def exact_map(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """Return exact softmax attention between all places of a map; shapes as in ``MapSite``."""
+    """Return exact softmax attention between all positions of a map; shapes as in ``MapSite``."""
     q_tokens, k_tokens, v_tokens = (
         tensor.flatten(2).transpose(1, 2)[:, None] for tensor in (q, k, v)
     )
@@ -54,10 +54,10 @@ def exact_map(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 
 class AttentionSite(nn.Module):
-    """What sites have in common: an exchangeable implementation, a function or a module."""
+    """The base of sites, with a replaceable implementation, a function or a module."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; an implementation takes the place of one that is a module."""
+        """Set an attribute; an implementation may replace one that is a module."""
         if name == "implementation":
             self._modules.pop(name, None)
         super().__setattr__(name, value)
@@ -139,9 +139,9 @@ class PatchSite(AttentionSite):
 
 
 class MapSite(AttentionSite):
-    """Attention between all places of a map, whatever its size.
+    """Attention between all positions of a map of any size.
 
-    ``implementation(q, k, v, scale)`` takes q and k (B, C, H, W) and v (B, Cv, H, W), and gives
+    ``implementation(q, k, v, scale)`` takes q and k (B, C, H, W) and v (B, Cv, H, W), and returns
     (B, Cv, H, W).
     """
 

@@ -1,6 +1,6 @@
 """The CPU kernels on numpy arrays, by their C interface (``csrc/nystra_cpu.h``). Needs numpy alone.
 
-Where the library is not built, `available` returns False and `run` raises. The environment variable
+If the library is not built, `available` returns False and `run` raises. The environment variable
 ``NYSTRA_CPU_ISA`` chooses the instruction set.
 """
 

@@ -1,1 +1,1 @@
-"""Checkpoint files: reading them, checking their tensors, and building networks of them."""
+"""Checkpoint files: reading them, checking their tensors, and building networks from them."""

@@ -20,7 +20,7 @@ from ...core.strict_json import parse_json
 from .containers import Fits, unwrap
 from .tensor_checks import check_tensors
 
-_MAXIMUM_EXPANSION = 200  # a zip whose members unpack to more times its size is a bomb
+_MAXIMUM_EXPANSION = 200  # a zip file that unpacks to more than this multiple of its size is a bomb
 _MAXIMUM_BYTES = 16 * 1024**3
 _MAGIC = (
     (b"\x89PNG", "a PNG image"),
@@ -39,11 +39,11 @@ class Checkpoint:
 
     Attributes:
         path: The file.
-        sha256: Of the file's bytes.
+        sha256: SHA-256 of the file.
         state: State-dict key to tensor, wrapper and prefix removed.
-        wrapper: The names the state dict stood under, joined by ``/``, or "".
+        wrapper: The keys around the state dict, joined by ``/``, or "".
         hyper: Hyper-parameters from the JSON under ``nystra`` in safetensors metadata.
-        notes: What was chosen or left out, one sentence each.
+        notes: Choices and omissions, one sentence each.
     """
 
     path: Path
@@ -59,8 +59,8 @@ def read_checkpoint(path: str | Path, fits: Fits | None = None) -> Checkpoint:
 
     Args:
         path: The file.
-        fits: Returns whether a state dict has the keys of the wanted network; None: of any
-            that nystra or a library of its table knows.
+        fits: Returns whether a state dict has the keys of the wanted network; None: of any network
+            that nystra or a library in its table supports.
 
     Returns:
         The tensors by their state-dict key; the wrappers and prefixes of the usual trainers
@@ -131,7 +131,7 @@ def _read_torch(path: Path) -> Any:
     _refuse_bomb(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about kinds of tensors that are refused below
+            warnings.simplefilter("ignore")  # about tensors of kinds that are refused below
             return torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise

@@ -1,4 +1,4 @@
-"""Building a network and filling it with the tensors of a checkpoint."""
+"""Builds a network and fills it with the tensors of a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
     """Return the shape of a tensor from which hyper-parameters are read.
 
     Raises:
-        CheckpointError: It is not there, of another rank, or empty.
+        CheckpointError: It is missing, of another rank, or empty.
     """
     if key not in state:
         raise CheckpointError(f"the file has no {key}")
@@ -38,9 +38,9 @@ def require(hyper: Hyper, source: str, names: Sequence[str]) -> None:
     """Check that hyper-parameters without a default are given.
 
     Args:
-        hyper: All that are known.
+        hyper: The known hyper-parameters.
         source: Name of the file.
-        names: Hyper-parameters that have to be there.
+        names: Required hyper-parameters.
 
     Raises:
         NystraError: One is missing.
@@ -62,20 +62,20 @@ def construct(
 ) -> Network:
     """Return a network of these hyper-parameters with the weights of a state dict.
 
-    An outline without memory is built first, so that nothing is allocated that the tensors of
-    the file do not fill.
+    The network is first built without memory, so that nothing is allocated unless the tensors of
+    the file fit.
 
     Args:
         build: The network's class.
         hyper: Its constructor's arguments.
         state: The tensors by key.
         source: Name of the file, for messages.
-        optional_keys: Endings of keys that may be there or not: buffers the network makes itself.
+        optional_keys: Endings of optional keys: buffers that the network computes itself.
 
     Raises:
         NystraError: The hyper-parameters are of another type or contradict each other.
-        CheckpointError: Tensors are missing, surplus, misshapen or no numbers a network takes;
-            the first of each are listed.
+        CheckpointError: Tensors are missing, surplus, or have wrong shapes or types; the first of
+            each are listed.
     """
     check_types(build, hyper, source)
     try:
@@ -110,7 +110,7 @@ def check_fit(
         outline: The state dict of the network.
         state: The tensors of the file, by key.
         what: How the message begins: ``a.pth does not fit MyNet``.
-        optional_keys: Endings of keys that may be there or not.
+        optional_keys: Endings of optional keys.
 
     Raises:
         CheckpointError: They are not; the first of each kind of error are listed.

@@ -1,4 +1,4 @@
-"""Finds the state dict in the dictionaries that trainers save, by names alone."""
+"""Finds the state dict in the dictionaries that trainers save, by their keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unwrap(
     """Return the state dict of the network in the content of a checkpoint.
 
     Args:
-        content: What the file holds: a state dict, or dictionaries around one.
+        content: The content of the file: a state dict, or dictionaries around one.
         path: The file, for messages.
         fits: As in `read_checkpoint`.
 
@@ -76,7 +76,7 @@ def unwrap(
 
 
 def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | None:
-    """Return the name of the dictionary that contains the network; None if this is the network."""
+    """Return the key of the dictionary that contains the network; None if this is the network."""
     inside = [key for key, value in content.items() if isinstance(key, str) and _leads(value)]
     named = [key for key in inside if key in _AVERAGED or key in _PLAIN]
     if not named and any(isinstance(value, Tensor) for value in content.values()):
@@ -118,9 +118,9 @@ def _choose(names: Collection[str], path: Path, notes: list[str]) -> str | None:
 def _without_prefix(
     state: dict[str, Tensor], path: Path, notes: list[str], fits: Fits | None
 ) -> dict[str, Tensor]:
-    """Return the state dict as a network of ours has it, else as another library takes it.
+    """Return the state dict in the form of nystra's networks, otherwise in that of another library.
 
-    That library knows prefixes of its own, some of them parts of its networks' names.
+    That library handles prefixes itself, some of which are parts of its networks' keys.
     """
     stripped, taken = state, list[str]()
     while not (fits or recognised)(stripped):

@@ -18,11 +18,11 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def check_types(build: Callable[..., Any], hyper: Mapping[str, Any], source: str) -> None:
-    """Check hyper-parameters before anything is built of them.
+    """Check hyper-parameters before a network is built.
 
     Args:
         build: A class whose constructor's annotations say what each may be.
-        hyper: What it would be built with.
+        hyper: The arguments of the constructor.
         source: Name of the file, for messages.
 
     Raises:

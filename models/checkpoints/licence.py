@@ -1,4 +1,4 @@
-"""What a licence of weights permits."""
+"""Restrictions of a license of weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic"
 
 
 def licence_warnings(license: str) -> tuple[str, ...]:
-    """Return the sentence that a load and an export show where commercial use is forbidden."""
+    """Return the warning of a load and an export if commercial use is forbidden."""
     if not _NO_COMMERCE.search(license):
         return ()
     return (f"the license of the weights, {license}, forbids commercial use",)

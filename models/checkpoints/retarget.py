@@ -16,10 +16,10 @@ class WindowPart:
     """Trained tensors that depend on the window and cannot be used at another one.
 
     Attributes:
-        switch: The hyper-parameter that builds them, false without them.
+        switch: The hyper-parameter that builds them; false: without them.
         key: Ending of their keys.
-        name: What messages call them.
-        unit: Of their values.
+        name: Their name in messages.
+        unit: Unit of their values.
     """
 
     switch: str
@@ -28,7 +28,7 @@ class WindowPart:
     unit: str = ""
 
     def dropped_from(self, state: State) -> str:
-        """Return the number and size of dropped tensors in words; "" if there are none."""
+        """Return a text on the number and size of dropped tensors; "" if there are none."""
         tensors = [value for key, value in state.items() if key.endswith(self.key)]
         if not tensors:
             return ""

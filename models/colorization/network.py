@@ -1,7 +1,7 @@
 """Guided colourisation by one attention layer (Cherel et al., 2022, section 4.3).
 
-As small as it can be, so that what it does is what its attention does: a 3x3 convolution to 16
-channels, attention between 7x7 patches, a 3x3 convolution to 3 channels, and a skip. The paper
+It is as small as possible, so that its result depends mostly on the attention: a 3x3 convolution to
+16 channels, attention between 7x7 patches, a 3x3 convolution to 3 channels, and a skip. The paper
 publishes no checkpoint and does not say what is convolved; here
 
 * queries are the grey image, keys the luma of the reference, by one shared convolution, so that
@@ -28,7 +28,7 @@ class PatchAttention(PatchSite):
     """The attention layer by itself: it has no parameters."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return value (B, Cv, Hk, Wk) as key (B, C, Hk, Wk) matches query (B, C, H, W)."""
+        """Return value (B, Cv, Hk, Wk) by matches of query (B, C, H, W), key (B, C, Hk, Wk)."""
         return self.attend(query, key, value)
 
 

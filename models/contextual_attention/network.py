@@ -29,7 +29,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 class ContextualAttention(PatchSite):
-    """Features put together from patches of the known background.
+    """Features composed of patches of the known background.
 
     Source: J. Yu et al., "Generative Image Inpainting with Contextual Attention", 2018, section 4.
     """
@@ -66,7 +66,7 @@ class ContextualAttention(PatchSite):
         )
 
     def forward(self, f: Tensor, b: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return f (B, C, H, W) put together from b (B, C, Hb, Wb).
+        """Return f (B, C, H, W) composed of patches of b (B, C, Hb, Wb).
 
         Args:
             f: Foreground, H and W multiples of the rate.

@@ -96,7 +96,7 @@ class CrossScaleAttention(PatchSite):
 
 
 class NonLocalAttention(MapSite):
-    """A map (B, C, H, W) put together from all of its places, without a skip."""
+    """Attention between all positions of a map (B, C, H, W), without a skip."""
 
     def __init__(self, channel: int = 128, reduction: int = 2) -> None:
         """Build the embeddings."""
@@ -127,10 +127,10 @@ class ResidualBlock(nn.Module):
 
 
 class MultiSourceProjection(nn.Module):
-    """In-scale and cross-scale attention, fused: (B, C, H, W) to (B, C, s H, s W)."""
+    """The fusion of in-scale and cross-scale attention: (B, C, H, W) to (B, C, s H, s W)."""
 
     def __init__(self, width: int, factor: int) -> None:
-        """Build both branches and what fuses them."""
+        """Build both branches and their fusion."""
         super().__init__()
         self.up_attention = CrossScaleAttention(width, scale=factor)
         self.down_attention = NonLocalAttention(width)

@@ -1,4 +1,4 @@
-"""Telling ESC's variants apart, and reading their hyper-parameters off a state dict."""
+"""Distinguishes ESC's variants, and reads their hyper-parameters from a state dict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def variant(state: State) -> type[EscNetwork]:
     """Return the class of a state dict.
 
     Raises:
-        UnsupportedModelError: An upsampler that nystra does not know.
+        UnsupportedModelError: An unsupported upsampler.
     """
     folded = "proj.1.weight" in state
     if "to_img.init_pos" in state or (folded and not all(key in state for key in _SHUFFLES)):
@@ -42,9 +42,9 @@ def variant(state: State) -> type[EscNetwork]:
 
 
 def esc_hyper(state: State, build: type[EscNetwork]) -> Hyper:
-    """Return the constructor arguments that the tensors tell.
+    """Return the constructor arguments that can be read from the tensors.
 
-    Of ESC-RIB they do not tell ``window_size``; of all others they tell everything.
+    For ESC-RIB ``window_size`` cannot be read; for all others everything can.
 
     Raises:
         CheckpointError: Tensors are missing, or numbered with a gap.

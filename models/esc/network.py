@@ -25,15 +25,15 @@ LARGEST_SCALE = 64
 class EscNetwork(nn.Module):
     """The blocks that all variants have: an image (B, 3, H, W) of any H and W >= 1.
 
-    A subclass has ``proj``, ``last`` and what follows.
+    A subclass has ``proj``, ``last`` and the upsampler.
     """
 
     def __init__(self, plan: BlockPlan, *, n_blocks: int, window: int, scale: int) -> None:
         """Build the blocks.
 
         Args:
-            plan: What each is built of.
-            n_blocks: How many there are.
+            plan: The parameters of each block.
+            n_blocks: Number of blocks.
             window: Side of their windows.
             scale: Output side over input side.
 
@@ -55,7 +55,7 @@ class EscNetwork(nn.Module):
         raise NotImplementedError
 
     def deep(self, features: Tensor) -> Tensor:
-        """Return what the blocks make of a map."""
+        """Return the output of the blocks for a map."""
         shared = self.shared()
         for block in self.blocks:
             features = block(features, *shared)

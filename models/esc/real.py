@@ -1,4 +1,4 @@
-"""ESC-Real and ESC-RealM, for images of unknown damage, state-dict compatible."""
+"""ESC-Real and ESC-RealM, for images of unknown degradation, state-dict compatible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading HAT's hyper-parameters off a state dict."""
+"""Reads HAT's hyper-parameters from a state dict."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OVERLAP = "layers.0.residual_group.overlap_attn.relative_position_bias_table"
 
 
 def hat_hyper(state: State) -> Hyper:
-    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+    """Return the constructor arguments that can be read from the tensors.
 
-    No tensor tells ``conv_scale``; without position bias none tells ``window_size``,
-    ``num_heads`` and ``overlap_ratio``.
+    ``conv_scale`` cannot be read; without position bias neither can ``window_size``, ``num_heads``
+    and ``overlap_ratio``.
     """
     hyper = swinir_hyper(state)
     dim = hyper["embed_dim"]

@@ -30,7 +30,7 @@ class ChannelAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x, weighted."""
-        weighed: Tensor = x * (self.most * self.attention(x))  # a factor of weights, not of a map
+        weighed: Tensor = x * (self.most * self.attention(x))  # scales weights, not a feature map
         return weighed
 
 

@@ -86,8 +86,8 @@ def attention_hyper(state: State, prefix: str) -> Hyper:
         ``rib_hidden_dim``, ``rib_n_freqs`` and ``window``.
 
     Raises:
-        UnsupportedModelError: A type that nystra does not know.
-        CheckpointError: Tensors are missing or of no such layer.
+        UnsupportedModelError: An unsupported type.
+        CheckpointError: Tensors are missing or do not belong to such a layer.
     """
     hyper: Hyper = {"gate_type": _gate(state, prefix)}
     if f"{prefix}cpe.weight" in state:

@@ -54,5 +54,5 @@ class MirroredConv2d(nn.Conv2d):
 
 
 def hidden_width(dim: int, ratio: float) -> int:
-    """Return ``int(dim * ratio)`` as the published networks compute it, for any way to write it."""
+    """Return ``int(dim * ratio)`` as in the published networks, without rounding errors."""
     return int(dim * ratio + 1e-6)

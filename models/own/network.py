@@ -1,4 +1,4 @@
-"""A network of the user, and what is stated of it."""
+"""A network of the user, with its declared properties."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OwnNetwork:
     preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
-        """Raise NystraError where it holds no module, or the name is not a name."""
+        """Raise NystraError if it has no module, or an invalid name."""
         if not isinstance(self.module, nn.Module):
             raise NystraError(
                 f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"
@@ -52,5 +52,5 @@ class OwnNetwork:
 
     @property
     def title(self) -> str:
-        """What files and metadata call it."""
+        """Its name in files and metadata."""
         return self.name or type(self.module).__name__

@@ -41,9 +41,9 @@ def aggregate_values(
     """Return values by the matches of spatial neighbours: i takes j = j' - (i' - i).
 
     Aggregation (equation 10) is one softmax over the p^2 k scores of the pairs (i', j'), i' in the
-    patch around i. A neighbour i' outside the map takes no part; a position j outside the key map
-    is clamped to its border; a j that ``key_mask`` excludes takes no part. Where nothing is left
-    the output is 0.
+    patch around i. A neighbour i' outside the map is ignored; a position j outside the key map is
+    clamped to its border; a j that ``key_mask`` excludes is ignored. If nothing is left the output
+    is 0.
 
     Args:
         logits: (B, k, H, W), from ``match_logits``.
@@ -133,7 +133,7 @@ def neighbours(
 
 
 def _reference(logits: Tensor, place: Tensor, padded: Tensor, patch: int, masked: bool) -> Tensor:
-    """Return the largest logit (B, 1, H, W) among the entries that take part."""
+    """Return the largest logit (B, 1, H, W) among the entries in use."""
     floor = lowest(logits.dtype) / 2
     if not masked:
         best = logits.amax(1, keepdim=True)

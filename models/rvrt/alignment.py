@@ -55,15 +55,15 @@ class GuidedDeformableAttention(Repeated):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, same: Tensor, crossed: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the aligned clip (n, t, C, H, W) and the flows as the offsets corrected them.
+        """Return the aligned clip (n, t, C, H, W) and the flows corrected by the offsets.
 
         Args:
-            q: Features of the present clip (n, t, C, H, W).
-            k: Features of the clip before that keys are made of.
-            v: Features of the clip before that are to be aligned.
-            same: The flow (n, t, 2, H, W), columns and rows, by which each frame finds the one
-                at its own place in the clip before.
-            crossed: The flow by which each finds the other one.
+            q: Features of the current clip (n, t, C, H, W).
+            k: Features of the previous clip for the keys.
+            v: Features of the previous clip that are aligned.
+            same: The flow (n, t, 2, H, W), columns and rows, from each frame to the one at the same
+                position in the previous clip.
+            crossed: The flow from each frame to the other one.
         """
         warped = [_warped(*pair) for pair in ((v, same), (v.flip(1), crossed))]
         aligned, (same, crossed) = self.align(q, k, v, warped, (same, crossed))
@@ -72,13 +72,13 @@ class GuidedDeformableAttention(Repeated):
     def align(
         self, q: Tensor, k: Tensor, v: Tensor, warped: Sequence[Tensor], flows: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the same where v is warped already.
+        """Return the same with v warped already.
 
         Args:
             q: As `forward` takes it.
             k: As `forward` takes it.
             v: As `forward` takes it.
-            warped: v as each of the flows warps it.
+            warped: v, warped by each of the flows.
             flows: A flow (n, t, 2, H, W) for each slot.
         """
         batch, clip = q.shape[0], q.shape[1]

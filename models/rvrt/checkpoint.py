@@ -45,7 +45,7 @@ def _with_frames(hyper: Hyper) -> Hyper:
 
 
 def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> Facts:
-    """Return what a built network promises for videos of so many frames."""
+    """Return the facts of a built network for a number of frames."""
     taken, restored = ({"frames": frames, "channels": count} for count in (channels, 3))
     return Facts(
         architecture="rvrt",

@@ -17,7 +17,7 @@ def deformable_attention(
     Query frame i looks at frame (f + i) mod t of the other clip in slot f, at ``side`` x ``side``
     taps around its own place, each moved by an offset. Keys and values are cut into channel groups
     together, keys first, and every group has offsets of its own: with an even count the first half
-    moves keys, the second half values. Outside of a frame keys and values are 0.
+    moves keys, the second half values. Keys and values outside of a frame are 0.
 
     Args:
         q: Queries (n, t, H, W, C).
@@ -57,7 +57,7 @@ def deformable_attention(
 
 
 def _around(maps: Tensor, offset: Tensor, side: int) -> tuple[Tensor, Places]:
-    """Return maps (n, t, H, W, C) as rows with a rim of zeros, and where the samples lie there.
+    """Return maps (n, t, H, W, C) as rows with a border of zeros, and the positions of samples.
 
     Args:
         maps: Keys or values.

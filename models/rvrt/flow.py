@@ -39,7 +39,7 @@ class _Level(nn.Module):
 class SpyNet(nn.Module):
     """Two frames (B, 3, H, W) in 0..1 to the flow (B, 2, H, W) from the first to the second.
 
-    The flow counts in pixels: columns, then rows. Sides of 1 pixel and more are taken; the
+    The flow is in pixels: columns, then rows. Sides of 1 pixel and more are supported; the
     published code needs more than 32.
     """
 
@@ -83,7 +83,7 @@ class SpyNet(nn.Module):
 
 
 def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
-    """Return a flow (B, 2, H, W) at another size, where it counts in the pixels of that one."""
+    """Return a flow (B, 2, H, W) at another size, in pixels of that size."""
     resized = F.interpolate(flow, (height, width), mode="bilinear")
     sides = [
         torch.full((1, 1, 1, 1), side, dtype=flow.dtype, device=flow.device)

@@ -1,4 +1,4 @@
-"""Reading RVRT's hyper-parameters off a state dict."""
+"""Reads RVRT's hyper-parameters from a state dict."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .alignment import TAPS
 from .propagation import BRANCHES, CLIP
 
 _BLOCK = re.compile(r"(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
-_MOST_STEPS = 4  # doublings of the upsampler that are read off keys
+_MOST_STEPS = 4  # doublings of the upsampler that are read from keys
 _STAGES = ("feat_extract", "backbone.backward_1", "reconstruction")
 
 
 def rvrt_hyper(state: State) -> Hyper:
-    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+    """Return the constructor arguments that can be read from the tensors.
 
-    The heads of the alignment stand in no tensor: as many as groups are assumed, as published.
-    A state dict without position bias tells neither ``window_size`` nor ``num_heads``.
+    The heads of the alignment cannot be read: as many as groups are assumed, as published. Without
+    position bias neither can ``window_size`` and ``num_heads``.
     """
     small = "feat_extract.1.weight" in state
     stages = ("feat_extract.6" if small else "feat_extract", *_STAGES[1:])
@@ -50,7 +50,7 @@ def rvrt_hyper(state: State) -> Hyper:
 
 
 def _depth(state: State, stage: str) -> tuple[int, int]:
-    """Return how many groups a stage has, and how many blocks its groups."""
+    """Return the number of groups of a stage, and of blocks in a group."""
     start = f"{stage}.main.5."
     keys = [key.removeprefix(start) for key in state if key.startswith(start)]
     blocks = {(int(m[1]), int(m[2])) for key in keys if (m := _BLOCK.match(key))}

@@ -23,8 +23,8 @@ _SHRINK = 4  # of a network whose output is as large as its input
 class RVRT(nn.Module):
     """RVRT: (n, t, in_chans, H, W) to (n, t, 3, H * upscale, W * upscale), t even, any H and W.
 
-    Optical flow is computed both ways for every film. (The published code takes the forward flows
-    from the backward ones where the second half of a film is the first half mirrored.)
+    Optical flow is computed in both directions for every video. (The published code takes the
+    forward flows from the backward ones if the second half of a video is the mirrored first half.)
 
     Source: J. Liang et al., "Recurrent Video Restoration Transformer with Guided Deformable
     Attention", 2022.
@@ -115,11 +115,11 @@ class RVRT(nn.Module):
 
     @property
     def multiple(self) -> int:
-        """What sides of frames are padded to multiples of."""
+        """The multiple to which sides of frames are padded."""
         return _SHRINK if self.upscale == 1 else 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the restored film for x (n, t, in_chans, H, W), values 0..1.
+        """Return the restored video for x (n, t, in_chans, H, W), values 0..1.
 
         Raises:
             ValueError: The number of frames is odd.
@@ -155,7 +155,7 @@ class RVRT(nn.Module):
         return features
 
     def _guides(self, frames: Tensor) -> dict[str, list[Sequence[Tensor]]]:
-        """Return the flows between clips, both ways, of frames (n, t, 3, h, w)."""
+        """Return the flows between clips in both directions, for frames (n, t, 3, h, w)."""
         batch, count = frames.shape[:2]
         if count == CLIP:
             return {"forward": [], "backward": []}
@@ -208,7 +208,7 @@ def _check(
     heads: Sequence[int],
     conv_groups: Sequence[int],
 ) -> None:
-    """Raise ValueError for sizes that do not go together."""
+    """Raise ValueError for contradicting sizes."""
     if not len(groups) == len(depths) == len(heads) == 3 or len(conv_groups) != 6:
         raise ValueError(
             f"num_blocks {list(groups)}, depths {list(depths)}, num_heads {list(heads)} and "

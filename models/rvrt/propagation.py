@@ -1,4 +1,4 @@
-"""Features that go from clip to clip, backwards and forwards in turn, aligned on their way."""
+"""Propagates features from clip to clip, backwards and forwards in turn, with alignment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def clip_flows(flows: Tensor) -> Guides:
 
 
 def _through(step: Tensor, rest: Tensor) -> Tensor:
-    """Return the flow (n, c, 2, H, W) of a step and, where that leads to, the rest of the way."""
+    """Return the flow (n, c, 2, H, W) of a step composed with the flow at its target."""
     moved = flow_warp(rest.flatten(0, 1), step.flatten(0, 1))
     whole: Tensor = step + moved.unflatten(0, step.shape[:2])
     return whole
@@ -53,14 +53,14 @@ def propagate(
 ) -> list[Clips]:
     """Return the features of the input and of every branch.
 
-    A branch goes through the clips in its direction; it sees the features of all branches before
-    it, and its own of the clip before, which ``align`` brings to the present one. The second
-    branch of a direction starts from the flows as the first one corrected them.
+    A branch visits the clips in its direction; its input is the features of all branches before it,
+    and its own of the previous clip, which ``align`` aligns with the current one. The second branch
+    of a direction starts from the flows that the first one corrected.
 
     Args:
         shallow: Features of the input.
         guides: Flows for the directions ``forward`` and ``backward``, in their order of frames.
-        backbone: By branch, takes all that is seen, the aligned features last.
+        backbone: By branch, takes all inputs, the aligned features last.
         align: By branch, a `GuidedDeformableAttention`.
     """
     seen, guides = [shallow], dict(guides)
@@ -75,7 +75,7 @@ def propagate(
 def _branch(
     seen: list[Clips], guides: Guides, backbone: nn.Module, align: nn.Module
 ) -> tuple[Clips, Guides]:
-    """Return the features of a branch and its flows as they were corrected."""
+    """Return the features of a branch and its corrected flows."""
     latest, done, corrected = seen[-1], Clips(), Guides()
     aligned = torch.zeros_like(latest[0])
     for place, present in enumerate(zip(*seen, strict=True)):

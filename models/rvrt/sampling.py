@@ -1,7 +1,7 @@
 """Bilinear samples of maps at places between their pixels, by gathers.
 
-GridSample gives wrong numbers in some releases of TensorRT; a Gather of rows does not, and places
-stay in pixels, which no size has to be known for.
+GridSample is wrong in some releases of TensorRT; a Gather of rows is not, and positions in pixels
+do not depend on the size.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 class Places(NamedTuple):
-    """Where samples lie in maps that are rows: pixel after pixel, some rows each.
+    """Positions of samples in maps that are stored as rows: pixel after pixel, some rows each.
 
     Attributes:
         corner: (*P, 1) int64, the row of the pixel up and left of a sample.
-        steps: (4) int64, from there to it and its neighbours right, below, and below at the right.
-        weights: (*P, 4), of the four pixels.
+        steps: (4) int64, offsets from there to it and its neighbours right, below, and below right.
+        weights: (*P, 4), weights of the four pixels.
     """
 
     corner: Tensor
@@ -33,7 +33,7 @@ class Places(NamedTuple):
 
 
 def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: int = 1) -> Places:
-    """Return where samples lie; what lies beyond the map is moved to its border.
+    """Return the positions of samples, clamped to the map.
 
     Args:
         y: (*P), rows from the middle of the first pixel.
@@ -56,14 +56,14 @@ def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: i
 def sample(rows: Tensor, places: Places) -> Tensor:
     """Return the samples (N, C) of rows (R, C): N = the product of P, one after the other.
 
-    P may have seven axes already, and TensorRT knows no more than eight.
+    P may have seven axes, and TensorRT supports no more than eight.
     """
     around = F.embedding((places.corner + places.steps).reshape(-1, 4), rows)
     return (places.weights.reshape(-1, 1, 4) @ around).squeeze(1)
 
 
 def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:
-    """Return an image (B, C, H, W) whose pixels come from where a flow points.
+    """Return an image (B, C, H, W) warped by a flow.
 
     Args:
         image: (B, C, H, W).

@@ -17,10 +17,10 @@ from .frames import FrameConv
 
 @dataclass(frozen=True)
 class Windows:
-    """How the blocks of a stage look at their maps.
+    """The attention windows of a stage's blocks.
 
     Attributes:
-        heads: Of attention.
+        heads: Attention heads.
         window: Sides of a window: rows and columns, or frames before them.
         shift: Of every second block, along each side.
         position_bias: Attention adds a relative position bias.
@@ -46,7 +46,8 @@ class Windows:
 class WindowAttention(WindowSite):
     """Projections around window attention of maps (B, *sides, dim) of any sides.
 
-    A map that is not a multiple of the window is padded with zeros, which take part as tokens.
+    A map that is not a multiple of the window is padded with zeros, which are attended to like
+    other tokens.
     """
 
     def __init__(self, dim: int, geometry: WindowGeometry, *, position_bias: bool = True) -> None:
@@ -106,11 +107,11 @@ class Group(Repeated):
 
 @dataclass(frozen=True)
 class Depth:
-    """How deep a stage is.
+    """The depth of a stage.
 
     Attributes:
-        groups: Groups of blocks.
-        blocks: Blocks of a group.
+        groups: Number of groups of blocks.
+        blocks: Blocks per group.
         hidden: Channels inside their MLPs.
     """
 
@@ -122,7 +123,7 @@ class Depth:
 class Stage(nn.Module):
     """A convolution and groups of blocks between two norms: (n, t, inputs, H, W) to dim channels.
 
-    Windows of two sides look at each frame by itself, windows of three at the frames of a clip.
+    Windows of two sides cover each frame by itself, windows of three the frames of a clip.
     """
 
     def __init__(

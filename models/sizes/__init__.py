@@ -1,1 +1,1 @@
-"""The sizes that a network takes, found by running it, and the padding put in front of it."""
+"""The sizes that a network supports, determined by running it, and padding to them."""

@@ -1,4 +1,4 @@
-"""How images are continued beyond their sides, to a multiple that a network needs."""
+"""Padding of images to a multiple that a network needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..layers.padding import reflect_index
 
 @dataclass(frozen=True)
 class Sides:
-    """How an image is padded at the bottom and the right, and to what.
+    """The padding of an image at the bottom and right.
 
     Attributes:
         multiple: Sides become multiples of it, in pixels.

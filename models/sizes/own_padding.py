@@ -1,9 +1,9 @@
-"""Padding that a network does by itself, detected, so that it can be done in front of it.
+"""Detects a network's own padding, so that it can be done in front of the network.
 
-A network that pads to its windows inside computes the padding from the image's sides, and a
-tracer cannot see that what comes out is a multiple. Padded before by the same rule there is
-nothing left to pad, and every size can be traced. The rule is not stated anywhere: it is found by
-handing the network small images and looking at what its first layer is given.
+A network that pads to its windows computes the padding from the image's sides, and a tracer does
+not know that the result is a multiple. If the image is padded before by the same rule, nothing is
+left to pad, and every size can be traced. The rule is determined by running the network on small
+images and inspecting the input of its first layer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ...core.ports.port import Port, image_size
 from .borders import BORDERS, Sides
 from .padded_network import Call
 
-_FIRST = 129  # the first side that is tried: larger than what is mirrored at any side of it
-_REACH = 129  # how many sides are tried, twice the largest multiple that is found
-_JUMPS = 3  # what is seen so often is the rule
+_FIRST = 129  # the first side that is tried: larger than any mirrored border
+_REACH = 129  # the number of sides that are tried, twice the largest multiple that can be found
+_JUMPS = 3  # a result this frequent is the rule
 
 
 def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
-    """Return how a network pads by itself; a multiple of 1 where it does not, or by no known rule.
+    """Return a network's own padding; a multiple of 1 if there is none, or an unknown rule.
 
     Args:
         network: In evaluation mode.
@@ -62,7 +62,7 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
         padded = first(rows, sides)
         if padded is not None and expected is not None and torch.equal(padded, expected):
             return sides
-    return Sides()  # by a rule that is not known: it has to do it itself
+    return Sides()  # an unknown rule: the network has to pad itself
 
 
 class _Reached(Exception):  # noqa: N818 - no error: it ends a run early
@@ -74,13 +74,13 @@ class _Reached(Exception):  # noqa: N818 - no error: it ends a run early
 
 
 def _first_map(network: nn.Module, call: Call, inputs: Sequence[Tensor]) -> Tensor | None:
-    """Return what the first layer that takes a map is given; None if none is reached."""
+    """Return the input of the first layer on a map; None if none is reached."""
     with torch.no_grad(), _stopping(network):
         try:
             call(network, *inputs)
         except _Reached as reached:
             return reached.given
-        except Exception:  # a size that the network does not take
+        except Exception:  # a size that the network does not support
             return None
     return None
 

@@ -24,13 +24,13 @@ def call_plainly(network: nn.Module, *inputs: Tensor) -> Any:
 class PaddedNetwork(nn.Module):
     """Pads the inputs, calls a network, crops its outputs.
 
-    An image is not clipped to its range: a check sees what is beyond.
+    An image is not clipped to its range, so that checks see values beyond.
 
     Attributes:
-        network: What is called, the module with its weights.
-        sides: How the inputs are padded.
-        outputs: What the network is to return, in this order.
-        call: How it is called.
+        network: The module with its weights.
+        sides: The padding of the inputs.
+        outputs: The expected outputs, in order.
+        call: The function that calls it.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class PaddedNetwork(nn.Module):
         return PaddedNetwork(self.network, sides, self.outputs, self.call)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return the output, or all of them where there are several.
+        """Return the output, or a tuple of several outputs.
 
         Args:
             *inputs: Each (..., H, W).
 
         Raises:
-            UnsupportedModelError: The network does not return what its ports say.
+            UnsupportedModelError: The outputs of the network do not fit its ports.
         """
         height, width = inputs[0].shape[-2:]
         # Some networks write into their inputs: they get a copy.
@@ -76,10 +76,10 @@ def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
 
     Args:
         returned: A tensor, a tuple or a list of them, or a dictionary by the names of the outputs.
-        outputs: What it is to return; one alone of a tuple or list of one.
+        outputs: The expected outputs; a single one may be a tuple or list of one.
 
     Raises:
-        UnsupportedModelError: It is something else, or not as many.
+        UnsupportedModelError: It has another type, or another number of tensors.
     """
     if isinstance(returned, Mapping):
         names = [port.name for port in outputs]

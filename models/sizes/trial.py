@@ -1,4 +1,4 @@
-"""Runs a network to find the sizes that it really takes."""
+"""Runs a network to determine the sizes that it supports."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ...core.ports.port import Port, image_size
 from .padded_network import PaddedNetwork, in_order
 
 _LARGEST_MULTIPLE = 128
-_LEAST = (2, 4, 8, 16)  # sides that are tried where a network of no stated minimum fails at 1
+_LEAST = (2, 4, 8, 16)  # sides to try if a network without a stated minimum fails at 1
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What is known of the sizes of a network before it is run.
+    """The stated size limits of a network, before it is run.
 
     Attributes:
-        inputs: Of the network, height and width free.
+        inputs: The inputs of the network, with free height and width.
         minimum: Smallest side that it is declared to accept, in pixels.
-        works: A side that it takes, where one is known.
+        works: A side that works, if one is known.
         square: It is declared to accept only squares.
         source: Name of the network, for messages.
-        by: Who says so; what that one leaves out becomes a warning. "" where nobody says anything.
+        by: The source of these statements, named in warnings about missing ones; "": none.
     """
 
     inputs: tuple[Port, ...]
@@ -40,20 +40,20 @@ class Stated:
     by: str = ""
 
     def found(self, text: str) -> str:
-        """Return the sentence that something was found which should have been stated."""
+        """Return the sentence on a measured limit that should have been stated."""
         return f"{text}, which {self.by} does not state" if self.by else text
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it.
+    """The result of a trial.
 
     Attributes:
         network: Padded to the multiple that it needs.
-        minimum: Smallest side that it takes, in pixels.
-        fixed: The only height and width it takes, or None.
-        single: It takes one image at a time.
-        warnings: What was found and is not stated, one sentence each.
+        minimum: Smallest supported side, in pixels.
+        fixed: The only supported height and width, or None.
+        single: It supports a batch of 1 only.
+        warnings: Measured limits that are not stated, one sentence each.
     """
 
     network: PaddedNetwork
@@ -74,15 +74,15 @@ class Trial:
 
 
 def tried(network: PaddedNetwork, stated: Stated) -> Trial:
-    """Run a network at sizes that are multiples of nothing, and return what it takes.
+    """Run a network at odd sizes, and return the supported ones.
 
     Args:
-        network: As it is stated to be.
-        stated: What else is known.
+        network: The network, padded as stated.
+        stated: The stated limits.
 
     Raises:
-        UnsupportedModelError: It fails at every size, gives something else than its outputs, or
-            never the same.
+        UnsupportedModelError: It fails at every size, returns other outputs than stated, or is not
+            deterministic.
     """
     known, minimum = network.sides.multiple, stated.minimum
     least = 1 if minimum <= known else minimum
@@ -111,7 +111,7 @@ def _measured(
     sizes: Sequence[tuple[int, int]],
     multiple: int,
 ) -> Trial:
-    """Return what a network takes that runs at sizes of any kind; ``multiple`` was stated."""
+    """Return the supported sizes of a network that runs at odd sizes; ``multiple`` was stated."""
     notes: tuple[str, ...] = ()
     if network.sides.multiple != multiple:
         needed = f"it needs sides that are multiples of {network.sides.multiple}"
@@ -128,7 +128,7 @@ def _measured(
 
 
 def _refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, int]) -> None:
-    """Raise where two runs of one image differ: no file could be compared with such a network."""
+    """Raise if two runs of one image differ: a file cannot be compared with such a network."""
     inputs = _examples(stated.inputs, 1, *size)
     with torch.no_grad():
         one, other = (in_order(network(*inputs), network.outputs)[0] for _ in range(2))
@@ -141,7 +141,7 @@ def _refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, int]
 
 
 def _least(network: PaddedNetwork, inputs: Sequence[Port], stated: int, works: int) -> int:
-    """Return the smallest side that is taken, of those that are tried; ``works`` is one."""
+    """Return the smallest side that works, of those that are tried, including ``works``."""
     for side in (stated, *(side for side in _LEAST if stated < side < works)):
         if not any(_fault(network, inputs, *size) for size in ((side, works), (works, side))):
             return side
@@ -149,16 +149,16 @@ def _least(network: PaddedNetwork, inputs: Sequence[Port], stated: int, works: i
 
 
 def _multiples(stated: int) -> list[int]:
-    """Return the multiples to try: the stated one, its doubles, then all others of it."""
+    """Return the multiples to try: the stated one, its doublings, then all others of it."""
     every = range(2 * stated, _LARGEST_MULTIPLE + 1, stated)
     doubles = [m for m in every if (m // stated).bit_count() == 1]
     return [stated, *doubles, *(m for m in every if m not in doubles)]
 
 
 def _sizes(least: int, multiple: int, *, square: bool) -> list[tuple[int, int]]:
-    """Return heights and widths to try: odd, and not square where that is allowed.
+    """Return heights and widths to try: odd, and not square unless required.
 
-    Padded to the multiple they have no larger one in common.
+    Padded to the multiple, they have no larger common multiple.
     """
     if square:
         return [(least, least)]
@@ -172,15 +172,15 @@ def _sizes(least: int, multiple: int, *, square: bool) -> list[tuple[int, int]]:
 def _fault(
     network: PaddedNetwork, ports: Sequence[Port], height: int, width: int, batch: int = 1
 ) -> str:
-    """Return what is wrong at a size, "" where nothing is."""
+    """Return the fault at a size, or ""."""
     inputs = _examples(ports, batch, height, width)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             returned = in_order(network(*inputs), network.outputs)
-    except UnsupportedModelError:  # it returns something else than its outputs, at any size
+    except UnsupportedModelError:  # its outputs are wrong at any size
         raise
-    except Exception as error:  # whatever it raises, it does not take this size
+    except Exception as error:  # after any error the size counts as not supported
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         return f"fails at {height}x{width}: {reason}"
     for tensor, port in zip(returned, network.outputs, strict=True):
@@ -192,7 +192,7 @@ def _fault(
 
 
 def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]:
-    """Return the shape that an output is to have."""
+    """Return the expected shape of an output."""
     size = {"batch": batch} | image_size(height * output.multiple, width * output.multiple)
     return output.shape({axis: size[axis] for axis in output.axes if axis in size})
 

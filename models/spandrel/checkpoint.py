@@ -1,4 +1,4 @@
-"""Loading what spandrel reads: the network by way of its descriptor, the facts from it."""
+"""Loads networks by spandrel: the network and its facts from its descriptor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) ->
 
 
 def _licence(reading: Reading) -> tuple[str, ...]:
-    """Return what the licence of the code forbids."""
+    """Return the restriction of the code's license."""
     if not reading.restricted:
         return ()
     text = (

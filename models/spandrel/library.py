@@ -31,7 +31,7 @@ class Reading:
 
 
 def installed() -> bool:
-    """Tell whether spandrel is there."""
+    """Return whether spandrel is installed."""
     return find_spec("spandrel") is not None
 
 
@@ -55,7 +55,7 @@ def find_reading(state: State) -> Reading | None:
 
 
 def _quietly_imported(name: str) -> Any:
-    """Import a module without its warnings, which are of its use of PyTorch, not of a file."""
+    """Import a module without its warnings about its use of PyTorch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module(name)
@@ -69,7 +69,7 @@ def _detects(support: Any, keys: dict[str, Any]) -> bool:
 
 
 def recognises(state: State) -> bool:
-    """Tell whether spandrel takes a state dict; where it is not installed it takes none."""
+    """Return whether spandrel is installed and recognises a state dict."""
     return find_reading(state) is not None
 
 
@@ -93,7 +93,7 @@ def read(reading: Reading, state: State, source: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of calls that PyTorch wants otherwise
             return reading.architecture.load(spandrel.canonicalize_state_dict(dict(state)))
-    except Exception as error:  # whatever the tensors provoke is about them
+    except Exception as error:  # any error is caused by the tensors
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         raise UnsupportedModelError(
             f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} "
@@ -102,7 +102,7 @@ def read(reading: Reading, state: State, source: str) -> Any:
 
 
 def _refuse_long(state: State, source: str) -> None:
-    """Raise where a key counts so far that a network of so many layers would be built."""
+    """Raise if an index in a key is so large that a network of too many layers would be built."""
     for key in state:
         numbers = [part for part in key.split(".") if part.isdigit()]
         if any(len(part) > 9 or int(part) > _LARGEST_INDEX for part in numbers):

@@ -20,7 +20,7 @@ from .tracing import traceable
 
 @dataclass(frozen=True)
 class TraceableCall:
-    """Calls a network as spandrel does, with the stand-ins in their places while it is traced.
+    """Calls a network as spandrel does, with the traceable replacements while it is traced.
 
     Attributes:
         call: (network, inputs) -> the image among its outputs, in 0..1.
@@ -35,7 +35,7 @@ class TraceableCall:
 
 
 def ports_of(descriptor: Any) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
-    """Return the inputs and outputs of a network, before anything of it is measured."""
+    """Return the inputs and outputs of a network, without measuring anything."""
     inputs = [Port("input", "image", lengths={"channels": descriptor.input_channels})]
     if descriptor.purpose == "Inpainting":
         inputs.append(Port("mask", "mask", lengths={"channels": 1}))
@@ -45,7 +45,7 @@ def ports_of(descriptor: Any) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
 
 
 def tried_network(descriptor: Any, source: str) -> Trial:
-    """Return the network of a descriptor, its sites in place, padded to what it needs.
+    """Return the network of a descriptor, with its sites, padded as it needs.
 
     Args:
         descriptor: spandrel's, with the network and its weights.

@@ -1,9 +1,9 @@
 """Functions of third-party networks that a tracer cannot follow, and their replacements.
 
-Networks with windows usually hold a function that puts windows together to a map, and divides
-floating-point numbers to find the batch: a tracer takes that for a constant. torchvision looks at
-the values of the deviations that it divides by. While such a network runs, a function here that
-computes the same stands in its place.
+Networks with windows usually have a function that joins windows to a map, and divides
+floating-point numbers to get the batch size: a tracer treats that as a constant. torchvision checks
+the values of the deviations that it divides by. While such a network runs, an equivalent function
+here replaces the original one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 
 def merge_windows(windows: Tensor, sides: int | Sequence[int], *size: Any) -> Tensor:
-    """Put windows (B * count, rows, columns, C) together to maps (B, H, W, C).
+    """Join windows (B * count, rows, columns, C) to maps (B, H, W, C).
 
     Args:
         windows: Rows and columns may be one axis.
@@ -33,7 +33,7 @@ def merge_windows(windows: Tensor, sides: int | Sequence[int], *size: Any) -> Te
 
 
 def merge_stripes(stripes: Tensor, rows: int, columns: int, height: int, width: int) -> Tensor:
-    """Put stripes (B * count, rows * columns, C) together to maps (B, H, W, C)."""
+    """Join stripes (B * count, rows * columns, C) to maps (B, H, W, C)."""
     return merge_windows(stripes, (rows, columns), height, width)
 
 
@@ -60,7 +60,7 @@ _STANDINS: dict[str, Callable[..., Tensor]] = {
 
 @contextmanager
 def traceable(network: nn.Module, call: Callable[..., Tensor]) -> Iterator[None]:
-    """Put the stand-ins into the modules a network and its call are written in, while traced."""
+    """Replace functions in the modules of a network's code while it is traced."""
     kept: list[tuple[Any, str, Any]] = []
     if torch.compiler.is_exporting():
         written_in = {call.__module__, *(type(part).__module__ for part in network.modules())}

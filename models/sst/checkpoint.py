@@ -22,7 +22,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def sst_facts(network: SST, hyper: Hyper, license_name: str) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a built network."""
     windows = set(hyper["window_sizes"])
     side = windows.pop() if len(windows) == 1 else None
     return Facts(

@@ -1,4 +1,4 @@
-"""Reading SST's hyper-parameters off a state dict."""
+"""Reads SST's hyper-parameters from a state dict."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LAYER = re.compile(r"body\.(\d{1,9})\.(\d{1,9})\.norm_attn\.weight")
 
 
 def sst_hyper(state: State) -> Hyper:
-    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+    """Return the constructor arguments that can be read from the tensors.
 
-    They tell ``window_sizes`` for two types of attention that no published network has, and
-    ``upscaling_factor`` for all upsamplers but "nn+conv".
+    ``window_sizes`` can be read for two types of attention that no published network has, and
+    ``upscaling_factor`` for all upsamplers except "nn+conv".
 
     Raises:
         CheckpointError: Tensors are missing, or numbered with a gap.
@@ -52,7 +52,7 @@ def sst_hyper(state: State) -> Hyper:
 
 
 def _blocks(state: State) -> tuple[int, int]:
-    """Return how many blocks there are, and how many layers in each."""
+    """Return the number of blocks, and of layers in each."""
     found = {(int(m[1]), int(m[2])) for key in state if (m := _LAYER.fullmatch(key))}
     if len(found) > MOST_BLOCKS:
         raise CheckpointError(f"{len(found)} layers; expected {MOST_BLOCKS} at most")
@@ -67,7 +67,7 @@ def _blocks(state: State) -> tuple[int, int]:
 
 
 def upsampler_hyper(state: State) -> Hyper:
-    """Return what the tensors under ``upsampler.`` tell."""
+    """Return the hyper-parameters in the tensors under ``upsampler.``."""
     if "upsampler.feature_conv.weight" in state:
         middle = shape_of(state, "upsampler.feature_conv.weight", 4)[0]
         outputs = shape_of(state, "upsampler.up_conv.weight", 4)[0]
@@ -87,7 +87,7 @@ def upsampler_hyper(state: State) -> Hyper:
 
 
 def require_windows(hyper: Hyper, source: str) -> None:
-    """Raise NystraError where nothing tells the windows; the message lists the published ones."""
+    """Raise NystraError if the windows are unknown; the message lists the published ones."""
     if hyper.get("window_sizes") is not None:
         return
     known = "; ".join(f"{name}: {_listed(sides)}" for name, sides in PUBLISHED_WINDOWS.items())

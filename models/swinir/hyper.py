@@ -1,4 +1,4 @@
-"""Reading SwinIR's hyper-parameters off a state dict."""
+"""Reads SwinIR's hyper-parameters from a state dict."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..checkpoints.construction import shape_of
 from ..checkpoints.tensor_checks import MOST_BLOCKS
 
 _BLOCK = re.compile(r"layers\.(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
-_MOST_STEPS = 7  # doublings that are read off keys; one more than any network is built with
+_MOST_STEPS = 7  # doublings that are read from keys; one more than any network has
 _ATTENTION = "layers.{}.residual_group.blocks.{}.attn."
 
 
 def swinir_hyper(state: State) -> Hyper:
-    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+    """Return the constructor arguments that can be read from the tensors.
 
-    A state dict without position bias cannot tell ``num_heads``; without attention masks it
-    cannot tell ``window_size`` either.
+    ``num_heads`` cannot be read without position bias, nor ``window_size`` without attention masks
+    as well.
     """
     dim, channels, *_ = shape_of(state, "conv_first.weight", 4)
     hidden = shape_of(state, "layers.0.residual_group.blocks.0.mlp.fc1.weight", 2)[0]

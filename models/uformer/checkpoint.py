@@ -37,7 +37,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def _assume_size(hyper: Hyper, read: Hyper) -> str:
-    """Set the training size where nothing tells it; the result is a sentence where it matters.
+    """Set the training size if it is unknown; return a warning if it matters.
 
     A file whose stages all have one window was trained on 16 windows a side or more: the
     published networks on 16 (128 pixels, denoising) or 32 (256 pixels, deblurring).
@@ -55,7 +55,7 @@ def _assume_size(hyper: Hyper, read: Hyper) -> str:
 
 
 def uformer_facts(network: Uformer, hyper: Hyper, license_name: str) -> Facts:
-    """Return what a built network promises."""
+    """Return the facts of a built network."""
     return Facts(
         architecture="uformer",
         task="restoration",

@@ -1,4 +1,4 @@
-"""Reading Uformer's hyper-parameters off a state dict."""
+"""Reads Uformer's hyper-parameters from a state dict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MODULATOR = "decoderlayer_0.blocks.0.modulator.weight"
 
 
 def uformer_hyper(state: State) -> Hyper:
-    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+    """Return the constructor arguments that can be read from the tensors.
 
-    They never tell ``shift_flag`` and ``qk_scale``; ``img_size`` only where a stage has a window
-    below that of the first, ``num_heads`` only with position biases, and ``window_size`` with these
-    or a modulator.
+    ``shift_flag`` and ``qk_scale`` never can; ``img_size`` only if a stage has a smaller window
+    than the first, ``num_heads`` only with position biases, and ``window_size`` with these or a
+    modulator.
 
     Raises:
         UnsupportedModelError: An option of the published constructor that does not run.
@@ -77,7 +77,7 @@ def _depths(state: State) -> list[int]:
 
 
 def _windows(state: State) -> Hyper:
-    """Return windows, heads and the training size as far as tables and modulators tell them."""
+    """Return windows, heads and the training size, as far as tables and modulators have them."""
     tables = [
         shape_of(state, name, 2) for stage in STAGE_NAMES if (name := _TABLE.format(stage)) in state
     ]

@@ -4,9 +4,9 @@ The constructor's names are those of the published configurations but for ``wind
 every network of nystra calls so (``win_size`` there). Two arguments are new:
 ``position_bias=False`` and ``mask=False`` give the form that PnP-Nystra runs at large windows.
 
-The published network takes squares, and its scripts put an image into the middle of a black one.
-This one works on rows by columns and mirrors the image at its border: no window sees a black
-frame, and nothing is computed to make a square. On a square of the multiple both are the same.
+The published network takes squares, and its scripts pad images with black on all sides. This one
+works on rows by columns and mirrors the image at its border: no window has a black border, and
+nothing is computed to make a square. On a square of the multiple both are equal.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Uformer(nn.Module):
 
 
 def stage_window(window: Sides, img_size: int, level: int) -> tuple[Sides, bool]:
-    """Return the window of the stages whose map is halved so often, and whether it is shifted.
+    """Return the window of the stages after a number of halvings, and whether it is shifted.
 
     Raises:
         ValueError: The map of a training image is empty there.

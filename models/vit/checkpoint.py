@@ -1,4 +1,4 @@
-"""Loading a vision transformer, of the study's keys, timm's or torchvision's."""
+"""Loads a vision transformer with the keys of the study, of timm or of torchvision."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .positions import resize_positions, trained_grid
 from .preprocessing import preprocessing_for
 
 _POSITIONS = "embedding.position_embeddings"
-_REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
+_REBUILT = (".num_batches_tracked",)  # which no forward pass uses
 _MORE_TOKENS = {"dist_token": "a distillation token", "reg_token": "register tokens"}
 """Keys of timm's networks with tokens other than the class token -> their names."""
 
-_NOT_HYPER = ("resize_positions", "preprocessing")  # which no constructor takes
+_NOT_HYPER = ("resize_positions", "preprocessing")  # which are not arguments of the constructor
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
-    """Return the network of a state dict, its positions resized where the caller wants that."""
+    """Return the network of a state dict, with resized positions if requested."""
     _refuse_more_tokens(state, request.source)
     layout = layout_of(state)
     tensors, heads = join_heads(layout.canonical(state))
@@ -71,7 +71,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def _refuse_more_tokens(state: State, source: str) -> None:
-    """Raise where a network has tokens that this one has not, which the positions count too."""
+    """Raise if a network has further tokens, which are also among the positions."""
     for key, what in _MORE_TOKENS.items():
         if key in state:
             raise UnsupportedModelError(
@@ -81,7 +81,7 @@ def _refuse_more_tokens(state: State, source: str) -> None:
 
 
 def _require(hyper: Hyper, layout: Layout, source: str) -> None:
-    """Raise NystraError where a hyper-parameter that no tensor tells was not given."""
+    """Raise NystraError if a hyper-parameter that cannot be read from tensors is missing."""
     needed = {"num_heads": "`num_heads`"}
     if hyper.get("attention") == "nystromformer":
         needed["num_landmarks"] = "`hyper` num_landmarks=N"
@@ -112,7 +112,7 @@ def _grid_of(size: Any, patch: int, source: str) -> tuple[int, int]:
 
 
 def vit_facts(network: ViT, hyper: Hyper, license_name: str, preprocessing: Preprocessing) -> Facts:
-    """Return what a built network promises: images of one size, any number of them."""
+    """Return the facts of a built network: images of one size, any batch."""
     size = {"channels": hyper["num_channels"]} | image_size(*network.image_size)
     classes = {"classes": hyper["num_classes"]}
     return Facts(

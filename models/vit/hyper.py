@@ -1,4 +1,4 @@
-"""Reading the hyper-parameters of a vision transformer off a state dict."""
+"""Reads the hyper-parameters of a vision transformer from a state dict."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SITE = "encoder.blocks.0.attention."
 
 
 def vit_hyper(state: State) -> Hyper:
-    """Return what the tensors tell; image_size, and usually the heads, are not among it.
+    """Return the hyper-parameters in the tensors; image_size, and usually the heads, are not.
 
     Raises:
-        CheckpointError: Tensors that everything is read off are missing or of another rank.
+        CheckpointError: The tensors that they are read from are missing or of another rank.
     """
     patches = shape_of(state, "embedding.patch_embeddings.projection.weight", 4)
     stem = "embedding.backbone.0.weight"
@@ -44,7 +44,7 @@ def _depth(state: State) -> int:
 
 
 def _attention(state: State, width: int) -> Hyper:
-    """Return what the tensors of the first site tell of its attention."""
+    """Return the attention hyper-parameters in the tensors of the first site."""
     if f"{_SITE}E_K" in state:
         matrix = state[f"{_SITE}E_K"]
         shared = matrix.dim() == 2

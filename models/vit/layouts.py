@@ -22,14 +22,14 @@ _FAMILY_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a library calls the tensors.
+    """The keys of a library.
 
     Attributes:
-        name: Of the library.
-        patches: The key that tells it.
-        renames: Pattern of a key -> our key; keys that match none stay.
-        hyper: What is the same in all of its networks.
-        heads: Width -> attention heads, where nothing else says them.
+        name: Name of the library.
+        patches: The key that identifies it.
+        renames: Pattern of a key -> our key; other keys are kept.
+        hyper: Hyper-parameters of all its networks.
+        heads: Width -> attention heads, if not known otherwise.
     """
 
     name: str
@@ -119,7 +119,7 @@ def layout_of(state: State) -> Layout:
     """Return the layout of a state dict.
 
     Raises:
-        CheckpointError: It is of none.
+        CheckpointError: It has none of the layouts.
     """
     for layout in LAYOUTS:
         if layout.patches in state:
@@ -133,7 +133,7 @@ _HEAD_MATRIX = re.compile(r"(.*\.attention)\.heads\.(\d+)\.(E_[KV])")
 
 
 def join_heads(state: State) -> tuple[dict[str, torch.Tensor], int | None]:
-    """Return the tensors of networks with a layer for each head as those of one for all.
+    """Merge the tensors of networks with one layer per head into those of one layer.
 
     Returns:
         The tensors, and the number of heads; None if the state dict has no such layers.

@@ -66,5 +66,5 @@ class Linformer(Attention):
     def projected(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention it was trained with; a bias between tokens has no place in it."""
+        """Return the trained attention; a bias between tokens is not possible."""
         return linformer_attention(q, k, v, self.E_K, self.E_V, geometry.scale)

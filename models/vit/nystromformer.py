@@ -139,7 +139,7 @@ class Nystromformer(Attention):
     def by_segments(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention it was trained with; a bias between tokens has no place in it."""
+        """Return the trained attention; a bias between tokens is not possible."""
         return segment_attention(
             q,
             k,

@@ -124,6 +124,6 @@ class Performer(Attention):
     def by_features(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention it was trained with; a bias between tokens has no place in it."""
+        """Return the trained attention; a bias between tokens is not possible."""
         directions = self.attn_fn.projection_matrix
         return performer_attention(q, k, v, directions, geometry.scale, self.kernel)

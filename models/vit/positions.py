@@ -1,4 +1,4 @@
-"""Learned positions at another grid than they were trained at."""
+"""Resizes learned positions to another grid than the trained one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tup
         source: Name of the file, for messages.
 
     Raises:
-        NystraError: They are not so many, or nothing is stated of a number that is not a square.
+        NystraError: The stated grid has another number, or none is stated and the number is not a
+            square.
     """
     side = math.isqrt(count)
     grid = stated or (side, side)

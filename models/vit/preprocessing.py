@@ -1,4 +1,4 @@
-"""How images are prepared for a vision transformer."""
+"""The preprocessing of images for a vision transformer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHOWN = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' if it is 
 def preprocessing_for(
     stored: Any, layout: Layout, sides: tuple[int, int], channels: int
 ) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return how images are prepared, and a sentence where that is assumed.
+    """Return the preprocessing, and a warning if it is assumed.
 
-    What is stored takes precedence over the default of the library that the network comes from:
-    that of torchvision's published ViT weights, and of most of timm's. The study has none: it does
-    not publish the numbers that it normalised images by.
+    A stored one takes precedence over the default of the network's library: that of torchvision's
+    published ViT weights, and of most of timm's. The study has no default: it does not publish its
+    normalisation.
 
     Args:
         stored: The JSON object of ``nystra.preprocessing``, or None.
@@ -30,7 +30,7 @@ def preprocessing_for(
         channels: That it takes.
 
     Raises:
-        NystraError: What is stored is not of that form.
+        NystraError: The stored one has another form.
     """
     if stored is not None:
         stated = read_preprocessing(
@@ -55,7 +55,7 @@ def preprocessing_for(
 def _middle(
     sides: tuple[int, int], share: float, filter_name: str
 ) -> tuple[Resize, tuple[int, int] | None]:
-    """Return what keeps the middle share of an image; all of it where no square comes out."""
+    """Return the preprocessing that keeps the middle share of an image; all of it if not square."""
     if sides[0] != sides[1]:
         return Resize(sides, filter_name), None
     return Resize((int(sides[0] / share),), filter_name), sides

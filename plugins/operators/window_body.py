@@ -64,7 +64,7 @@ class WindowBody:
         return self.moves.merged(out)
 
     def regions(self, rows: str, cols: str) -> str:
-        """Return the Swin region, 0 to 3, of the places of each window, (nW, places).
+        """Return the Swin region, 0 to 3, of the positions of each window, (nW, places).
 
         With mask 0 all are in one.
 
@@ -110,10 +110,10 @@ class WindowBody:
         return body.reshape(every, -1, *shape)
 
     def set_apart(self, q: str, k: str) -> tuple[str, str]:
-        """Return q and k with four channels more, of which q.k is less by 100 between regions.
+        """Return q and k with four more channels, which reduce q.k by 100 between regions.
 
-        They are -100 for the regions that a query is not in, and 1 for the one that a key is in:
-        within a region nothing is added, exactly, and no tensor is of windows times tokens squared.
+        They are -100 for the regions that a query is not in, and 1 for the region of a key: within
+        a region exactly 0 is added, and no tensor has a size of windows times squared tokens.
         """
         body = self.body
         if body.stepped and not body.known(body.attribute("mask")):

@@ -1,10 +1,10 @@
-"""Attention inside third-party networks as sites: one file a form of attention.
+"""Attention inside third-party networks as sites: one file per form of attention.
 
 An adapter takes a module of a third-party network and returns one that computes the same from the
-same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. What has
-no adapter stays as it is: its attention is exported as it was trained. Some files are of no
-attention but of layers that no tracer follows: they choose by the values of an image, count cells
-by its sides, change their own weights while they run, or leave an order to the processor.
+same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. Attention
+without an adapter is exported as it was trained. Some files adapt layers that cannot be traced
+instead: they branch on the values of an image, derive a number of cells from its sides, change
+their own weights while they run, or depend on an order that the processor determines.
 
 Attention is found in the graphs of networks without an adapter too. The adapters of windows stay
 for the time of an export: without its adapter SwinIR light took 20 s of processor time with
@@ -42,7 +42,7 @@ _PACKAGES = ("spandrel.architectures.", f"{MORE}.architectures.")
 
 
 def adapt(network: nn.Module) -> int:
-    """Put adapters into a network, in place; return how many."""
+    """Replace modules of a network by adapters, in place; return their number."""
     count = 0
     for path, module in list(network.named_modules()):
         name = ADAPTERS.get(_name(module))

@@ -1,7 +1,7 @@
-"""The categories of ATD in one order: tokens are sorted by what they are like, and cut into groups.
+"""The categories of ATD in a fixed order: tokens are sorted by category and cut into groups.
 
-The order within a category is left to PyTorch's sort, which is another one on every kind of
-processor, and the groups and the image with it. Here equal tokens stay in the order of the map.
+The order within a category is that of PyTorch's sort, which depends on the processor, and so do the
+groups and the image. Here equal tokens keep the order of the map.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Categories(nn.Module):
         self.own = own
 
     def forward(self, *inputs: Any) -> Tensor:
-        """Return what the module makes of its inputs."""
+        """Return the output of the module for its inputs."""
         with StableSorts():
             attended: Tensor = self.own(*inputs)
         return attended

@@ -1,6 +1,6 @@
-"""The experts of SeemoRe: published code runs the best ones of an image, known when it runs.
+"""The experts of SeemoRe: published code runs the best ones for each image.
 
-A graph has no such choice. Here all of them run, and those that were not chosen count nothing.
+A graph cannot choose. Here all of them run, and those that were not chosen have the weight 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Experts(nn.Module):
-    """Adds what the chosen experts say to a map (B, C, H, W)."""
+    """Adds the outputs of the chosen experts to a map (B, C, H, W)."""
 
     def __init__(self, own: Any) -> None:
         """Take the experts and their gate of a foreign module."""
@@ -20,7 +20,7 @@ class Experts(nn.Module):
         self.experts, self.gate, self.chosen = own.experts, own.gate, own.num_expert
 
     def forward(self, inputs: Tensor, k: Tensor) -> Tensor:
-        """Return the inputs and what the experts make of them and of k, a map of that shape."""
+        """Return the inputs plus the experts' output for them and k, a map of that shape."""
         weights = self.gate(inputs).softmax(dim=1)
         best, which = weights.topk(self.chosen, dim=1)
         weights = torch.zeros_like(weights).scatter(1, which, best)
@@ -31,5 +31,5 @@ class Experts(nn.Module):
 
 
 def adapt(own: Any, _: nn.Module) -> Experts:
-    """Return the module with all of its experts at work."""
+    """Return the module with all of its experts."""
     return Experts(own)

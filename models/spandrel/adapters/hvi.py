@@ -1,7 +1,7 @@
 """The colours of CIDNet, HVI: hue on a disc whose radius shrinks where it is dark.
 
-Published code assigns to the pixels that a mask marks, and keeps the density of the last image
-for the way back; here the same values are chosen from maps, and the density is the weight.
+Published code assigns to masked pixels, and stores the density of the last image for the inverse;
+here the same values are selected from maps, and the density is the weight.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The scales of SAFMN: maxima over cells, a convolution, and every cell at its size again.
 
-Published code asks for cells by their number, a function of the sides that no exporter translates.
-Maps come padded to multiples of the largest cell, so that all cells are whole: here they are asked
-for by their size.
+Published code defines cells by their number, a function of the sides that exporters do not support.
+Maps are padded to multiples of the largest cell, so that all cells are whole: here they are defined
+by their size.
 """
 
 from __future__ import annotations

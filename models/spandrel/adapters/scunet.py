@@ -13,8 +13,8 @@ from ...sites import WindowSite
 class SCUNetAttention(WindowSite):
     """Projections around window attention: a map (B, H, W, dim) to the same.
 
-    Tokens of different regions get -100 in the site where SCUNet gives minus infinity: the same
-    weight of nothing, as long as scores differ by less than that.
+    Scores between different regions get -100 in the site, and minus infinity in SCUNet: both lead
+    to a weight of 0 if scores differ by much less than 100.
     """
 
     def __init__(self, own: Any) -> None:

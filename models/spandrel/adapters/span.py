@@ -1,6 +1,6 @@
-"""The convolutions of SPAN: three and a skip that are added up to one, again in every run.
+"""The convolutions of SPAN: published code merges them into one in every run.
 
-Here it is done once.
+Here this is done once.
 """
 
 from __future__ import annotations
