@@ -1,4 +1,4 @@
-"""Model files that take a mask or a reference besides the image."""
+"""Model files with a mask or a reference as a second input."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ f (float[b,1,h,w] input, float[b,3,rh,rw] reference) => (float[b,3,h,w] output) 
 
 
 def save(path: Path, graph: str, role: str, channels: int, **more: str) -> Path:
-    """Save a graph whose inputs are ``input`` and one called like its role."""
+    """Save a graph with the inputs ``input`` and one named after its role."""
     return save_roles(path, graph, {"input": "image", role: role}, channels, **more)
 
 

@@ -1,4 +1,4 @@
-"""A tiny classifier, as a file and as a network of the registry, and images for it.
+"""A tiny classifier as a file and as a network of the registry, and images for it.
 
 Its logits are ten times the mean of red, of green and of blue.
 """
@@ -33,7 +33,7 @@ def save_classifier(
     gain: tuple[float, ...] = (10.0, 10.0, 10.0),
     batch: int | str = "batch",
 ) -> Path:
-    """Write the file; with another gain a channel it is more or less right."""
+    """Write the file; another gain per channel changes its accuracy."""
     graph = helper.make_graph(
         [
             helper.make_node("GlobalAveragePool", ["input"], ["mean"]),

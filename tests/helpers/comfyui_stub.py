@@ -1,4 +1,4 @@
-"""ComfyUI as far as a node sees it: a progress bar, and whether the user cancelled."""
+"""A stub of the parts of ComfyUI that a node uses: the progress bar and cancelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Interrupted(Exception):  # noqa: N818  # ComfyUI's is no error either
 
 
 class StubOfComfyUI:
-    """What a node reported.
+    """The reports of a node.
 
     Attributes:
         steps: (done, all) of each report to the progress bar.
@@ -25,7 +25,7 @@ class StubOfComfyUI:
         self.cancel_after: int | None = None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Put the modules that nodes import where they look."""
+        """Install the modules that nodes import."""
         stub = self
 
         class ProgressBar:

@@ -1,6 +1,6 @@
-"""What an export wrote, as lines of text that are equal on every machine.
+"""The files of an export as lines of text that are equal on every machine.
 
-Numbers that were measured, weights, hashes and versions of tools appear by their kind alone.
+Measured numbers, weights, hashes and versions of tools appear by their kind only.
 Everything else is compared: names, types, shapes, attributes, options, keys and their order.
 """
 
@@ -25,7 +25,7 @@ _WEIGHTS = (
     TensorProto.UINT8,
 )
 _MEASURED = ("validation", "items", "tolerances", "mean_tolerances", "tolerances_in")
-_NAMED_ALONE = {  # key -> what its value is
+_NAMED_ALONE = {  # key -> kind of its value
     "bytes": "measured",
     "nystra.psnr_vs_torch": "measured",
     "tools": "versions",
@@ -43,7 +43,7 @@ def describe(file: Path) -> list[str]:
 
 
 def document_keys(file: Path) -> list[str]:
-    """Return the path of every key of a JSON document; the items of a list share one."""
+    """Return the path of every key of a JSON document; the items of a list share one path."""
     document = json.loads(file.read_text(encoding="utf-8"))
     lines = (line.partition(" = ")[0] for line in _document(document, ""))
     return sorted({re.sub(r"\[\d+\]", "[]", line) for line in lines})

@@ -1,4 +1,4 @@
-"""The TensorRT plugins and their host over the emulated kernels: a device where there is none.
+"""The TensorRT plugins and their host with emulated kernels, for machines without a GPU.
 
 ``python tests/helpers/emulated_device.py FOLDER`` builds both there, and the library that the
 torch ops call. They need TensorRT's headers (TENSORRT_ROOT), but neither nvcc nor a library of
@@ -21,7 +21,7 @@ HOST = ROOT / "tests" / "plugins" / "tensorrt_host"
 
 
 def missing() -> str | None:
-    """Why it cannot be built here, or None."""
+    """Return why it cannot be built here, or None."""
     headers = Path(os.environ.get("TENSORRT_ROOT", "/usr"), "include")
     if not (headers / "NvInferRuntime.h").is_file():
         return f"no NvInferRuntime.h in {headers}: set TENSORRT_ROOT"

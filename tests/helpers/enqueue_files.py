@@ -27,7 +27,7 @@ def write_row(folder: Path, name: str, case: Case, dtype: str) -> list[str]:
 
 
 def read_row(folder: Path, name: str, case: Case, dtype: str) -> Outputs | str:
-    """Return the outputs that the host wrote for a row, or its words where it refused the row."""
+    """Return the outputs that the host wrote for a row, or its message if it refused the row."""
     refused = folder / f"{name}.refused"
     if refused.exists():
         return refused.read_text()

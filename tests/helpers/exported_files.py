@@ -1,4 +1,4 @@
-"""The export that many tests read: made once a session, by the worker that asks first."""
+"""The export that many tests read, made once per session by the first worker that needs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = {
 
 
 def tiny_swinir() -> SwinIR:
-    """Return the network of the export, with weights of its own."""
+    """Return the network of the export, with fixed weights."""
     torch.manual_seed(3)
     return SwinIR(**TINY).eval()
 

@@ -1,4 +1,4 @@
-"""A CUDA driver and a TensorRT engine of the tests: plain memory, and a note of every call."""
+"""A fake CUDA driver and TensorRT engine: plain memory, with a record of every call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class FakeCuda:
-    """libcuda with plain memory for the device's; it notes what was done.
+    """libcuda with plain memory instead of the device's, and a record of its calls.
 
     A stream that is captured keeps what is put on it, and a launched graph does it: with the
     addresses of then. Its clock takes a second for a copy and a millisecond for an engine's run.
@@ -60,14 +60,14 @@ class FakeCuda:
         return call
 
     def put(self, work: Callable[[], None]) -> None:
-        """Do something now, or keep it for the graph."""
+        """Run an operation now, or store it for the graph."""
         if self.recording is None:
             work()
         else:
             self.recording.append(work)
 
     def since(self, mark: int) -> list[str]:
-        """What was called, without the calls that only choose the context."""
+        """Return the calls, without those that only set the context."""
         return [name for name in self.calls[mark:] if name != "cuCtxSetCurrent"]
 
     def _handle(self, pointer: Any, work: list[Callable[[], None]]) -> None:
@@ -141,7 +141,7 @@ class FakeCuda:
 
 
 class FakeContext:
-    """Doubles the image's height and width by repeating pixels; takes heights to 16."""
+    """Doubles the image's height and width by repeating pixels; supports heights up to 16."""
 
     capturable = True
 

@@ -1,4 +1,4 @@
-"""Small networks whose attention is written in idioms that nobody agreed on."""
+"""Small networks whose attention is written in various ways."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def lively(network: nn.Module) -> nn.Module:
-    """Give a network weights with which attention matters, the same ones every time."""
+    """Set fixed weights with which attention affects the output."""
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in network.parameters():

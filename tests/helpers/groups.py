@@ -1,7 +1,7 @@
-"""Which tests one process runs: those of a file, which share fixtures, or the rows of a column.
+"""Groups of tests that one process runs: those of a file, which share fixtures, or of a column.
 
 pytest-xdist's own groups are marks that the workers write into the tests' names, which pytest 9.2
-no longer lets them do; then every worker makes every fixture.
+no longer allows; then every worker creates every fixture.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def group_of(node: str) -> str:
 
 
 def rank(group: str) -> int:
-    """Return the place of a group: the smaller, the earlier it begins."""
+    """Return the rank of a group: the smaller, the earlier it begins."""
     return FIRST.index(group) if group in FIRST else len(FIRST)
 
 
 def scheduler(config: Any, log: Any) -> Any:
-    """Return what hands whole groups to the workers."""
+    """Return the scheduler that assigns whole groups to workers."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
-        """Groups of ours, the longest first."""
+        """Our groups, the longest first."""
 
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)

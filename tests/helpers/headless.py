@@ -16,17 +16,17 @@ import pytest
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder; nothing is said of who asks for them."""
+    """Serves the files of a folder without a log."""
 
     def __init__(self, *where: Any, more: Mapping[str, str], **how: Any) -> None:
         self.more = more
         super().__init__(*where, **how)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def end_headers(self) -> None:
-        """End the head of an answer with the headers that are sent besides."""
+        """End the header of a response with the additional headers."""
         for name, value in self.more.items():
             self.send_header(name, value)
         super().end_headers()
@@ -34,11 +34,11 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path, headers: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
-    """Yield the address at which the files of a folder are, as of ``python -m http.server``.
+    """Yield the URL of a server of a folder's files, like ``python -m http.server``.
 
     Args:
         folder: The folder.
-        headers: That are sent with every file, besides.
+        headers: Additional headers of every response.
     """
     handler = partial(_Quiet, directory=folder, more=headers)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -51,7 +51,7 @@ def served(folder: Path, headers: Mapping[str, str] = MappingProxyType({})) -> I
 
 @contextmanager
 def chromium(*flags: str, **capabilities: Any) -> Iterator[Any]:
-    """Yield a driver of Chromium, or skip the test where one of the two is not.
+    """Yield a driver of Chromium, or skip the test if one of the two is missing.
 
     Args:
         *flags: Of Chromium, besides the usual ones.

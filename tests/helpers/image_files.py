@@ -33,7 +33,7 @@ def make_image(height: int = 8, width: int = 9) -> ImageData:
 
 
 def with_tag(content: bytes, tag: int, value: int, directory: int = 0) -> bytes:
-    """Return a little-endian TIFF whose directory has another value for a tag of one number."""
+    """Return a little-endian TIFF with another value of a tag of one number."""
     data = bytearray(content)
     at = struct.unpack_from("<I", data, 4)[0]
     for _ in range(directory):

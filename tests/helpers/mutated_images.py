@@ -1,10 +1,10 @@
-"""Image files with one fault each, and what a reader may make of them.
+"""Image files with one fault each, and the results that a reader may return.
 
-A fault is *bound* where the format itself says that something is wrong: sizes that the data do not
-fill, pieces that are missing, checksums. Of those a reader gives the pixels of the whole file or an
-error. The others change what no format can check: samples that have no checksum (TIFF but for
-deflate, JPEG, WebP), and how they are meant (colour, predictor, tables, orientation); of those a
-reader gives an image of the size that the header says, or an error.
+A fault is *bound* if the format itself can detect it: sizes that do not fit the data, missing
+pieces, checksums. For those a reader returns the pixels of the whole file or an error. The others
+change what no format can check: samples without a checksum (TIFF except for deflate, JPEG, WebP),
+and their interpretation (colour, predictor, tables, orientation); for those a reader returns an
+image of the size in the header, or an error.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Mutation:
 
 
 def originals() -> list[Original]:
-    """Return files of every kind that is read and written."""
+    """Return files of every supported kind."""
     return [*_tiffs(), *_pngs(), *_jpegs(), *_webps()]
 
 
 def mutations(original: Original, rng: np.random.Generator) -> Iterator[Mutation]:
-    """Yield faults of a file without end."""
+    """Yield faulty copies of a file, endlessly."""
     faults = FAULTS[original.kind]
     while True:
         damaged = faults[int(rng.integers(len(faults)))](original, rng)
@@ -125,7 +125,7 @@ Fault = Callable[[Original, np.random.Generator], Mutation | None]
 
 
 def _cut(original: Original, rng: np.random.Generator) -> Mutation:
-    """Cut the file short; a TIFF may have its directory at the end or not, which is the same."""
+    """Truncate the file; of a TIFF the directory may be at the end or not."""
     return Mutation("cut short", original.content[: int(rng.integers(len(original.content)))], True)
 
 
@@ -133,12 +133,12 @@ def _random_bytes(original: Original, rng: np.random.Generator) -> Mutation:
     data = bytearray(original.content)
     for place in rng.integers(0, len(data), int(rng.integers(1, 5))):
         data[place] = int(rng.integers(256))
-    # Behind a changed header other checksums may fit.
+    # After a changed header other checksums may fit.
     return Mutation("bytes", bytes(data), original.kind == "PNG")
 
 
 def _moved(original: Original, rng: np.random.Generator) -> Mutation:
-    """Take a piece out, or put one in twice."""
+    """Remove a piece, or repeat one."""
     data, place = original.content, int(rng.integers(len(original.content)))
     length = int(rng.integers(1, 33))
     if rng.integers(2):

@@ -1,7 +1,7 @@
-"""What became of image files with a fault, and what memory they took, in a process of its own.
+"""Results and memory of reading faulty image files, in a process of its own.
 
-The C library is told to hand memory back at once (`ALLOCATOR`), or the peak of one file would hide
-in what another one left.
+The C library returns memory at once (`ALLOCATOR`); otherwise the peak of one file would hide in
+memory that another one left.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def in_process(*arguments: str) -> tuple[Any, str]:
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    """Return the bytes by which a function raised the resident memory; 0 where nobody counts."""
+    """Return the growth of resident memory during a function in bytes; 0 if unknown."""
     release_free_memory()
     watch = PeakMemory()
     work()
@@ -62,7 +62,7 @@ def peak_of(work: Callable[[], object]) -> int:
 
 
 def costed(content: bytes) -> int:
-    """Return what a file is costed at off its header, 0 where that is refused."""
+    """Return the cost of a file by its header; 0 if it is refused."""
     try:
         (height, width), _ = image_head(content)
     except NystraError:
@@ -87,7 +87,7 @@ def same(got: ImageData, expected: ImageData) -> bool:
 
 
 def examine(original: Original, expected: ImageData, mutation: Mutation) -> str:
-    """Return what became of a file with a fault."""
+    """Return the outcome of a faulty file."""
     got: list[ImageData | None] = []
     cost = costed(mutation.content)
     peak = peak_of(lambda: got.append(pixels_of(mutation.content)))
@@ -108,7 +108,7 @@ def examine(original: Original, expected: ImageData, mutation: Mutation) -> str:
 
 
 def tally(count: int, seed: int) -> dict[str, Counter[str]]:
-    """Return by the kind of file what became of a number of files."""
+    """Return the outcomes of a number of files, by kind."""
     files = originals()
     kinds: dict[str, list[Original]] = {}
     for file in files:
@@ -162,7 +162,7 @@ def turned_by(orientation: int) -> Image.Exif:
 
 def costs() -> dict[str, float]:
     """Return the bytes a pixel that decoding large files of each kind takes."""
-    decode_image(large("RGB", "JPEG"))  # what is loaded once
+    decode_image(large("RGB", "JPEG"))  # memory that is allocated once
     found = {}
     for name, make in LARGE.items():
         content = make()

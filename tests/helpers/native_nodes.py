@@ -33,7 +33,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {name: find_tests(name).shapes for na
 
 
 def library() -> Path:
-    """The library under test; the test is skipped where it was not built."""
+    """Return the library under test, or skip the test if it was not built."""
     try:
         return library_path()
     except FileNotFoundError as error:

@@ -1,5 +1,5 @@
-"""What the tests of a network as a model file share: a checkpoint with weights that do something,
-its export, and the two comparisons that every network has to pass.
+"""Common functions for tests of a network as a model file: a checkpoint with effective weights, its
+export, and the two comparisons that every network has to pass.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def save_generated(network: nn.Module, path: Path, gain: float, **metadata: Any)
     Args:
         network: Its weights are changed; those of norms stay.
         path: A safetensors file.
-        gain: Standard deviation of a weight, times the root of what feeds an output.
-        **said: Hyper-parameters that the file states.
+        gain: Standard deviation of a weight, times the root of the number of inputs of an output.
+            **said: Hyper-parameters in the file.
     """
     torch.manual_seed(0)
     for name, parameter in network.named_parameters():
@@ -48,7 +48,7 @@ def exported(checkpoint: Path, folder: Path, attention: str, **more: Any) -> Exp
 def assert_is_the_network(
     model: Path, checkpoint: Path, shape: tuple[int, ...], library: str = "auto"
 ) -> None:
-    """Compare a file with the network on an image that it changes."""
+    """Compare a file with the network on an image, and check that the network changes it."""
     image = np.random.default_rng(0).random(shape, dtype=np.float32)
     with torch.no_grad():
         expected = load(checkpoint).network(torch.from_numpy(image)).numpy()

@@ -1,4 +1,4 @@
-"""Run a command with what an extra brings, as if nothing else were installed.
+"""Run a command with the packages of an extra only, as if nothing else were installed.
 
 ``python -m only_extra serve serve model.onnx``: the extra, then the arguments of ``nystra``.
 """
@@ -17,7 +17,7 @@ _VENDORED_BY_RAY = {"colorama", "psutil"}
 
 
 def brought(project: str, extras: frozenset[str]) -> Iterator[str]:
-    """Yield the projects that pip installs with one, by the metadata that are installed."""
+    """Yield the projects that pip installs with a project, by the installed metadata."""
     seen = set()
     waiting = [(project, extras)]
     while waiting:
@@ -39,7 +39,7 @@ def brought(project: str, extras: frozenset[str]) -> Iterator[str]:
 
 
 class OnlyThese:
-    """The importers there are, without the modules of other projects than these."""
+    """The existing importers, without the modules of other projects."""
 
     def __init__(self, projects: Iterable[str], importers: list[Any]) -> None:
         """Read which modules belong to which project."""

@@ -40,7 +40,7 @@ class Writer:
         return self.constant(np.array(numbers, np.int64))
 
     def sizes(self, *parts: str | int) -> str:
-        """Return a list of sizes, some of which are computed."""
+        """Return a list of sizes, some of them computed."""
         listed = [self.whole(part) if isinstance(part, int) else part for part in parts]
         return self.op("Concat", *listed, axis=0)
 
@@ -102,7 +102,7 @@ def window_attention(
 
 
 def _bias(random: np.random.Generator) -> np.ndarray:
-    """Return biases of pairs that a table of offsets holds."""
+    """Return the biases of pairs from a table of offsets."""
     side = 2 * WINDOW - 1
     table = random.standard_normal((side, side, HEADS)).astype(np.float32)
     places = np.stack(np.meshgrid(range(WINDOW), range(WINDOW), indexing="ij"), -1).reshape(-1, 2)
@@ -111,7 +111,7 @@ def _bias(random: np.random.Generator) -> np.ndarray:
 
 
 def as_half(model: onnx.ModelProto) -> None:
-    """Make a model one of half precision throughout, in place."""
+    """Convert a model to half precision throughout, in place."""
     single, half = TensorProto.FLOAT, TensorProto.FLOAT16
     held = [attribute for node in model.graph.node for attribute in node.attribute]
     tensors = [attribute.t for attribute in held if attribute.HasField("t")]

@@ -1,4 +1,4 @@
-"""What OpenVINO computes of a network."""
+"""Results of a network in OpenVINO."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not insta
 
 
 def results(model: Any) -> Any:
-    """What a network makes of random values."""
+    """Return the outputs of a network for random values."""
     image = np.random.default_rng(0).random(tuple(model.inputs[0].shape), np.float32)
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     return openvino.Core().compile_model(model, "CPU", settings)(image)[0]

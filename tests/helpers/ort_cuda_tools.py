@@ -1,4 +1,4 @@
-"""The CUDA binding of onnxruntime without a GPU: built over the emulated kernels, and its rows.
+"""The CUDA binding of onnxruntime without a GPU: built with the emulated kernels, and its rows.
 
 ``python tests/helpers/ort_cuda_tools.py LIBRARY FILE.npz`` runs all rows on one library, in a
 process that loads no other emulated library.
@@ -38,12 +38,12 @@ LARGEST = 40_000
 
 
 def sources() -> list[Path]:
-    """What is compiled: the binding. The operators are in the library of the emulator."""
+    """Return the sources: the binding. The operators are in the library of the emulator."""
     return [BINDING / "registration.cc", BINDING / "binding.cc", BINDING / "cuda" / "binding.cc"]
 
 
 def build() -> Path:
-    """Return the library, compiled where the cache has none of these sources.
+    """Return the library, compiled if the cache has none of these sources.
 
     Raises:
         EmulatorError: g++ refused the sources.
@@ -80,7 +80,7 @@ def _compile(kernels: Path, library: Path) -> None:
 
 
 def dtypes(case: Case) -> tuple[str, ...]:
-    """The types a row runs in; none: it is too large. All of its types in every third row."""
+    """Return the types of a row; none if it is too large. Every third row runs in all its types."""
     if case.refused_by:
         return case.dtypes
     if np.prod(case.shape) > LARGEST or case.search_entries > emulator_columns.MANY:
@@ -123,7 +123,7 @@ def run_case(library: Path, case: Case, dtype: str) -> list[np.ndarray]:
 
 
 def run_all(library: Path, file: Path) -> None:
-    """Run every row; write its outputs, or what was wrong, by ``<row>.<dtype>.<place>``."""
+    """Run every row; write its outputs, or its error, by ``<row>.<dtype>.<place>``."""
     outcomes: dict[str, np.ndarray] = {}
     for row, case in enumerate(CASES):
         for dtype in dtypes(case):
@@ -147,7 +147,7 @@ def use(library: Path) -> tuple[int, int, int]:
 
 @functools.cache
 def outcomes() -> dict[str, np.ndarray]:
-    """What `run_all` wrote."""
+    """Return the results of `run_all`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.npz"
         done = child([__file__, str(build()), str(file)])
@@ -158,14 +158,14 @@ def outcomes() -> dict[str, np.ndarray]:
 
 
 def child(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the tests' path and some more environment."""
+    """Run Python with the tests' path and additional environment variables."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     command = [sys.executable, *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 def outcome(case: Case, dtype: str) -> Outputs | Exception:
-    """The outputs of a row, or what was wrong with it."""
+    """Return the outputs of a row, or its error."""
     written, row = outcomes(), f"{CASES.index(case)}.{dtype}"
     if f"{row}.error" in written:
         return RuntimeError(str(written[f"{row}.error"]))

@@ -1,4 +1,4 @@
-"""Code of a user's own network, as files that the tests name with ``--module``."""
+"""Code of a user's own network, as files for ``--module``."""
 
 from __future__ import annotations
 

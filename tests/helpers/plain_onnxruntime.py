@@ -1,4 +1,4 @@
-"""Files in plain onnxruntime, as it opens them by itself."""
+"""Model files in plain onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Linux says of this machine's processor."""
+"""The features of this machine's processor, from Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of the machine that look into built files."""
+"""Programs that inspect built files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def printed_by(*command: str) -> str:
-    """Return what a command prints, or skip the test where the machine lacks the program."""
+    """Return the output of a command, or skip the test if the program is not installed."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} on this machine")
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

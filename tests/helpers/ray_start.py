@@ -1,4 +1,4 @@
-"""Starting Ray where the machine has other work."""
+"""Starts Ray on a busy machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ TRAPS = ("numpy", "json", "grpc", "onnxruntime", "PIL", "starlette", "fastapi", 
 
 
 def patiently(start: Callable[..., Any], **arguments: Any) -> Any:
-    """Call what starts something of Ray, again where it was not up in the time that Ray gives it.
+    """Call a function that starts a part of Ray, again if it exceeded Ray's time limit.
 
-    That is 30 s for a node and 60 s for the proxies of Ray Serve.
+    The limit is 30 s for a node and 60 s for the proxies of Ray Serve.
     """
     for _ in range(2):
         try:
@@ -26,7 +26,7 @@ def patiently(start: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def set_traps(folder: Path, caught: Path) -> None:
-    """Write modules that note their name in ``caught`` where they are imported, and fail."""
+    """Write modules that record their name in ``caught`` when they are imported, and fail."""
     for name in TRAPS:
         text = (
             f"open({str(caught)!r}, 'a').write({name + chr(10)!r})\nraise ImportError('a trap')\n"

@@ -64,7 +64,7 @@ def nystra_metadata(scale: int = 2, channels: int = 3, **more: str) -> dict[str,
 
 
 def save_blur(path: Path, radius: int, weight_seed: int = 0) -> Path:
-    """Write a grey convolution that sees ``radius`` pixels to each side."""
+    """Write a grey convolution with a radius of ``radius`` pixels."""
     side = 2 * radius + 1
     kernel = np.random.default_rng(weight_seed).random((1, 1, side, side)).astype(np.float32)
     graph = helper.make_graph(

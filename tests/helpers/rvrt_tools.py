@@ -16,7 +16,7 @@ _SAME = ("upscale", "num_blocks", "depths", "num_heads", "inputconv_groups", "de
 
 
 def published(constructor: dict[str, Any]) -> dict[str, Any]:
-    """Our arguments for those of the published constructor."""
+    """Return our arguments for those of the published constructor."""
     return {key: constructor[key] for key in (*_SAME, "attention_heads", "window_size")} | {
         "embed_dim": constructor["embed_dims"][0],
         "in_chans": 4 if constructor.get("nonblind_denoising") else 3,
@@ -33,9 +33,9 @@ def filled(module: nn.Module, case: Any) -> nn.Module:
 
 
 def check(run: Any, outputs: list[Tensor], expected: dict[str, Any]) -> None:
-    """Hold the outputs of a run to the golden ones: 1e-5 of the largest value.
+    """Compare the outputs of a run with the golden ones, within 1e-5 of the largest value.
 
-    A run of random weights is that exact.
+    Runs with random weights are that exact.
     """
     from golden_loader import compare
 
@@ -49,8 +49,8 @@ def check(run: Any, outputs: list[Tensor], expected: dict[str, Any]) -> None:
 def paper_windows(landmarks: int, iterations: int) -> Any:
     """The kernel Nystrom as the paper's authors run it in RVRT.
 
-    The tokens of a window, one after the other, fill a rectangle that has nothing to do with how
-    they lie in the image; that is pooled.
+    The tokens of a window, one after the other, fill a rectangle that is unrelated to their
+    positions in the image; that is pooled.
     """
 
     def attend(qkv: Tensor, _: Tensor | None, geometry: WindowGeometry) -> Tensor:

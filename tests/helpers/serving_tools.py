@@ -1,4 +1,4 @@
-"""Asking a service without a socket, and images to ask it with."""
+"""Requests to a service without a socket, and images for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOUNDARY = "edge"
 
 @dataclass
 class Reply:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: dict[str, str]
@@ -72,7 +72,7 @@ def form(parts: Iterable[tuple[str, bytes]]) -> tuple[bytes, dict[str, str]]:
 
 
 class Service:
-    """An application with its queue, asked as a web server would."""
+    """An application with its queue, called like a web server does."""
 
     def __init__(self, *paths: Path, limits: Limits | None = None, **how: Any) -> None:
         from nystra.runtime.serving.http.app import create_app
@@ -101,7 +101,7 @@ class Service:
         parts: Iterable[tuple[str, bytes]] = (),
         **how: Any,
     ) -> Reply:
-        """Return what a request gets; with a body it is a POST."""
+        """Return the response to a request; with a body it is a POST."""
         sent_headers = dict(headers or {})
         if parts:
             body, more = form(parts)
@@ -118,14 +118,14 @@ class Service:
         leave_after: float | None = None,
         stall: bool = False,
     ) -> Reply:
-        """Ask inside a loop.
+        """Send a request in an event loop.
 
         Args:
-            path: With parameters behind a question mark.
-            body: Of a POST; None is a GET.
-            headers: Of the request.
-            piece: Bytes of the body that come at once.
-            leave_after: Seconds after the upload that the client goes away.
+            path: Path, with parameters after a question mark.
+            body: Body of a POST; None: a GET.
+            headers: Headers of the request.
+            piece: Bytes of the body per message.
+            leave_after: Seconds from the upload to a disconnect of the client.
             stall: The client sends half of the body and then nothing.
         """
         place, _, query = path.partition("?")

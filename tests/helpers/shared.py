@@ -1,4 +1,4 @@
-"""Where the reference material for tests is, and a clean skip where it is not."""
+"""The path of the reference material for tests, which are skipped without it."""
 
 import sys
 from pathlib import Path
@@ -29,6 +29,6 @@ def golden(case: str):  # type: ignore[no-untyped-def]
 
 
 def hide_spandrel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nystra find no library spandrel, whether it is installed or not."""
+    """Hide the library spandrel from nystra, whether it is installed or not."""
     for user in ("registry", "spandrel.library"):
         monkeypatch.setattr(f"nystra.models.{user}.find_spec", lambda _: None)

@@ -1,4 +1,4 @@
-"""Small ONNX graphs of the layers that a low precision takes, and what they compute."""
+"""Small ONNX graphs of the layers of a low precision, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The procedure by which the published figures of SwinIR were made (its test script)."""
+"""The test procedure of SwinIR's published figures (its test script)."""
 
 from __future__ import annotations
 

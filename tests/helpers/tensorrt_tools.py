@@ -1,4 +1,4 @@
-"""Where TensorRT is for the tests, and small models for it.
+"""The TensorRT of the tests, and small models for it.
 
 The variables name folders: NYSTRA_TENSORRT10_ROOT and NYSTRA_TENSORRT11_ROOT an SDK each (lib,
 include, python), NYSTRA_TENSORRT_RTX_ROOT what pip installed TensorRT-RTX's wheels into. The plugin
@@ -50,7 +50,7 @@ def open_attributes(operator: str) -> dict[str, Any]:
 
 
 def use_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Put an SDK on the path of the processes to come; return its backend, or skip the test."""
+    """Put an SDK on the path of later processes; return its backend, or skip the test."""
     backend, variable, folder = SDKS[name]
     root = os.environ.get(variable)
     if not root:
@@ -156,7 +156,7 @@ def cases(operators: list[str]) -> list[dict[str, list[int]]]:
 
 
 def output_shapes(operators: list[str]) -> list[list[list[int]]]:
-    """What the outputs of `operator_model` are for `cases`."""
+    """Return the output shapes of `operator_model` for `cases`."""
     return [
         [
             _with(shape, OPEN[operator].sizes[size])

@@ -94,14 +94,14 @@ def triton_server(repository: Path, work: Path) -> Iterator[dict[str, str]]:
 
 
 def _add_package(place: Path, first: Path) -> None:
-    """Let the stub find nystra, and what it needs.
+    """Make nystra and its dependencies available to the stub.
 
-    It looks at no PYTHONPATH and knows nothing of editable installs, but it looks beside itself:
-    there the package is laid out with links, and says where this process finds the others.
+    It ignores PYTHONPATH and editable installs, but searches its own folder: links there provide
+    the package, which adds the paths of this process.
 
     Args:
         place: The package.
-        first: The folder of the wheel, whose numpy goes before others.
+        first: The folder of the wheel, whose numpy takes precedence.
     """
     place.mkdir()
     packages = [str(first), *(path for path in sys.path if path.endswith("site-packages"))]
@@ -112,7 +112,7 @@ def _add_package(place: Path, first: Path) -> None:
 
 
 def _library_folder() -> dict[str, str]:
-    """Return where the operator library of this process is, as an environment variable."""
+    """Return the folder of this process's operator library as an environment variable."""
     try:
         return {LIBRARY_DIR_VARIABLE: str(library_path().parent)}
     except FileNotFoundError:

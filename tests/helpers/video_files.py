@@ -18,7 +18,7 @@ TICKS = Fraction(1, 90000)
 
 
 def scene(index: int, height: int = 24, width: int = 32, peak: int = 255) -> np.ndarray:
-    """Return a frame (H, W, 3) of whole numbers: smooth, moving, and another one each time."""
+    """Return a frame (H, W, 3) of integers: smooth, moving, and different for each number."""
     rows, columns = np.mgrid[:height, :width]
     planes = [
         (np.sin((rows + index) / 9) + 1) / 2,
@@ -45,7 +45,7 @@ def save_video(
     """Write `scene` after `scene`, nearly without loss.
 
     Args:
-        path: Where to.
+        path: The file.
         times: When each frame is shown, in `TICKS`.
         pixel_format: FFmpeg's name.
         codec: FFmpeg's name.
@@ -99,7 +99,7 @@ def _frame(
 
 
 def look(path: Path) -> Any:
-    """Return what PyAV says of a video, its decoded frames, and when they are shown."""
+    """Return the properties of a video in PyAV, its decoded frames, and their times."""
     import av
 
     with av.open(str(path)) as container:
@@ -132,7 +132,7 @@ def save_frames(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -> P
 def save_temporal_mean(path: Path, length: int | str = 8, scale: int = 2) -> Path:
     """Write a network that takes the mean of each frame and its neighbours, then enlarges.
 
-    The first and the last frame of what it is given have themselves as a neighbour.
+    The first and the last input frame are their own neighbours.
     """
     shape = [1, length, 3, "height", "width"]
     large = [1, length, 3, "height_out", "width_out"]
@@ -167,7 +167,7 @@ def save_temporal_mean(path: Path, length: int | str = 8, scale: int = 2) -> Pat
 
 
 def temporal_mean(frames: Sequence[np.ndarray], scale: int = 2) -> list[np.ndarray]:
-    """Return what the network of `save_temporal_mean` makes of a whole video at once."""
+    """Return the output of the network of `save_temporal_mean` for a whole video."""
     count = len(frames)
     means = [
         (frames[max(i - 1, 0)] + frames[i] + frames[min(i + 1, count - 1)]) / 3

@@ -1,4 +1,4 @@
-"""Vision transformers for tests: the golden ones, and small ones made here."""
+"""Vision transformers for tests: the golden ones, and small ones."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def load_golden(name: str, folder: Path) -> LoadedModel:
 
 
 def tiny_checkpoint(folder: Path, name: str = "tiny", **hyper: Any) -> Path:
-    """Return a checkpoint of a small network whose logits lie far apart."""
+    """Return a checkpoint of a small network with widely different logits."""
     torch.manual_seed(0)
     network = ViT(**TINY | hyper)
     with torch.no_grad():
