@@ -119,7 +119,7 @@ def _check_segment(
         except Exception as error:  # of the counting: whatever the data makes it run into
             raise _damaged(name, str(error) or type(error).__name__) from error
     if held != expected:
-        what = "inflates to more" if held > expected else f"holds {held}"
+        what = "decompresses to more" if held > expected else f"holds {held}"
         raise _damaged(name, f"a strip or tile of {expected} bytes {what}")
 
 

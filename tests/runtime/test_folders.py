@@ -135,7 +135,7 @@ def test_two_images_of_one_output(model: Path, tmp_path: Path) -> None:
         threads=1,
     )
     assert statuses(results) == {"a.jpg": "done", "a.png": "failed"}
-    assert "is the output of another image" in results[1].error
+    assert "is also the output of another image" in results[1].error
 
 
 def test_streams(

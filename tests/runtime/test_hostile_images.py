@@ -62,8 +62,11 @@ def test_the_plain_one_is_read() -> None:
     ("content", "message"),
     [
         (tiff(tail=8), "its directories form a cycle"),
-        (tiff(data=zlib.compress(bytes(300_000_000)), compression=8), "inflates to more|bytes for"),
-        (tiff(data=zlib.compress(bytes(9_000_000)), compression=8), "inflates to more"),
+        (
+            tiff(data=zlib.compress(bytes(300_000_000)), compression=8),
+            "decompresses to more|bytes for",
+        ),
+        (tiff(data=zlib.compress(bytes(9_000_000)), compression=8), "decompresses to more"),
         (tiff((34675, LONG, 10**9, bytes(4))), "tag 34675 has 1000000000 values, more than"),
         (tiff(samples=60_000), "damaged|channels"),
         (tiff(bits=12), "holds .* of 12 bits, expected 8 or 16"),

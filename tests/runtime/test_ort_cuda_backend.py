@@ -207,7 +207,7 @@ def test_never_falls_back_to_the_cpu(name: str, fake: FakeOnnxruntime, tmp_path:
         Session(path, backend=name)
     operator = save_operator(tmp_path / "o.onnx", body=True)
     with pytest.raises(BackendUnavailableError, match=r"cannot start .*CUDA failure 35"):
-        Session(operator, backend=name)  # and not: the library cannot serve the model
+        Session(operator, backend=name)  # and not: the library does not support the model
     fake.error = ort.capi.onnxruntime_pybind11_state.InvalidGraph("a bad graph")
     with pytest.raises(NystraError, match=r"cannot load .*a bad graph") as caught_model:
         Session(path, backend=name)

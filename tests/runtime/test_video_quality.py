@@ -117,7 +117,7 @@ def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixtur
     ("place", "size", "words"),
     [
         (0, (7, 9), r"f2\.png is 9x7"),  # an input of another size than the first one
-        (1, (7, 9), r"ground truth f2\.png is"),
+        (1, (7, 9), r"ground truth f2\.png, \("),
         (1, None, r"f2\.png"),  # no truth
     ],
 )
