@@ -1,1 +1,1 @@
-"""Studies: training, the papers' tables and measurements. Not part of the package ``nystra``."""
+"""Studies: training, tables of papers and measurements. Not part of the package ``nystra``."""

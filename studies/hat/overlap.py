@@ -1,10 +1,10 @@
-"""What each mechanism takes at one overlapping site of HAT, in PyTorch on the operators' kernels.
+"""The time of each mechanism at one overlapping site of HAT, in PyTorch with the kernels.
 
 Takes seconds::
 
     python -m studies.hat.overlap [--side 64] [--rounds 3]
 
-One thread by its own clock, the least of the rounds; weights and map are random.
+Processor time of one thread, the minimum of the rounds; weights and map are random.
 """
 
 from __future__ import annotations

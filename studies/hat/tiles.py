@@ -1,4 +1,4 @@
-"""What tiles do to HAT, whose channel attention sees the whole image.
+"""The effect of tiles on HAT, whose channel attention depends on the whole image.
 
 Takes minutes::
 
@@ -6,9 +6,9 @@ Takes minutes::
 
 CHECKPOINT may be ``generated``: x2, 48 channels, two groups of six blocks, weights from a seed and
 the published ``conv_scale``, or ``--conv-scale``. FOLDER holds small images, ``--truth`` the
-large ones. Every image is run whole and in tiles, as ``nystra run`` cuts them. The last column
-gives each tile the channel weights of the whole image: what is left there is the tiles' borders,
-and the rest of the column before is channel attention.
+large ones. Every image is run whole and in tiles, as ``nystra run`` cuts them. In the last column
+each tile uses the channel weights of the whole image: the remaining difference comes from the
+tiles' borders, and the rest of the previous column from channel attention.
 """
 
 from __future__ import annotations

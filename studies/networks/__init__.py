@@ -1,1 +1,1 @@
-"""Which networks of others export: the table of studies/measurements/networks.md."""
+"""Exports of third-party networks: the table of studies/measurements/networks.md."""

@@ -1,12 +1,13 @@
-"""The tables of networks of measurements: which export, and what attention is found in them.
+"""The tables of networks in the measurements: which export, and which attention is found.
 
 Every architecture that spandrel lists is built small with random weights, written as a checkpoint,
 exported for any size, run in plain onnxruntime at three sizes and compared with spandrel's own
-call. In these and in networks of other libraries attention is looked for. Each in a process of its
-own, with a limit of memory and time. Results are kept, so that it goes on where it stopped:
+call. Attention is searched in these and in networks of other libraries. Each runs in a process of
+its own, with limits of memory and time. Results are stored, so that the command continues after a
+stop:
 
     python -m studies.networks measure --minutes 3
-    python -m studies.networks measure DAT GRL       # these, whatever is known of them
+    python -m studies.networks measure DAT GRL       # these, even if they have results
     python -m studies.networks find --minutes 30     # attention, of all libraries
     python -m studies.networks find timm/pvt_v2_b0
     python -m studies.networks table                 # the page, and its count in README

@@ -1,4 +1,4 @@
-"""What attention is found in networks, in which of them it is served, and whether that is equal."""
+"""Which attention is found in networks and replaced, and whether the results are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of other libraries in which attention is looked for, and how they are small."""
+"""Networks of other libraries for the search of attention, and their small forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page and README say of the results."""
+"""Writes the results into the page and README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every architecture that spandrel lists, as small as it goes, with random weights."""
+"""Every architecture that spandrel lists, as small as possible, with random weights."""
 
 import importlib
 from dataclasses import dataclass, field

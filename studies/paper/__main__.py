@@ -6,15 +6,15 @@ Each command prints a table or draws a figure; images are not shipped::
 
     python -m studies.paper windows                       # times, tables II to V
     python -m studies.paper networks --case swinir        # times of whole networks
-    python -m studies.paper noisy Set5/HR --out noisy     # what a denoiser is given
+    python -m studies.paper noisy Set5/HR --out noisy # inputs of a denoiser
     python -m studies.paper errors ON                     # table VI
     python -m studies.paper spectrum ON --out 1.png       # figure 1
     python -m studies.paper maps ON --out 4.png           # figure 4
     python -m studies.paper scaling --out 5.png           # figure 5
 
 ON is ``--on MODEL FOLDER``, once for each network: a checkpoint or shipped name, and a folder of
-PNG files that it is given (small ones for super-resolution, noisy ones for denoising). Table VII
-and the accuracies are tables of ``studies.quality``.
+PNG files as its inputs (small ones for super-resolution, noisy ones for denoising). Table VII and
+the accuracies are tables of ``studies.quality``.
 """
 
 from __future__ import annotations

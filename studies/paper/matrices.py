@@ -1,7 +1,7 @@
 """The attention matrices of a network on an image: exact ones, and those of a mechanism.
 
-No mechanism but the exact one ever makes its matrix. All of them are linear in the values, so
-that with the unit vectors as values they give it: mask, bias, guard and clusters as computed.
+Only the exact mechanism computes its matrix. All of them are linear in the values, so that unit
+vectors as values give the matrix, with mask, bias, guard and clusters.
 """
 
 from __future__ import annotations

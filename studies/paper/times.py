@@ -1,7 +1,7 @@
 """Times of linear attention against full attention in the same fused form, on one thread.
 
-Everything takes turns within each round. The clock is the processor's, so that other programs on
-the machine disturb little; caches and memory are still shared with them.
+Runs are interleaved within each round. Processor time is measured, so that other programs have
+little effect; they still share caches and memory.
 """
 
 from __future__ import annotations

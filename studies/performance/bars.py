@@ -4,10 +4,10 @@ On a quiet machine, with the library built::
 
     python -m studies.performance.bars --rounds 5
 
-All configurations take turns within each round, since machines drift; what counts is the median
-over the rounds of a round's ratio. The first run makes the model files, which takes minutes, and
-keeps them in ``--models``. ``--only w32-`` times the rows that have a configuration of that name
-in them; ``--cpu-time`` measures the time of one thread instead, for a busy machine.
+All configurations run in turn within each round, since the speed of machines drifts; the result is
+the median over the rounds of a round's ratio. The first run makes the model files, which takes
+minutes, and keeps them in ``--models``. ``--only w32-`` times the rows that have a configuration of
+that name in them; ``--cpu-time`` measures the time of one thread instead, for a busy machine.
 """
 
 from __future__ import annotations

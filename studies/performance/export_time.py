@@ -5,10 +5,10 @@
     OMP_NUM_THREADS=2 python -m studies.performance.export_time --attn auto --built 16 --no-speed \\
         --folder build/auto
 
-``--folder`` keeps the checkpoint and what was measured of it, for ``studies.quality.auto_plans``.
-A smaller network shows the same faster: ``--width 60 --depths 2 2``. Beside the seconds stand those
-that this process kept CPUs busy, which say more on a machine that others use (with one thread:
-threads that wait for each other count as busy).
+``--folder`` stores the checkpoint and its measurements, for ``studies.quality.auto_plans``.
+A smaller network takes less time: ``--width 60 --depths 2 2``. Next to the seconds the processor
+time of this process is printed, which is more reliable on a busy machine (with one thread: threads
+that wait for each other count as busy).
 """
 
 from __future__ import annotations

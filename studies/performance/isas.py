@@ -5,8 +5,8 @@ With the library built::
     python -m studies.performance.isas nystrom-32 --isas avx512 avx512_bf16 amx
     python -m studies.performance.isas nystrom-32 --isas avx2 --kind float32 --libraries DIR OTHER
 
-A process for each, all on the same core, take turns; processor time counts, so that a busy machine
-will do. Names of configurations are those of ``operators``.
+There is a process for each, all on the same core, in turn; processor time is measured, so that the
+machine may be busy. Names of configurations are those of ``operators``.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published form
 
 ``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
 it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
-``int8`` has all layers but the first and last convolution in 8 bits. ``plain`` is what
-``torch.onnx.export`` makes of it by itself, for the one input shape that is timed, which lets it
-fold more than our files of any size.
+``int8`` has all layers but the first and last convolution in 8 bits. ``plain`` is an export by
+``torch.onnx.export`` for the single timed input shape, which allows more constant folding than our
+files of any size.
 """
 
 from __future__ import annotations

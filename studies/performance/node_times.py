@@ -1,11 +1,11 @@
-"""Where the time of a network goes in onnxruntime, node type by node type.
+"""The time of a network in onnxruntime by node type.
 
 With the library built; any name of a file of `networks`::
 
     python -m studies.performance.node_times hat-group-plain hat-group-full hat-group-cluster
 
-One thread, onnxruntime's profiler, the least of the runs for every node. Files are made where
-they are not there, which takes a minute each.
+One thread, onnxruntime's profiler, the minimum of the runs for every node. Missing files are
+exported, which takes a minute each.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m studies.performance.opening MODEL.onnx [--seconds 120]
 
-Each in a process of its own that is ended after so many seconds of processor time. Bodies are
+Each runs in a process of its own that is ended after a limit of processor time. Bodies are
 inlined while a file is opened: a file of a hundred attentions becomes tens of thousands of nodes.
 """
 

@@ -4,12 +4,12 @@ On a quiet machine with bfloat16, with the library built::
 
     python -m studies.performance.openvino_bars --rounds 5
 
-The networks are those of ``bars``, which keeps the files too; ``plain`` is what
-``torch.onnx.export`` makes of full attention, ``alone`` is OpenVINO in bf16 without our backend.
-Each configuration is a process, and all take turns within a round. A second table is of int8, a
-third of float32 on a CPU without AMX, for which oneDNN and our kernels are told to leave it alone.
-``--profile w8-full@bf16`` prints where the time of one goes instead, ``--opening w8-full@bf16`` the
-processor time until it is ready, with and without `nystra build`.
+The networks are those of ``bars``, which keeps the files too; ``plain`` is full attention exported
+by ``torch.onnx.export``, ``alone`` is OpenVINO in bf16 without our backend. Each configuration is a
+process, and all run in turn within a round. A second table has int8, a third float32 without AMX,
+which is disabled in oneDNN and our kernels. ``--profile w8-full@bf16`` prints the time of one by
+operator instead, ``--opening w8-full@bf16`` the processor time until it is ready, with and without
+`nystra build`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m studies.performance.openvino_int8 MODEL --size 128 --rounds 15
 
-MODEL is a file of ``--precision int8``. Prints the processor time of both on one thread, in turns,
-and how far each is from the file in onnxruntime.
+MODEL is a file of ``--precision int8``. Prints the processor time of both on one thread, in turn,
+and their difference from the file in onnxruntime.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Print at what speed OpenVINO computes the linear layers of SwinIR-M, and layers near them.
+"""Print the speed of OpenVINO for the linear layers of SwinIR-M, and for similar layers.
 
 On a quiet machine::
 
     python -m studies.performance.openvino_linear --threads 1
 
-16,384 tokens; each layer with a bias is a network of one node, whose own time OpenVINO counts:
-as a fully connected layer, and as the convolution that our backend makes of it. All take turns
-within a round.
+16,384 tokens; each layer with a bias is a network of one node, with the time that OpenVINO reports:
+as a fully connected layer, and as the convolution of our backend. All run in turn within a round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What frames save that repeat the one before, in the whole or in part.
+"""The time saved for frames that repeat the previous one, entirely or in part.
 
 Four clips are made of a photograph, 24 frames of 320x256 each: a screencast (a pointer and a line
 of text over a still page), slides (a new one every eight frames), doubled frames (12 a second shown

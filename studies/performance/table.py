@@ -1,4 +1,4 @@
-"""The command line and the table that benchmarks of configurations against each other share."""
+"""The common command line and table of benchmarks of configurations against each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``nystra run`` estimates a tile to need, beside its peak: networks of published size.
+"""The estimate of ``nystra run`` for a tile's memory and the measured peak: published sizes.
 
 Takes some minutes (``tests/runtime/test_memory.py`` does the same on small
 networks)::
@@ -6,8 +6,8 @@ networks)::
     python -m studies.performance.tile_memory [--network swinir|csnln|inpainting] [--attn full|psal]
 
 Weights are random. The estimate extrapolates from trial runs on small tiles, in a process of its
-own; the peak is of one run of the whole tile in another. Both are above what the session holds
-before.
+own; the peak is of one run of the whole tile in another. Both are in addition to the memory of the
+session before.
 """
 
 from __future__ import annotations

@@ -3,14 +3,15 @@
 The table is in studies/measurements/precision.md.
 
     python -m studies.precision.half           # all of it
-    python -m studies.precision.half uformer   # the rows whose label begins so
+    python -m studies.precision.half uformer   # the rows with this prefix
     python -m studies.precision.half --golden FOLDER   # with the golden cases of that folder
 
 Every number comes from the export's own images at its three sizes. ``values`` and ``stream`` are
 the largest absolute values in tensors of the low type and in sums of two maps; ``PSNR`` is the
 lowest of a float32 file that rounds where the low file does against the float32 file, ``half()``
 that of the whole network in float16 (PyTorch), ``autocast`` that of ``torch.autocast("cpu")``.
-Random networks (golden, tests) are no trained ones: their values say little, their PSNR is honest.
+Networks with random weights (golden, tests) are not trained: their values mean little, their PSNR
+is meaningful.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fill holes in a large photograph in one piece, and say what memory and time it took.
+"""Fill holes in a large photograph without tiles, and print memory and time.
 
 Section 4.5 of the PSAL paper on the CPU. With the library built::
 
@@ -6,7 +6,7 @@ Section 4.5 of the PSAL paper on the CPU. With the library built::
         --checkpoint CHECKPOINT.safetensors --output build/filled.png --crop build/crop.png
 
 Without ``--checkpoint`` the weights are random (the published generator, ngf 32): memory and time
-are then those of a trained network, the image is not. The network is exported with ``--attn``
+are then those of a trained network, but not the image. The network is exported with ``--attn``
 (``--paper`` takes psal in section 4.4's form: patch 7, no downsampling, the central pixel), and
 runs as in ``nystra run``, in a process of its own.
 """

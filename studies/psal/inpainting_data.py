@@ -1,4 +1,4 @@
-"""Crops of photographs with holes: what the inpainting generator is trained on."""
+"""Crops of photographs with holes: the training data of the inpainting generator."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ With the library and a checkpoint of ``inpainting_train``::
     python -m studies.psal.inpainting_sheet inpaint.safetensors --sheet build/sheet.png \
         --images SET14/*HR.png BSD100/*HR.png
 
-Both files are made by ``nystra-export --attn``, both fill by ``nystra run --mask``, and everything
-is judged as ``nystra validate --mask`` does. Each photograph gets one square hole, the most
-textured of a few places drawn from a seed.
+Both files are exported by ``nystra-export --attn``, run by ``nystra run --mask``, and measured as
+in ``nystra validate --mask``. Each photograph gets one square hole, the most textured of a few
+places drawn from a seed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Train a small inpainting generator with contextual attention.
 
-The same command goes on after a stop and ends with the same bytes (same
+The same command continues after a stop, and the result has the same bytes (same
 machine, one thread)::
 
     python -m studies.psal.inpainting_train --data PHOTOGRAPHS --out inpaint.safetensors
 
 The loss of the coarse and the refined image is L1, discounted with the distance to the border of
-the hole. From ``--adversarial-from`` on a patch discriminator (hinge loss, spectral norm) pulls the
-refined image too: its gradient is scaled to a share of L1's. Convolutions run in bfloat16.
+the hole. From ``--adversarial-from`` on a patch discriminator (hinge loss, spectral norm) is added
+for the refined image: its gradient is scaled to a share of L1's. Convolutions run in bfloat16.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ With the library built::
     python -m studies.psal.memory
 
 Every figure comes from a process of its own: its peak resident memory during one call less its
-resident memory just before. Patch 7, 16 channels, batch 1, float32. What would take more than
-``--limit`` GB is computed from the sizes of its largest tensors instead, and marked ``*``.
-PSAL runs in onnxruntime from an exported graph with the operator library, the others in PyTorch.
+resident memory just before. Patch 7, 16 channels, batch 1, float32. Figures above ``--limit`` GB
+are computed from the sizes of the largest tensors instead, and marked ``*``. PSAL runs in
+onnxruntime from an exported graph with the operator library, the others in PyTorch.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a mechanism costs in image quality: PSNR, SSIM, images side by side."""
+"""The effect of mechanisms on image quality: PSNR, SSIM, images side by side."""

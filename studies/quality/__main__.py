@@ -1,4 +1,4 @@
-"""Measure what plans cost and gain: the tables of studies/measurements/quality_tables.md.
+"""Measure accuracy and speed of plans: the tables of studies/measurements/quality_tables.md.
 
 Data is not shipped: give folders of small images and their ground truth::
 

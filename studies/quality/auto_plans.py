@@ -1,12 +1,12 @@
-"""What ``--attn auto`` chooses beside the uniform plans.
+"""Compare the choice of ``--attn auto`` with uniform plans.
 
 Data is not shipped: give folders of small images and their ground truth::
 
     OMP_NUM_THREADS=1 python -m studies.quality.auto_plans --folder build/auto \\
         --set Set14 Set14/image_SRF_2 Set14/image_SRF_2
 
-What was measured stays in the folder, so that the same again is quick. Without ``--set`` times
-alone are told, which is all that generated weights are good for.
+Measurements are kept in the folder, so that a repetition is fast. Without ``--set`` only times are
+printed, the only meaningful figures of generated weights.
 """
 
 from __future__ import annotations

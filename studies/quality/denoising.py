@@ -1,9 +1,9 @@
-"""What a denoising file gains over the noisy image and two simple filters: PSNR over RGB.
+"""Compare a denoising file with the noisy image and two simple filters: PSNR over RGB.
 
     nystra-export uformer_denoise25_w16 --attn full -o full.onnx
     python -m studies.quality.denoising full.onnx --truth Set5/HR
 
-The noise is Gaussian, clipped and rounded to 8 bit, seeded by the place of an image in its folder.
+The noise is Gaussian, clipped and rounded to 8 bit, seeded by the index of an image in its folder.
 *blur* is a Gaussian blur of that radius, *DCT* the mean over all shifts of 8x8 blocks without their
 coefficients below 3 sigma, in a decorrelated colour space.
 """

@@ -1,11 +1,11 @@
-"""Measure what settings of ``cluster`` lose and cost in windows of each size, and draw both.
+"""Measure loss and time of settings of ``cluster`` for each window size, and plot both.
 
 A row is a setting at all sites of one window size, the others staying exact: the change of PSNR on
-images with ground truth, and the time of the operator on one thread by its own clock, on a map that
-all window sizes divide. Networks without a position bias run at windows that they were not trained
-with, where ``WINDOW`` says so; their loss is against exact attention there. Rows that the JSON file
-has are not measured again; every window size gets a chart of its own, with a panel for each
-network, in which a star marks the setting that `cluster` has by default::
+images with ground truth, and the processor time of the operator on one thread, on a map that all
+window sizes divide. Networks without a position bias run at other windows than the trained one if
+``WINDOW`` differs; their loss is against exact attention there. Rows in the JSON file are not
+measured again; every window size gets a chart of its own, with a panel for each network, in which a
+star marks the setting that `cluster` has by default::
 
     python -m studies.quality.frontier --set Set5/LR_bicubic/X2 Set5/HR --rows rows.json \\
         --out charts swinir_x2_w16:16 swinir_x2_w32_nobias:24 swinir_x2_w32_nobias:32 sst_x2_w64:64

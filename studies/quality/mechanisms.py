@@ -1,4 +1,4 @@
-"""Draw what each mechanism loses and costs on trained networks, at its default settings.
+"""Plot loss and time of each mechanism on trained networks, at its default settings.
 
 A row is a mechanism at all windows of one size, the others staying exact, as `frontier` measures
 settings of ``cluster``::

@@ -1,4 +1,4 @@
-"""Draw what plans do to images: results.png and cluster.jpg of studies/measurements/images.
+"""Draw the outputs of plans: results.png and cluster.jpg of studies/measurements/images.
 
 Crops of 56 pixels, taken where ``nystra`` departs most from full attention, without guard or, with
 ``--cluster``, with it; and below each the absolute difference from full attention in grey, 10 times

@@ -1,4 +1,4 @@
-"""The tables of quality: which plans they compare, and how a row is measured and written."""
+"""The tables of quality: their plans, and measuring and writing a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of figures as Markdown: one table a model, sets side by side."""
+"""Rows of figures as Markdown: one table per model, sets side by side."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""RVRT of the published size on a CPU, and its samples by gathers beside GridSample.
+"""RVRT of the published size on a CPU, and sampling by gathers compared with GridSample.
 
-``python -m studies.rvrt.costs``: seconds of processor time (a machine that does other things
-besides gives no better ones) and peak memory of one clip, each in a process of its own, by the
-PyTorch network with the operators' kernels. Weights are random. ``--samples`` times the gathers.
+``python -m studies.rvrt.costs``: seconds of processor time (the best available measure on a busy
+machine) and peak memory of one clip, each in a process of its own, with the PyTorch network on the
+operators' kernels. Weights are random. ``--samples`` times the gathers.
 """
 
 from __future__ import annotations

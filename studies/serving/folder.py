@@ -1,10 +1,10 @@
-"""What ``nystra run`` takes for a folder: one step after the other, as it is, in processes.
+"""The time of ``nystra run`` for a folder: step by step, as it is, and in processes.
 
     python -m studies.serving.folder model.onnx --images 200 --side 48 --rounds 3
     python -m studies.serving.folder model.onnx --before OLD/bin/python
 
-Each round runs the ways one after the other on the same images, as programs of their own; the
-median of the ratios counts. *Before* is the Python of an environment with an older nystra.
+Each round runs these variants one after the other on the same images, as separate programs; the
+result is the median of the ratios. *Before* is the Python of an environment with an older nystra.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways of running ``nystra run`` on a folder of images, timed one after the other in rounds."""
+"""Variants of ``nystra run`` on a folder of images, timed one after the other in rounds."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""What ``nystra run --ray`` adds to ``nystra run``, and what a second worker brings.
+"""The overhead of ``nystra run --ray``, and the gain of a second worker.
 
     python -m studies.serving.ray_workers model.onnx --images 200 --side 128 --rounds 3
 
-Each round runs the commands one after the other on the same images, one thread a worker; of the
-rounds the median ratio counts. The bar: one worker takes at most 1.15 times as long as no Ray.
-With ``--ray HOST:PORT`` on a cluster that runs already, otherwise on one that every run starts.
+Each round runs the commands one after the other on the same images, one thread per worker; the
+result is the median ratio of the rounds. The goal: one worker takes at most 1.15 times as long as
+without Ray. With ``--ray HOST:PORT`` on a cluster that runs already, otherwise on one that every
+run starts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a service answers under load, on this machine alone.
+"""The throughput of a service under load, on this machine only.
 
 Clients and service share the cores::
 
     python -m studies.serving.service model.onnx --size 64 --seconds 20 --clients 1 8 64
     python -m studies.serving.service model.onnx --size 16 --requests 10000 --clients 16
 
-The second looks at the memory, after a tenth and at the end; 1,000 bad requests come between the
-good ones, and one client sends a byte a second and another takes its answer as slowly.
+The second measures the memory, after a tenth and at the end; 1,000 invalid requests are mixed with
+the valid ones, one client sends a byte per second, and another reads its response as slowly.
 """
 
 from __future__ import annotations

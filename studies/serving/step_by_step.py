@@ -1,4 +1,4 @@
-"""``nystra`` whose folders of images run one step after the other: read, run, write."""
+"""``nystra`` with folders of images processed one step after the other: read, run, write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Train a small network: ``python -m studies.training --data DIR --out FILE``.
 
-The state file beside the output is written every minute; the same command goes on from it and
-ends with the same bytes as one that was never interrupted (same machine, same threads).
+The state file beside the output is written every minute; the same command continues from it, and
+the result has the same bytes as without interruption (same machine, same threads).
 """
 
 from __future__ import annotations

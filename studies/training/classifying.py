@@ -1,4 +1,4 @@
-"""A small vision transformer that says what is on an image."""
+"""A small vision transformer that classifies images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides a training: the part that every network has in common."""
+"""The common settings of all trainings."""
 
 from __future__ import annotations
 

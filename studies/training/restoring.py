@@ -1,4 +1,4 @@
-"""What the trainings on photographs have in common: crops, the L1 loss, PSNR."""
+"""The common parts of the trainings on photographs: crops, the L1 loss, PSNR."""
 
 from __future__ import annotations
 

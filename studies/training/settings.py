@@ -1,4 +1,4 @@
-"""The kinds of options that only trainings have."""
+"""The kinds of options of trainings."""
 
 from __future__ import annotations
 

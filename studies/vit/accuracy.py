@@ -1,11 +1,11 @@
-"""What another attention costs a trained classifier: top-1 and top-5 of a file for each mechanism.
+"""The accuracy of a trained classifier with other attention: top-1 and top-5 per mechanism.
 
 To run it::
 
     python -m studies.vit.accuracy vit.safetensors cifar10/test --attn nystromformer cluster
 
-The network is exported as it was trained and with each mechanism in the place of its attention, and
-every file is measured on the same labelled images (one sub-folder a class). Prints a table in
+The network is exported as it was trained and with each mechanism instead of its attention, and
+every file is measured on the same labelled images (one sub-folder per class). Prints a table in
 Markdown.
 """
 

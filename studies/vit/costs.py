@@ -7,7 +7,7 @@ To run it::
     python -m studies.vit.costs memory    # each run in a process of its own
     python -m studies.vit.costs plot vit_tokens.png    # of what `time` measured
 
-Weights are random: nothing here is said of accuracy (``studies.vit.study`` does). Files and
+Weights are random, so accuracy is not measured (see ``studies.vit.study``). Files and
 figures are kept in ``--folder``.
 """
 

@@ -1,7 +1,7 @@
-"""The vision transformers that are counted and timed, and what runs them.
+"""The vision transformers that are counted and timed, and their runners.
 
-``trained`` attentions are those of networks built with them, ``swapped`` ones take the place of
-exact attention in a network built with that. Weights are random.
+``trained`` attentions are those of networks built with them, ``swapped`` ones replace exact
+attention in a network built with that. Weights are random.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ To run it::
     python -m studies.vit.study --plot vit_accuracy.png
 
 Every network is exported as it was trained, the one with exact attention also with each mechanism
-in its place, without training; what is judged is the file, on labelled images (one sub-folder a
-class). Times are of one image on one thread, interleaved. Figures are kept in ``--kept``.
+instead, without training; the file is measured, on labelled images (one sub-folder per class).
+Times are those of one image on one thread, interleaved. Figures are stored in ``--kept``.
 """
 
 from __future__ import annotations
