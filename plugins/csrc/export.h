@@ -1,4 +1,4 @@
-// Marks the functions that a library offers to other programs; all else is hidden.
+// Marks the exported functions of a library; all others are hidden.
 #pragma once
 
 #if defined(_WIN32)

@@ -90,7 +90,7 @@ def relations() -> str:
         _relations(owner, schema) for owner, schema in _schemas().items() if schema.relations
     )
     return f"""\
-{_HEADER.format(what="What an operator's attributes must fulfil together.")}#include "attributes.h"
+{_HEADER.format(what="Relations between the attributes of an operator.")}#include "attributes.h"
 #include "table.h"
 
 namespace nystra {{

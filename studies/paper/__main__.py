@@ -6,7 +6,7 @@ Each command prints a table or draws a figure; images are not shipped::
 
     python -m studies.paper windows                       # times, tables II to V
     python -m studies.paper networks --case swinir        # times of whole networks
-    python -m studies.paper noisy Set5/HR --out noisy # inputs of a denoiser
+    python -m studies.paper noisy Set5/HR --out noisy     # inputs of a denoiser
     python -m studies.paper errors ON                     # table VI
     python -m studies.paper spectrum ON --out 1.png       # figure 1
     python -m studies.paper maps ON --out 4.png           # figure 4

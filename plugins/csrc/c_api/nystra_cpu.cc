@@ -1,4 +1,4 @@
-// The C interface of the CPU kernels: nothing thrown leaves it.
+// The C interface of the CPU kernels: no exception leaves it.
 #include "export.h"
 #define NYSTRA_CPU_API NYSTRA_EXPORTED
 #include "nystra_cpu.h"

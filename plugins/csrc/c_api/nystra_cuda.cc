@@ -1,4 +1,4 @@
-// The C interface of the CUDA kernels: nothing thrown leaves it.
+// The C interface of the CUDA kernels: no exception leaves it.
 #include "export.h"
 #define NYSTRA_CUDA_API NYSTRA_EXPORTED
 #include "nystra_cuda.h"

@@ -1,5 +1,5 @@
-// What the C interfaces of the CPU and of the CUDA kernels share: a caller's request, checked. It
-// is included once in each library.
+// The common part of the C interfaces of the CPU and CUDA kernels: a caller's request and its
+// checks. It is included once in each library.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ static_assert(kMaxRank == NYSTRA_CPU_MAX_RANK);
 
 thread_local std::string last_error;
 
-// What a caller names: an operator, with its attributes and tensors. Nothing is checked yet.
+// The request of a caller: an operator, with its attributes and tensors. Nothing is checked yet.
 struct Request {
   const char* name;
   const nystra_cpu_attribute* attributes;
@@ -86,7 +86,7 @@ void check_counts(const Schema& schema, const Request& request) {
                   std::to_string(inputs) + " and " + std::to_string(outputs));
 }
 
-// The type of a tensor whose schema says `kind`, where those of kind T are as input 0.
+// The type of a tensor of the schema's `kind`; tensors of kind T have the type of input 0.
 int32_t expected_type(char kind, const Request& request) {
   return kind == 'I' ? int32_t(NYSTRA_CPU_INT32) : request.inputs[0].type;
 }
@@ -106,8 +106,8 @@ void check_types(const Schema& schema, const Request& request) {
                expected_type(schema.inputs[i], request));
 }
 
-// The bytes of a tensor are counted in 64 bits; a size of 0 counts as 1, so that products of some
-// axes are counted too.
+// The bytes of a tensor fit into 64 bits; a size of 0 counts as 1, so that products of some of the
+// axes are covered too.
 void check_size(const std::string& what, const Shape& shape) {
   int64_t left = std::numeric_limits<int64_t>::max() / int64_t(sizeof(float));
   for (int axis = 0; axis < shape.rank; ++axis) {
@@ -153,7 +153,7 @@ class Job {
     }
   }
 
-  // Calls work(operator, tensors) with data that are there, unless the outputs are empty.
+  // Calls work(operator, tensors) with tensors that have data, unless the outputs are empty.
   template <class Work>
   void run(const nystra_cpu_tensor* outputs, const Work& work) const {
     const void* from[kMaxTensors];
@@ -209,7 +209,7 @@ void with_job(const Request& request, const Work& work) {
   throw Refusal("unknown operator; expected " + known);
 }
 
-// The status of `work`; what it throws is kept as the error of the thread.
+// The status of `work`; its exception becomes the error of the thread.
 template <class Work>
 int32_t guarded(const char* name, const Work& work) noexcept {
   int32_t status = NYSTRA_CPU_FAILED;

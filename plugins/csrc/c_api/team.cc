@@ -10,7 +10,7 @@
 namespace nystra::c_api {
 namespace {
 
-// Teams that no call has.
+// Teams that no call uses.
 struct Idle {
   std::mutex mutex;
   std::vector<std::unique_ptr<Team>> teams;
@@ -20,8 +20,8 @@ struct Idle {
 
 Idle& idle();
 
-// Keeps this library loaded for good: the helpers that are kept run its code. ELF says it in the
-// file (-z nodelete).
+// Keeps this library loaded until the process ends, since idle helpers run its code. On ELF the
+// file has this flag (-z nodelete).
 void stay_loaded() {
 #if defined(_WIN32)
   HMODULE self = nullptr;
@@ -34,7 +34,7 @@ void stay_loaded() {
 #endif
 }
 
-// The helpers of a process do not live on in one that it forks.
+// The helpers of a process do not exist in a forked process.
 void forget_helpers_in_forks() {
 #if !defined(_WIN32)
   pthread_atfork([] { idle().mutex.lock(); }, [] { idle().mutex.unlock(); },
@@ -47,7 +47,7 @@ void forget_helpers_in_forks() {
 #endif
 }
 
-// It is never destroyed, since others may call while a process ends.
+// It is never destroyed, since other threads may call while a process ends.
 Idle& idle() {
   static Idle* const kept = [] {
     forget_helpers_in_forks();

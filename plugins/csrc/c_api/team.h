@@ -1,5 +1,5 @@
-// The threads of calls. A new thread may begin a millisecond after it was started, so those of a
-// call are kept for the next.
+// The threads of calls. A new thread may begin a millisecond after it was started, so threads are
+// kept for the next call.
 #pragma once
 
 #include <cfenv>
@@ -12,7 +12,7 @@
 
 namespace nystra::c_api {
 
-// Whoever calls, and helpers that start with the first work that needs them.
+// The calling thread, and helpers that start with the first work that needs them.
 class Team {
  public:
   using Work = void (*)(void* user, size_t worker);
@@ -20,8 +20,8 @@ class Team {
   Team() = default;
   ~Team();
 
-  // Runs work(user, 0) .. work(user, workers - 1) at once; the first by the caller, whose modes of
-  // rounding and of denormal numbers hold for all.
+  // Runs work(user, 0) .. work(user, workers - 1) in parallel; the first in the caller, whose
+  // rounding and denormal modes apply to all.
   void run(int64_t workers, Work work, void* user);
   size_t helpers() const { return helpers_.size(); }
 

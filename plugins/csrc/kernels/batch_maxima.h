@@ -3,7 +3,7 @@
 
 namespace nystra {
 
-// Maxima of row and column sums of abs A over a whole batch; negative: take those of each matrix.
+// Maxima of row and column sums of abs A over a whole batch; negative: use those of each matrix.
 struct BatchMaxima {
   float row, column;
 };

@@ -1,4 +1,4 @@
-// What all kernels share: element types and the status of a call.
+// Common to all kernels: element types and the status of a call.
 //
 // Parameters of a kernel are checked by the operators: heads * (2 * head_dim + value_dim) channels,
 // maps a multiple of the window, shifts smaller than it.

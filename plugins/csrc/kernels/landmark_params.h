@@ -1,4 +1,4 @@
-// What the kernels of both Nystrom forms share.
+// Common parameters of the kernels of both Nystrom forms.
 #pragma once
 
 #include "batch_maxima.h"

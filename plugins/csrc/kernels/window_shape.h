@@ -1,4 +1,5 @@
-// What kernels over windows share. Letters as in the documentation: qkv (B, H, W, h(2d+e)).
+// Common parameters of kernels over windows. Letters as in the documentation: qkv (B, H, W,
+// h(2d+e)).
 #pragma once
 
 #include "kernel.h"

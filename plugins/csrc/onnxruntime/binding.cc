@@ -8,7 +8,7 @@
 namespace nystra::ort {
 namespace {
 
-// The value that a call of the runtime gives; throws Refusal where it fails.
+// The value of a call of the runtime; throws Refusal if it fails.
 template <class T>
 T value(const Api& api, Status* (*get)(const KernelInfo*, const char*, T*), const KernelInfo* info,
         const Attribute& attribute) {

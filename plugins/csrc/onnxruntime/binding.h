@@ -1,9 +1,9 @@
 // The binding of the operators to ONNX Runtime: attributes, tensors, threads, and OrtCustomOp.
 //
-// A device is a class with the provider under which onnxruntime knows it (kProvider; null: the
-// CPU), the types it takes, a constructor from a node's KernelInfo, and compute(operator, tensors,
-// context). CpuDevice is here, cuda/binding.h has that of CUDA. Nothing thrown leaves this header's
-// entry points.
+// A device is a class with its provider in onnxruntime (kProvider; null: the CPU), the types it
+// supports, a constructor from a node's KernelInfo, and compute(operator, tensors, context).
+// CpuDevice is here, cuda/binding.h has that of CUDA. No exception leaves this header's entry
+// points.
 #pragma once
 
 #include <cstring>
@@ -14,10 +14,10 @@
 
 namespace nystra::ort {
 
-// Throws where a call of the runtime failed. The status is released.
+// Throws if a call of the runtime failed. The status is released.
 void check(const Api& api, Status* status, const char* what);
 
-// Reads the attributes of a node. Throws Refusal where one is missing or of another type.
+// Reads the attributes of a node. Throws Refusal if one is missing or of another type.
 Attributes attributes(const Schema& schema, const Api& api, const KernelInfo* info);
 
 // An input of a run.
@@ -58,7 +58,7 @@ class CpuDevice {
   const Api& api_;
 };
 
-// Creates a status for what is being thrown. To be called in a handler.
+// Creates a status for the current exception. To be called in a handler.
 Status* caught(const Api& api, const char* name);
 
 // An OrtCustomOp of an operator on a device for one element type.

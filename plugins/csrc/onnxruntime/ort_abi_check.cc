@@ -1,4 +1,4 @@
-// Compiled where NYSTRA_ORT_INCLUDE_DIR is given: ort_abi.h agrees with the official header.
+// Compiled if NYSTRA_ORT_INCLUDE_DIR is given: checks ort_abi.h against the official header.
 #include <onnxruntime_c_api.h>
 
 #include <type_traits>

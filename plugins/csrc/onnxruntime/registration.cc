@@ -53,7 +53,7 @@ void Registration::add(std::shared_ptr<CustomOp> op) {
 Status* register_operators(SessionOptions* options, const ApiBase* base, uint32_t version,
                            void (*add)(Registration&)) noexcept {
   const Table table = base->GetApi(version);
-  // Version 1 of the API can make a status, in an onnxruntime however old.
+  // Version 1 of the API can create a status in any onnxruntime.
   const auto create =
       reinterpret_cast<Status* (*)(int, const char*)>((table ? table : base->GetApi(1))[0]);
   try {

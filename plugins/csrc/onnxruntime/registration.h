@@ -1,4 +1,4 @@
-// The operators as one onnxruntime knows them, and how a library registers them.
+// The operators registered with one onnxruntime, and their registration by a library.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace nystra::ort {
 // The operator domain with its operators. It outlives every session of its onnxruntime.
 class Registration {
  public:
-  // Takes the entries of `version` of the table, creates the domain. Throws where that fails.
+  // Reads the entries of `version` of the table, creates the domain. Throws if that fails.
   Registration(Table table, uint32_t version);
   ~Registration();
   Registration(const Registration&) = delete;
@@ -36,12 +36,13 @@ class Registration {
   void add(std::shared_ptr<CustomOp> op);
 };
 
-// The operators of a device. The first throws Refusal where NYSTRA_CPU_ISA cannot be served.
+// The operators of a device. The first throws Refusal if NYSTRA_CPU_ISA is not available.
 void add_cpu_operators(Registration&);
 void add_cuda_operators(Registration&);
 
-// What RegisterCustomOps of a library does: registers what `add` adds, once for each onnxruntime of
-// the process. `version` is the lowest of its API that has what the operators use.
+// The implementation of RegisterCustomOps: registers the operators of `add`, once for each
+// onnxruntime of the process. `version` is the lowest of its API with everything that the operators
+// use.
 Status* register_operators(SessionOptions*, const ApiBase*, uint32_t version,
                            void (*add)(Registration&)) noexcept;
 

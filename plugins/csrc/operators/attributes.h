@@ -11,7 +11,8 @@
 
 namespace nystra {
 
-// Bad input; the message says what was got and expected. The operator's name is added outside.
+// Bad input; the message has the actual and the expected value. The caller adds the operator's
+// name.
 struct Refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -24,12 +25,12 @@ struct Value {
 
 class Attributes {
  public:
-  // Gives the value of an attribute, or throws where a node has none.
+  // Returns the value of an attribute, or throws if a node has none.
   using Read = std::function<Value(const Attribute&)>;
 
-  // Reads all attributes, the revision first: it says why others may differ. Throws Refusal where
-  // one is out of range, where they do not fit together, and where the revision is not the one
-  // this library knows.
+  // Reads all attributes, the revision first, since it explains why others may differ. Throws
+  // Refusal if one is out of range, if they contradict each other, or if the revision is not the
+  // one of this library.
   Attributes(const Schema& schema, const Read& read);
 
   int64_t integer(const char* name) const { return (*this)[name].integer; }
@@ -43,7 +44,7 @@ class Attributes {
   std::vector<Value> values_;  // in the order of the schema
 };
 
-// Throws Refusal where no attribute of the schema has the name.
+// Throws Refusal if no attribute of the schema has the name.
 void check_known(const Schema& schema, const char* name);
 
 }  // namespace nystra

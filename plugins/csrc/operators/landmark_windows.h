@@ -1,4 +1,4 @@
-// What the two Nystrom forms share: they differ in their kernels and in two attributes.
+// The common part of both Nystrom forms: they differ in their kernels and in two attributes.
 #pragma once
 
 #include "kernels/landmark_params.h"

@@ -38,8 +38,8 @@ PatchMatchMaps image_of(const PatchMatchMaps& batch, const PatchMatchParams& p, 
   return m;
 }
 
-// Requests large pages: the keys of a pixel lie far apart, and each row of a patch in a page of its
-// own. Nothing is lost where the system has none.
+// Requests large pages: the keys of a pixel are far apart, and each row of a patch is in a page of
+// its own. A system without large pages ignores this.
 void request_large_pages([[maybe_unused]] float* data, [[maybe_unused]] int64_t floats) {
 #if defined(__linux__)
   constexpr uintptr_t kPage = 1 << 21;

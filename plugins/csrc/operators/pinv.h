@@ -1,15 +1,15 @@
 // NystraPinv: A (..., m, m) -> Z (..., m, m).
 //
-// As every class of an operator here: its attributes, checked, and what it says of shapes. `check`
-// throws Refusal at shapes it cannot serve, where sizes of -1 are not known yet; `output` is the
-// first input's shape with some sizes replaced by numbers that the attributes say; `params` are
-// what its kernels take, of checked and known shapes.
+// Like all operator classes here it has the checked attributes and functions of shapes. `check`
+// throws Refusal at unsupported shapes, in which -1 is an unknown size; `output` is the first
+// input's shape with some sizes replaced by numbers from the attributes; `params` are the
+// parameters of its kernels, for checked and known shapes.
 //
 // `compute` runs it on the CPU, on the threads and with the kernels of an instruction set; it
-// throws Refusal or std::bad_alloc. On a CUDA device `workspace` is the bytes it needs for shapes
-// up to these (a Refusal where the kernel does not support them), and `launch` puts it on the
-// stream: it allocates nothing and does not wait. Both are inline, so that a library without CUDA
-// kernels needs none. No output is empty.
+// throws Refusal or std::bad_alloc. On a CUDA device `workspace` is the number of bytes that it
+// needs for shapes up to these (a Refusal if the kernel does not support them), and `launch`
+// enqueues it on the stream: it allocates nothing and does not wait. Both are inline, so that a
+// library without CUDA kernels needs none. No output is empty.
 #pragma once
 
 #include "attributes.h"

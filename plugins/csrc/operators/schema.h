@@ -1,4 +1,4 @@
-// What a schema says of an operator: names, types and limits. table.h has that of every operator.
+// The schema of an operator: names, types and limits. table.h has those of all operators.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace nystra {
 
-// Of a required attribute.
+// The default of a required attribute.
 constexpr double kNoDefault = NAN;
 
 struct Attribute {

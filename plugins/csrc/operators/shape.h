@@ -1,4 +1,4 @@
-// The shape of a tensor, and what operators check of it.
+// The shape of a tensor, and its checks by operators.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ std::string text(const Shape& shape);
 bool agree(int64_t a, int64_t b);
 bool agree(const Shape& a, const Shape& b);
 
-// Throws Refusal where input `name` does not broadcast to `full`.
+// Throws Refusal if input `name` does not broadcast to `full`.
 void check_broadcast(const char* name, const Shape& shape, const Shape& full);
 
 // The step in elements from one place to the next along an axis; 0 where the tensor is broadcast.

@@ -1,4 +1,4 @@
-// The tensors of one run of an operator, wherever their data lie. Shapes were checked.
+// The tensors of one run of an operator, on any device. Shapes were checked.
 #pragma once
 
 #include "kernels/kernel.h"

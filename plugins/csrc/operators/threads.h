@@ -1,4 +1,4 @@
-// Who runs the tasks of an operator on the CPU.
+// The threads that run the tasks of an operator on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Threads {
  public:
   virtual ~Threads() = default;
 
-  // Runs tasks 0..tasks-1: work(first, last, scratch of `floats`) -> Status. Throws where one of
-  // them fails.
+  // Runs tasks 0..tasks-1: work(first, last, scratch of `floats`) -> Status. Throws if one of them
+  // fails.
   template <class Work>
   void parallel(int64_t tasks, int64_t floats, const Work& work) const {
     const auto run = [](const void* w, int64_t first, int64_t last, float* scratch) {
@@ -41,7 +41,7 @@ class Threads {
   // How many workers may run at once, one or more.
   virtual int64_t count() const = 0;
 
-  // Runs work(user, 0) .. work(user, workers - 1), at once where it can, and waits for all.
+  // Runs work(user, 0) .. work(user, workers - 1), in parallel if possible, and waits for all.
   virtual void run(int64_t workers, void (*work)(void* user, size_t worker), void* user) const = 0;
 
  private:

@@ -1,4 +1,4 @@
-// The map that all window operators take, qkv (B, H, W, h(2d+e)), and how it is cut.
+// The map of all window operators, qkv (B, H, W, h(2d+e)), and its windows.
 #pragma once
 
 #include "attributes.h"
@@ -14,7 +14,7 @@ class Windows {
  public:
   explicit Windows(const Attributes&);
 
-  // Windows without shift whose key windows extend beyond them.
+  // Windows without shift, with larger key windows.
   static Windows around(const Attributes&);
 
   void check(const Shape& qkv) const;

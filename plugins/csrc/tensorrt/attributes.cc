@@ -14,7 +14,7 @@ PluginFieldType field_type(const Attribute& attribute) {
   return attribute.integer ? PluginFieldType::kINT32 : PluginFieldType::kFLOAT32;
 }
 
-// The value of an attribute; throws where it is missing, given twice or no single value.
+// The value of an attribute; throws if it is missing, given twice or not a single value.
 Value read(const Attribute& attribute, const PluginFieldCollection& fields) {
   const std::string owner = std::string("attribute ") + attribute.name;
   const PluginField* found = nullptr;
@@ -35,7 +35,7 @@ Value read(const Attribute& attribute, const PluginFieldCollection& fields) {
   return {integer, number};
 }
 
-// Reads all of them, and refuses fields that the schema does not know.
+// Reads all of them, and refuses fields that the schema does not have.
 nystra::Attributes read_all(const Schema& schema, const PluginFieldCollection* fields) {
   if (fields == nullptr || (fields->nbFields > 0 && fields->fields == nullptr))
     throw Refusal("got no fields, expected the attributes");

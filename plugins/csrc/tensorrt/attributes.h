@@ -13,8 +13,8 @@ void print_error(const char* plugin, const char* layer, const char* text) noexce
 // The values of all attributes of a schema: INT is kINT32, FLOAT kFLOAT32, one element each.
 class Attributes {
  public:
-  // Reads them from fields. Throws Refusal where one is missing, unknown, given twice, of another
-  // type or out of range, and where the revision is not the one this library knows.
+  // Reads them from fields. Throws Refusal if one is missing, unknown, given twice, of another type
+  // or out of range, or if the revision is not the one of this library.
   Attributes(const Schema& schema, const nvinfer1::PluginFieldCollection* fields);
 
   const nystra::Attributes& values() const { return values_; }
@@ -26,7 +26,7 @@ class Attributes {
   std::string text() const;
 
  private:
-  // As a field holds it.
+  // In the form of a field.
   union Stored {
     int32_t integer;
     float number;

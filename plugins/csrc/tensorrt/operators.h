@@ -11,7 +11,7 @@
 
 namespace nystra::trt {
 
-// An operator of nystra as TensorRT sees it.
+// An operator of nystra in the form of TensorRT.
 template <class Work>
 class Served final : public Operator {
  public:
@@ -19,7 +19,7 @@ class Served final : public Operator {
 
   void check(const Dims* in) const override { work_.check(Inputs(in).shapes); }
 
-  // A size of an output is that of the first input, or one that the attributes say.
+  // A size of an output is that of the first input, or a number from the attributes.
   void output_shapes(const DimsExprs* in, const Sizes& sizes, DimsExprs* out) const override {
     Inputs unknown;
     for (size_t i = 0; i < kInputs; ++i) {

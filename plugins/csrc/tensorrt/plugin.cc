@@ -12,7 +12,7 @@ using nvinfer1::DataType;
 using nvinfer1::DynamicPluginTensorDesc;
 using nvinfer1::PluginTensorDesc;
 
-// What `work` returns; `failed`, and its words on stderr, where it throws.
+// The result of `work`; if it throws, `failed`, with the message on stderr.
 template <class Result, class Work>
 Result guarded(const char* plugin, const char* layer, Result failed, const Work& work) noexcept {
   try {

@@ -26,10 +26,10 @@ struct Call {
   cudaStream_t stream;
 };
 
-// Why CUDA takes no kernel of this library, in words.
+// A message on why CUDA accepts no kernel of this library.
 std::string launch_refusal();
 
-// Throws Refusal where a kernel could not be put on the stream.
+// Throws Refusal if a kernel could not be launched.
 void require_ok(Status status);
 
 // Symbolic sizes, while a network is built.
@@ -48,7 +48,7 @@ Dims known(const DimsExprs& shape);
 
 Shape to_shape(const Dims& dims);
 
-// An operator with its attributes. Immutable; functions throw Refusal at what they cannot serve.
+// An operator with its attributes. Immutable; functions throw Refusal for unsupported input.
 class Operator {
  public:
   virtual ~Operator() = default;
@@ -62,11 +62,11 @@ class Operator {
   // limits.
   virtual size_t workspace(Type type, const Dims* in) const = 0;
 
-  // Puts the work on the call's stream; never allocates or waits. Shapes were checked.
+  // Enqueues the work on the call's stream; never allocates or waits. Shapes were checked.
   virtual void run(const Call& call) const = 0;
 };
 
-// What is known of an operator without its attributes.
+// The properties of an operator without its attributes.
 struct Description {
   explicit Description(const Schema& schema,
                        std::unique_ptr<const Operator> (*make)(const Attributes&))
@@ -88,7 +88,7 @@ class Plugin : public nvinfer1::IPluginV3,
                public nvinfer1::IPluginV3OneBuild,
                public nvinfer1::IPluginV3OneRuntime {
  public:
-  // Throws Refusal where the operator refuses the attributes.
+  // Throws Refusal if the operator refuses the attributes.
   Plugin(const Description& description, Attributes attributes);
 
   nvinfer1::IPluginCapability* getCapabilityInterface(
@@ -142,7 +142,7 @@ class Creator : public nvinfer1::IPluginCreatorV3One {
 
   const char* getPluginName() const noexcept override { return description_.name; }
   const char* getPluginVersion() const noexcept override { return "1"; }
-  // Any other namespace, and the parser takes the function body in silence.
+  // With any other namespace the parser silently uses the function body.
   const char* getPluginNamespace() const noexcept override { return ""; }
   const nvinfer1::PluginFieldCollection* getFieldNames() noexcept override { return &collection_; }
   nvinfer1::IPluginV3* createPlugin(const char* layer,

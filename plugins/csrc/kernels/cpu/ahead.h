@@ -1,8 +1,8 @@
-// Prefetches what a worker reads and writes next, a little at a time.
+// Prefetches the data that a worker reads and writes next, in small steps.
 //
-// The tokens of a head lie far apart in memory: the hardware does not see them coming. A burst of
+// The tokens of a head are far apart in memory, so that hardware prefetching fails. A burst of
 // requests would wait for memory as much as the reads do, so a few are issued between two tiles of
-// a product, and memory works while the arithmetic goes on.
+// a product, in parallel with the arithmetic.
 #pragma once
 
 #include "window.h"

@@ -1,4 +1,4 @@
-// The blocks of a window, exact inside, in the bias blocks that they lie in; and its bias.
+// The blocks of a window with exact attention, their bias blocks, and the bias.
 #pragma once
 
 #include "ahead.h"
@@ -106,7 +106,7 @@ struct Side {
     return start(i) - (start(j) + length(j) - 1) + size - 1;
   }
 
-  // Which share of the pairs of blocks i and j is at each offset, from the least on.
+  // The share of the pairs of blocks i and j at each offset, from the least on.
   void fill_shares(float* out) const {
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t j = 0; j < count; ++j, out += width()) {
@@ -186,8 +186,8 @@ inline void fill_pairs(const Blocks& b, const float* table, float* pairs) {
   }
 }
 
-// The bias of all heads, from the table (offsets, h) or null. The largest entry of a head is taken
-// away, which changes no softmax: so no mean is above 1.
+// The bias of all heads, from the table (offsets, h) or null. The largest entry of a head is
+// subtracted, which changes no softmax, so that no mean is above 1.
 template <class T>
 inline void fill_bias(const ClusterParams& params, const T* table, float* bias) {
   const Blocks b(params);

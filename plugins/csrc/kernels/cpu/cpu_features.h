@@ -1,5 +1,5 @@
-// What an x86-64 CPU and its system let a program use. __builtin_cpu_supports is not asked: in a
-// library that is linked with Zig's runtime it answers no to everything.
+// The features of an x86-64 CPU that the system supports. __builtin_cpu_supports is not used: in a
+// library that is linked with Zig's runtime it is always false.
 #pragma once
 
 #include <cpuid.h>
@@ -36,7 +36,7 @@ class CpuFeatures {
 
   bool avx512_bf16() const { return avx512() && bit(leaf71_eax_, 5); }
 
-  // Tiles of bfloat16, where Linux lets this process have them: they are 8 KiB a thread.
+  // Tiles of bfloat16, if Linux permits them for this process: they need 8 KiB per thread.
   bool amx() const {
 #if defined(__linux__)
     constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA

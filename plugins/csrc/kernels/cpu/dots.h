@@ -1,4 +1,4 @@
-// Products of pairs by the dot products of AVX512-BF16, summed in float: where there are no tiles.
+// Products of pairs by the dot products of AVX512-BF16, summed in float, for CPUs without tiles.
 #pragma once
 
 #include "pairs.h"

@@ -87,7 +87,7 @@ const Kernels* kernels() {
 
 }  // namespace nystra
 
-// For nystra.plugins.isa(): the name of the set in use, null where the forced one cannot run here.
+// For nystra.plugins.isa(): the name of the set in use, null if the forced one cannot run here.
 NYSTRA_EXPORT const char* nystra_isa() {
   return nystra::kernels() != nullptr ? nystra::kernels()->isa : nullptr;
 }

@@ -1,5 +1,5 @@
-// The functions of each instruction set, by one name in its namespace. A kernel's source includes
-// this for the one it is compiled for.
+// The functions of each instruction set, with the same names in its namespace. A kernel's source
+// includes this for the set that it is compiled for.
 #pragma once
 
 #include "kernels.h"

@@ -27,8 +27,8 @@ struct Kernels {
 #undef NYSTRA_POINTER
 };
 
-// The table in use: the best this CPU has, or the one NYSTRA_CPU_ISA names; null where that one
-// is unknown or cannot run here.
+// The table in use: the best of this CPU, or that of NYSTRA_CPU_ISA; null if that one is unknown or
+// cannot run here.
 const Kernels* kernels();
 
 }  // namespace nystra

@@ -1,7 +1,7 @@
-// The course of both Nystrom forms, from landmarks to output.
+// The common algorithm of both Nystrom forms, from landmarks to output.
 //
-// A form is its own Buffers, a LandmarkBuffers, and four steps on them: fill_core (the landmarks
-// against each other), pass_keys, combine (what the keys gave, with the pseudoinverse) and
+// A form has its own Buffers, a LandmarkBuffers, and four steps on them: fill_core (the landmarks
+// against each other), pass_keys, combine (the result of the keys with the pseudoinverse) and
 // pass_queries.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Landmarks and blocks of tokens of bfloat16 as tiles. Landmarks, scores and what follows from them
-// are floats: each is split in two parts, so that products are as good as those of floats.
+// Landmarks and blocks of tokens of bfloat16 as tiles. Landmarks, scores and further values are
+// floats: each is split into two parts, so that products are as accurate as those of floats.
 #pragma once
 
 #include "landmark_window.h"

@@ -1,4 +1,4 @@
-// What the two Nystrom forms share: landmarks of a window and blocks of its tokens.
+// The common part of both Nystrom forms: landmarks of a window and blocks of its tokens.
 #pragma once
 
 #include "ahead.h"
@@ -95,7 +95,7 @@ inline void find_landmarks(const LandmarkParams& params, const Place& p, const H
   }
 }
 
-// Multiplies the key landmarks by scale and log2(e), as pass 2 wants them.
+// Multiplies the key landmarks by scale and log2(e), for pass 2.
 inline void scale_keys(const LandmarkParams& params, const LandmarkBuffers& b) {
   const float scale = params.shape.scale * kLog2E;
   for (int64_t i = 0; i < b.d_step * b.step; i += kLanes) store(b.k + i, load(b.k + i) * scale);

@@ -1,7 +1,7 @@
 // Products of small packed matrices: C = A B, with tiles of C in registers.
 //
-// A is read by element (and broadcast), B and C by vectors of kLanes columns. What a tile starts
-// from and where it goes are functions, so that exp, masks and stores to the map are part of it.
+// A is read by element (and broadcast), B and C by vectors of kLanes columns. The initial values
+// and the stores of a tile are functions, which may include exp, masks and stores to the map.
 #pragma once
 
 #include "simd.h"
@@ -66,7 +66,7 @@ inline void panel(int64_t rows, int64_t col, int64_t depth, const float* a, RowS
 
 // C (rows, cols) = start + A (rows, depth) B (depth, cols). Element (r, k) of A is
 // a[r * row_step + k * depth_step]; rows are a multiple of kRowUnit, cols one of kLanes, depth
-// >= 1. Functions had better capture by value: what they refer to is read again after every store.
+// >= 1. Functions should capture by value: references are read again after every store.
 // `start(row, col)` gives a vector, `finish(row, col, acc)` takes a tile of Rows x Vecs vectors.
 // `between()` is called after each tile.
 template <class RowStep, class DepthStep, class Start, class Finish, class Between>

@@ -1,8 +1,8 @@
-// Pairs of bfloat16: what products of that type (dots.h, tiles.h) are made of, packed and split.
+// Packs and splits pairs of bfloat16, the operands of products of that type (dots.h, tiles.h).
 //
 // Elements go in pairs of the depth, two in 32 bits: A is rows of them; row k of B holds rows 2 k
-// and 2 k + 1 side by side. What a bfloat16 cannot hold is split into parts, high and low, whose
-// products add up.
+// and 2 k + 1 side by side. Numbers that do not fit into a bfloat16 are split into parts, high and
+// low, whose products add up.
 #pragma once
 
 #include "window.h"

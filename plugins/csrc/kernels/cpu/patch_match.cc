@@ -1,8 +1,8 @@
 // NystraPatchMatch: the k nearest patches of every pixel, by propagation and random search.
 //
 // One element of the batch is searched in steps; the tasks of a step may run at the same time, a
-// step needs all tasks of the one before. Every pass over the field reads what the pass before
-// wrote, so that the result does not depend on the order of tasks.
+// step needs all tasks of the one before. Every pass over the field reads the output of the
+// previous pass, so that the result does not depend on the order of tasks.
 #include "isa.h"
 #include "patch_match_field.h"
 

@@ -1,4 +1,4 @@
-// The random numbers of NystraPatchMatch: one table for every seed, two looks at it a draw.
+// The random numbers of NystraPatchMatch: one table for all seeds, read twice per draw.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Rows of the field: the k best keys of a pixel so far, and the passes that better them.
+// Rows of the field: the k best keys of a pixel so far, and the passes that improve them.
 #pragma once
 
 #include "patch_match_draws.h"
@@ -43,7 +43,7 @@ struct Row {
 
 constexpr int kMaxCandidates = 4 * kMaxNeighbors;  // the entries of four neighbours
 
-// What a pixel's row is to be merged with: keys that are not in it, none twice.
+// Candidates for a pixel's row: keys that are not in it, without duplicates.
 struct Candidates {
   int count = 0;
   int32_t key[kMaxCandidates];
@@ -78,7 +78,7 @@ class Search {
     return length < 1e-6f ? 1e-6f : length;
   }
 
-  // Merges into the rows of pixels what offer(x, candidates) lists for them; it sets up their rows.
+  // Merges the candidates of offer(x, candidates), which also sets up the rows, into the rows.
   template <class Offer>
   void sweep(int64_t number, int64_t y, int64_t first, int64_t last, const Offer& offer) const {
     Candidates c[2];
@@ -109,7 +109,7 @@ class Search {
     }
   }
 
-  // Copies the row of a pixel from the field before, and lists what pass 1, 2, ... offers it.
+  // Copies the row of a pixel from the previous field, and lists the candidates of pass 1, 2, ...
   void offer_pass(int64_t number, int64_t y, int64_t x, Candidates& c) const {
     const Row row = row_of(y, x, number);
     const uint32_t* const before = field(number - 1) + (y * p_.width + x) * p_.neighbors;
@@ -152,8 +152,8 @@ class Search {
     c.corner[c.count++] = m_.key.patch(key / width, key % width);
   }
 
-  // The matches of four neighbours, shifted back. An entry that the same neighbour had at this
-  // step of the iteration before was merged then: it is in the row, or not good enough, for good.
+  // The matches of four neighbours, shifted back. An entry that the same neighbour had at this step
+  // of the previous iteration was merged then: it is in the row, or was not good enough.
   void propagate(int64_t number, int64_t step, int64_t y, int64_t x, const Row& row,
                  Candidates& c) const {
     const int64_t seen = number - 1 - kPassesEach;

@@ -1,4 +1,4 @@
-// The maps of one search, as the kernel reads them, and the memory they and the field live in.
+// The maps of one search in the kernel's layout, and the memory of the maps and the field.
 //
 // Both maps are copied once: channels last, float, borders repeated by the radius of a patch. A
 // row of a patch is then one run of patch * channels floats, inside the map at every pixel.
@@ -51,8 +51,8 @@ void pad_row(const T* map, int64_t row, const PaddedMap& padded) {
   }
 }
 
-// All memory of a search. An entry of the field holds the key's index in its low 24 bits and, above
-// them, the number of the pass that brought it there; kNobody is an empty one.
+// All memory of a search. An entry of the field has the key's index in its low 24 bits and, above
+// them, the number of the pass that found it; kNobody is an empty one.
 constexpr uint32_t kIndexBits = 0xffffffu, kNobody = 0xffffffffu;
 
 struct SearchMemory {

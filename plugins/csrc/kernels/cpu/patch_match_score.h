@@ -1,9 +1,9 @@
 // The sum over a patch of squared differences or of products, for one candidate after the other.
 //
 // With squares a sum stops where it exceeds the worst entry of the pixel's row. That never changes
-// the result: partial sums of squares only grow, in every lane and in floating point too. While
-// one patch is summed, memory is asked for the patch of the next pixel in the same place of its
-// list: the keys of a pixel lie far apart, and those of like places are dropped alike early.
+// the result: partial sums of squares only grow, in every lane and in floating point too. While one
+// patch is summed, the patch of the next pixel at the same position of its list is prefetched: the
+// keys of a pixel are far apart, and those at equal positions are dropped similarly early.
 #pragma once
 
 #include "patch_match_maps.h"

@@ -1,4 +1,4 @@
-// Vectors of float, by GCC's vector extension; intrinsics where the extension has no word for it.
+// Vectors of float by GCC's vector extension, with intrinsics for other operations.
 //
 // Everything is in an anonymous namespace, so that no instruction set's copy can be linked into
 // another's kernels.

@@ -141,8 +141,8 @@ void write_weights(const float* scores, float base, int64_t count, Pair* weights
   if (i < count) write(i, weight_at(i), _mm512_setzero_ps());
 }
 
-// Turns a query's scores into weights; its sums so far are scaled to their maximum. Clang compiles
-// it better on its own than inside its callers, as GCC does anyway.
+// Turns a query's scores into weights; its sums so far are scaled to their maximum. Not inlined:
+// Clang compiles it better that way, and GCC does not inline it anyway.
 __attribute__((noinline)) void weigh(const float* starts, float scale, bool cut, float region,
                                      int64_t count, const PairBuffers& b, int64_t row, bool fresh,
                                      float* scores, Pair* weights) {

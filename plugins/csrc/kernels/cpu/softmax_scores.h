@@ -1,4 +1,4 @@
-// What exact attention adds to scores, and where the keys of a window lie.
+// The terms that exact attention adds to scores, and the positions of a window's keys.
 #pragma once
 
 #include "ahead.h"
@@ -21,8 +21,8 @@ int64_t bias_step(const WindowShape& s) {
   return table_step(s) + (pairwise(s) ? round_up(s.tokens(), 4) * round_up(s.keys(), kLanes) : 0);
 }
 
-// Writes what is added to the scores of one query (token `query`) with the keys of a block: its
-// bias, and where a place is passed what separates regions.
+// Writes the terms added to the scores of one query (token `query`) with the keys of a block: its
+// bias, and with a place the separation of regions.
 void start_row(const WindowShape& s, const Place* p, const float* bias, int64_t query,
                int64_t first, int64_t count, float* row) {
   const int64_t qy = query / s.window_w, qx = query % s.window_w;

@@ -2,8 +2,9 @@
 // extend beyond their window by margins. Keys beyond the map are zeros.
 //
 // A task is a chunk of the queries of one head in one window. Its queries stay packed while the
-// keys and values pass by in blocks; scores exist for a few queries and one block only. The steps
-// of a task are functions of its buffers: these here, of vectors, or those of softmax_pairs.h.
+// keys and values are processed in blocks; scores exist for a few queries and one block only. The
+// steps of a task are functions of its buffers: these here, of vectors, or those of
+// softmax_pairs.h.
 #pragma once
 
 #include "isa.h"
@@ -45,7 +46,7 @@ struct Buffers {
   }
 };
 
-// What T is attended to with.
+// The implementation for elements of T.
 template <class T>
 struct BuffersOf {
   using Type = Buffers;

@@ -7,13 +7,13 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-// What a kernel holds while it works on elements of T: nothing.
+// The state of a kernel while it works on elements of T: none.
 template <class T>
 struct TilesOf {};
 
 #if defined(__AMX_BF16__)
 
-// A thread's tiles while this lives; then as its caller had them.
+// Configures a thread's tiles, and restores those of its caller at the end.
 class Tiles {
  public:
   Tiles() {
@@ -41,7 +41,7 @@ class Tiles {
 template <>
 struct TilesOf<BFloat16> : Tiles {};
 
-// GCC does not know of its intrinsics that a load reads memory.
+// GCC's intrinsics do not declare that a load reads memory.
 template <int kTile>
 inline void load_tile(const void* p, int64_t step) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2"

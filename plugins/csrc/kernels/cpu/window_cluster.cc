@@ -100,7 +100,7 @@ void seed(const ClusterParams& params, const Place& p, const Head<T>& in, const 
     store(b.shift + c, load(b.shift + c) * (1.0f / float(b.m)));
 }
 
-// What finds the nearest centre c of a key k: k.(c - s) - s.(c - s) - |c - s|^2 / 2 is largest
+// The search of the nearest centre c of a key k: k.(c - s) - s.(c - s) - |c - s|^2 / 2 is largest
 // where |k - c| is least. With s among the centres the terms stay small.
 void shift_centres(const ClusterParams& params, const Buffers& b) {
   for (int64_t i = 0; i < b.d_step * b.step; i += kLanes) store(b.shifted + i, Vec{});
@@ -185,7 +185,7 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
               load(b.moved + j * b.d_step + c) * (1.0f / b.members[j]));
 }
 
-// What each bias block sees of the others: those of its region.
+// The members in other bias blocks of the same region, for each bias block.
 void see_others(const Blocks& blocks, const Place& p, const Buffers& b, const float* bias) {
   if (p.cut) {
     for (int64_t i = 0; i < blocks.coarse; ++i)

@@ -181,8 +181,8 @@ void pass_queries(const WindowNystromParams& params, const Place& p, const Head<
 
 #if defined(__AMX_BF16__)
 
-// Both passes on tiles; what comes in is exact, all else is split in two parts. Windows of fewer
-// tokens take longer so than in vectors (studies/performance/isas.py).
+// Both passes on tiles; inputs are exact, all else is split into two parts. Windows of fewer tokens
+// are slower on tiles than in vectors (studies/performance/isas.py).
 constexpr int64_t kFewestTokens = 1024;
 
 void pass_keys(const WindowNystromParams& params, const Place& p, const Head<BFloat16>& head,
@@ -239,7 +239,7 @@ void split_product(const WindowShape& s, const Buffers& b) {
   t.split_product(t.out, b.step);
 }
 
-// Fills factors where no token of a block can be guarded, which a bound of the magnitude tells.
+// Fills factors if a bound of the magnitude shows that no token of a block can be guarded.
 bool unguarded(const WindowNystromParams& params, const Buffers& b, int64_t count) {
   const int64_t channel = params.shape.value_dim;
   bool safe = true;

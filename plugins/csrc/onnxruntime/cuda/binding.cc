@@ -39,9 +39,9 @@ void CudaDevice::launch_with(KernelContext* context, size_t bytes, const Launch&
   if (stream == nullptr) throw std::runtime_error("onnxruntime returned no CUDA stream");
   if (bytes == 0) return require_ok(launch(nullptr, stream));
 
-  // Memory of the arena, bound to the stream: returned as soon as the work is on the stream, it
-  // goes to later work of that stream only, or to another that waits for it. Where there is none
-  // left onnxruntime throws through its C interface.
+  // Memory of the arena, bound to the stream: it is released as soon as the work is on the stream,
+  // and reused only by later work of that stream, or by another stream that waits for it. If there
+  // is none left, onnxruntime throws through its C interface.
   void* workspace = nullptr;
   const std::string what = "allocate " + std::to_string(bytes) + " bytes of device memory";
   check(api_, api_.KernelContext_GetScratchBuffer(context, memory_, bytes, &workspace),

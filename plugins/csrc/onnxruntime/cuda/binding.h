@@ -6,8 +6,8 @@
 namespace nystra::ort {
 
 // A CUDA device, with the allocator of the session's device memory for as long as the node lives. A
-// run puts work on its stream and returns: nothing is allocated but onnxruntime's own memory,
-// nothing waits.
+// run enqueues work on its stream and returns: it only allocates memory of onnxruntime, and does
+// not wait.
 class CudaDevice {
  public:
   static constexpr const char* kProvider = "CUDAExecutionProvider";
