@@ -85,7 +85,7 @@ class Replaceable(Protocol):
         """Return the whole network, with only these sites replaced."""
 
 
-def keep_what_pays(
+def keep_faster(
     network: Replaceable, resolved: Mapping[str, Mechanism], progress: Callable[[str], None]
 ) -> dict[str, Mechanism]:
     """Return a plan with reasons for sites that are not faster; ``left`` gets these too.

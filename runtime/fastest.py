@@ -73,7 +73,7 @@ def choose_fastest(
         raise NystraError(
             f"precision {spec.precision} does not apply to fastest: expected bf16 or fp32"
         )
-    here, missing = _ways(spec)
+    here, missing = _candidates(spec)
     if not here:
         raise BackendUnavailableError(f"no backend is installed to choose from: {missing}")
     if len(here) == 1:
@@ -97,7 +97,7 @@ def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
     return Fastest(replace(spec, backend=timed.backend, precision=timed.precision), reason)
 
 
-def _ways(spec: SessionSpec) -> tuple[list[str], str]:
+def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
     """Return the available configurations for a file, and why the others are not available."""
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     here, reasons = [], []

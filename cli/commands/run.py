@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     session = open_session(args, args.tile or None)
     if not args.quiet:
-        _say_how_it_runs(session, verbose=args.verbose)
+        _print_how_it_runs(session, verbose=args.verbose)
     task = find_task(session)
     options = _options(args, task, session.facts.task)
     summary = task.summary()
@@ -158,7 +158,7 @@ def _check_threads(threads: int | None) -> None:
         warn(f"--threads {threads} on {cores} cores: more threads than cores are slower")
 
 
-def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
+def _print_how_it_runs(session: Session, *, verbose: bool) -> None:
     if session.library_missing:
         echo(
             "note: built without the operator library; linear attention runs on standard "

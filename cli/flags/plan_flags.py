@@ -69,7 +69,7 @@ def plan_from(args: argparse.Namespace) -> Plan:
     """
     texts = given_parameters(args)
     if args.plan is not None:
-        _refuse_beside_a_plan(args, texts)
+        _refuse_with_a_plan(args, texts)
         return read_plan(args.plan).keep_full(args.keep_full)
     if args.mechanism is None and not texts:
         return Plan(AsTrained()).keep_full(args.keep_full)
@@ -90,7 +90,7 @@ def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     return given_texts(args, _records())
 
 
-def _refuse_beside_a_plan(args: argparse.Namespace, texts: dict[str, Any]) -> None:
+def _refuse_with_a_plan(args: argparse.Namespace, texts: dict[str, Any]) -> None:
     flags = [
         *(["--attn"] if args.mechanism is not None else []),
         *(parameter_flag(name) for name in texts),

@@ -22,7 +22,7 @@ def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechan
     return [
         *_another_checkpoint(plan, loaded.checkpoint.sha256),
         *_dropped_biases(sites, resolved),
-        *_cannot_pay(sites, resolved),
+        *_not_faster(sites, resolved),
         *_kept(plan, resolved),
     ]
 
@@ -43,11 +43,11 @@ def _dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) ->
     return [f"the relative position bias of {len(biases)} sites is dropped {largest}"]
 
 
-def _cannot_pay(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
+def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
     small = {
         site.path: why
         for site in sites
-        if site.tokens is not None and (why := resolved[site.path].cannot_pay(site.tokens))
+        if site.tokens is not None and (why := resolved[site.path].why_not_faster(site.tokens))
     }
     if not small:
         return []

@@ -75,7 +75,7 @@ class Landmarks(Windowed):
                 return f"more landmarks than rows or columns of the {sides} grid of tokens"
         return ""
 
-    def cannot_pay(self, tokens: int) -> str:
+    def why_not_faster(self, tokens: int) -> str:
         """Return both counts if a query costs half of exact attention or more.
 
         Counted in keys of exact attention, 2 x 32 multiply-adds each: every query and every key

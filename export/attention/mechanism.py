@@ -53,7 +53,7 @@ class Mechanism(Options):
         """Return the mechanism with its parameters for a site of this geometry, which it fits."""
         return self
 
-    def cannot_pay(self, tokens: int) -> str:
+    def why_not_faster(self, tokens: int) -> str:
         """Return why exact attention over so many tokens is cheaper, or ""."""
         return ""
 

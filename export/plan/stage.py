@@ -18,7 +18,7 @@ from ..found.paying import FoundPieces
 from ..load.stage import Prepared
 from ..onnx_models.file_network import FileNetwork
 from ..onnx_models.paying import FilePieces
-from ..paying import Replaceable, keep_what_pays, left_sentences
+from ..paying import Replaceable, keep_faster, left_sentences
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 
@@ -74,7 +74,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     if isinstance(loaded.network, FileNetwork):
         refuse_own_source(target, loaded.checkpoint.path)
     if (replaceable := _replaceable(prepared, resolved)) is not None:
-        resolved = keep_what_pays(replaceable, resolved, progress)
+        resolved = keep_faster(replaceable, resolved, progress)
         left = replaceable.left
     written = replace(
         plan,

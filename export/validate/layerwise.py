@@ -160,7 +160,7 @@ class _Comparison:
     ) -> None:
         self._polygraphy, self._sessions = polygraphy, sessions
         self._nodes = {name: node for node in marked.graph.node for name in node.output}
-        self._searched = _behind_a_search(marked)
+        self._searched = _after_a_search(marked)
         self._bytes_per_value = 0.0
 
     def one_case(self, case: ReferenceCase, limits: _Limits) -> LayerCase:
@@ -264,7 +264,7 @@ def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool)
     return marked
 
 
-def _behind_a_search(model: onnx.ModelProto) -> frozenset[str]:
+def _after_a_search(model: onnx.ModelProto) -> frozenset[str]:
     """Return the tensors that depend on a seeded search."""
     searched: set[str] = set()
     for node in model.graph.node:
@@ -297,7 +297,7 @@ def _build(
         ends.append(shapes)
     model = EngineModel.open(spec.model, str(spec.library))
     options = BuildOptions(spec.backend, EngineShapes(*ends))
-    build_engine(model, options, say=lambda text: progress(f"{spec.backend}: {text}"))
+    build_engine(model, options, announce=lambda text: progress(f"{spec.backend}: {text}"))
 
 
 def _open(

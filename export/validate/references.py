@@ -196,12 +196,12 @@ class _Runs:
         mean = None
         if self.reseeded is not None:
             change = float(np.mean(np.abs(expected - self.reseeded(*arrays))))
-            _refuse_turned(coarse_mean, change, transform)
+            _refuse_changed_matches(coarse_mean, change, transform)
             mean = max(SHARE_OF_A_SEED * change, coarse_mean)
         elif tolerance.by_mean:
             mean = coarse_mean
         elif self.near_ties and self.rounded is None:
-            mean = tolerance.factor * _turned_by_rounding(self.single, case, expected)
+            mean = tolerance.factor * _change_by_rounding(self.single, case, expected)
         return expected, _Allowed(limit, mean)
 
 
@@ -264,7 +264,7 @@ class _Limit:
         return _Limit(value, f"twice the error of {cause}") if value > self.value else self
 
 
-def _turned_by_rounding(network: NetworkSession, case: Feeds, expected: Array) -> float:
+def _change_by_rounding(network: NetworkSession, case: Feeds, expected: Array) -> float:
     """Return the largest mean change of outputs between inputs that differ by rounding alone."""
     changes = []
     for seed in range(_NUDGES):
@@ -286,7 +286,7 @@ def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
         )
 
 
-def _refuse_turned(mean: float, change: float, low: str) -> None:
+def _refuse_changed_matches(mean: float, change: float, low: str) -> None:
     if mean > MOST_OF_A_SEED * change:
         raise UnsupportedModelError(
             f"rounding to {low} makes the search find other matches: images change by "

@@ -78,7 +78,7 @@ def build_engine(
     model: EngineModel,
     options: BuildOptions,
     progress: Progress = lambda _what, _done, _total: None,
-    say: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> BuiltEngine:
     """Build an engine, or find it in the cache.
 
@@ -86,7 +86,7 @@ def build_engine(
         model: The model and its plugin library.
         options: How.
         progress: Is called at every step of the builder.
-        say: Called with progress messages.
+        announce: Called with progress messages.
 
     Raises:
         NystraError: Bad input.
@@ -100,7 +100,7 @@ def build_engine(
             f"TensorRT builds engines only on a machine with an NVIDIA GPU ({device}). Without "
             "one: nystra build --dry-run, or `backend` tensorrt-rtx, which builds ahead of time"
         )
-    say("parse")
+    announce("parse")
     parsed = ask({**model.request(options.backend), "do": "parse", "cases": []})
     if (refusal := refusal_of(parsed)) is not None:
         raise ExportError(str(refusal))
@@ -112,7 +112,9 @@ def build_engine(
         library="" if model.library is None else model.library.name,
         profile=model.profile(parsed.values["inputs"], options.shapes, options.tile),
         targets=_targets(options, device),
-        device={} if isinstance(device, str) or _ahead(options, device) else asdict(device),
+        device={}
+        if isinstance(device, str) or _is_ahead_of_time(options, device)
+        else asdict(device),
         flags=toolkit.flags_at(options.level),
         plugins=sorted(parsed.values["plugins"]),
     )
@@ -121,7 +123,7 @@ def build_engine(
     cached = None if options.rebuild else cache.find(record.key)
     if cached is not None:
         return BuiltEngine(*cached, fresh=False)
-    say("build")
+    announce("build")
     with scratch_folder() as folder:
         engine = folder / "engine"
         answer = ask(
@@ -161,7 +163,7 @@ def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Pat
     return " ".join(arguments)
 
 
-def _ahead(options: BuildOptions, device: gpu.Device | str) -> bool:
+def _is_ahead_of_time(options: BuildOptions, device: gpu.Device | str) -> bool:
     """Whether the engine is built ahead of time, for GPUs other than this machine's."""
     return options.backend == toolkit.RTX and bool(_targets(options, device))
 

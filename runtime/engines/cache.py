@@ -183,7 +183,7 @@ def _secret() -> bytes:
     folder = cache_folder()
     path = folder / "secret"
     if not os.path.lexists(path):
-        with _alone(folder):
+        with _locked(folder):
             if not os.path.lexists(path):
                 _make_secret(path)
     secret = regular_file(path, "the secret").read_bytes()
@@ -206,7 +206,7 @@ def _make_secret(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Keep other processes of this user out, if the system has file locks."""
     try:
         import fcntl

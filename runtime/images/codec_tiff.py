@@ -178,7 +178,7 @@ def _by_tifffile(name: str, page: Any) -> ImageData:
     )
 
 
-class _Silence(logging.Filter):
+class _MutedLog(logging.Filter):
     """Drops the messages of a logger in the threads that requested it."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class _Silence(logging.Filter):
         return not getattr(self.silent, "depth", 0)
 
 
-_silence = _Silence()
+_silence = _MutedLog()
 
 
 @contextmanager

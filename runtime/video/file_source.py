@@ -55,9 +55,9 @@ class VideoFile:
                 raise NystraError(f"the video {path} has no frame that can be decoded. {_REPAIR}")
             self._size = (first.height, first.width)
             self._format = first.format.name
-            self._turns = _turns(first)
+            self._quarter_turns = _quarter_turns(first)
             colour = _colour(first, stream.codec_context, path)
-            turned = self._turns % 2 == 1
+            turned = self._quarter_turns % 2 == 1
             aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
             self.clip = Clip(
                 len(times.stamps),
@@ -133,7 +133,7 @@ class VideoFile:
         else:
             colour = self.clip.colour
             pixels = to_rgb([plane_array(plane, colour.bits) for plane in frame.planes], colour)
-        turned = np.ascontiguousarray(np.rot90(pixels, self._turns))
+        turned = np.ascontiguousarray(np.rot90(pixels, self._quarter_turns))
         return ImageData(turned, bits=bits)
 
 
@@ -199,7 +199,7 @@ def _kinds(container: Any) -> str:
     return ", ".join(sorted({stream.type for stream in container.streams}))
 
 
-def _turns(frame: Any) -> int:
+def _quarter_turns(frame: Any) -> int:
     """Return the number of quarter turns to the left that put a frame upright."""
     return round(float(frame.rotation or 0) / 90) % 4
 

@@ -88,8 +88,8 @@ def test_blocks_of_the_coarse_bias(window: int, shift: int, bias: bool, side: in
 
 
 def test_where_it_cannot_pay() -> None:
-    assert Cluster().cannot_pay(64) == "64 tokens, 16 clusters and blocks of 16"
-    assert Cluster().cannot_pay(256) == ""
+    assert Cluster().why_not_faster(64) == "64 tokens, 16 clusters and blocks of 16"
+    assert Cluster().why_not_faster(256) == ""
 
 
 @pytest.mark.parametrize(

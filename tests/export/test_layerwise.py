@@ -316,9 +316,9 @@ def test_an_engine_of_the_marked_file_is_built(
             made.append(Path(str(spec.library)))
             super().__init__(replace(spec, library=None))
 
-    def build(model: Any, options: Any, say: Any) -> None:
+    def build(model: Any, options: Any, announce: Any) -> None:
         made.extend([model.library, options, onnx.load(model.path)])
-        say("build")
+        announce("build")
 
     monkeypatch.setattr(layerwise, "backend_class", lambda _name: ("tensorrt", Engine))
     monkeypatch.setattr(backends, "backend_class", fake_table(Engine))

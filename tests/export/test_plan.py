@@ -157,7 +157,7 @@ def test_a_site_takes_from_the_default_what_both_have() -> None:
 )  # fmt: skip
 def test_where_landmarks_cannot_pay(tokens: int, landmarks: tuple[int, int], pays: bool) -> None:
     for name in ("nystra", "nystromformer"):
-        why = mechanism(name, landmarks=landmarks).cannot_pay(tokens)
+        why = mechanism(name, landmarks=landmarks).why_not_faster(tokens)
         assert (why == "") is pays, why
         assert pays or why == f"{tokens} tokens, {landmarks[0] * landmarks[1]} landmarks"
 

@@ -115,7 +115,7 @@ class Cluster(Windowed):
         clusters, block = next(usual)
         return self.clusters or clusters, self.block or block
 
-    def cannot_pay(self, tokens: int) -> str:
+    def why_not_faster(self, tokens: int) -> str:
         """Return the counts if a query attends to half of the keys or more."""
         clusters, block = self.sizes(tokens)
         count, own = math.prod(clusters), block**2

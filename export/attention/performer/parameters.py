@@ -27,7 +27,7 @@ class Performer(Mechanism):
     )
     feature_seed: int = option(Number(0, "seed of the random features", 0, 1 << 31))
 
-    def cannot_pay(self, tokens: int) -> str:
+    def why_not_faster(self, tokens: int) -> str:
         """Return both counts where features are half as many as tokens, or more."""
         few = tokens <= 2 * self.features
         return f"{tokens} tokens, {self.features} features" if few else ""

@@ -39,7 +39,7 @@ def compile_network(
     path: Path,
     options: CompileOptions,
     library: str | Path = "auto",
-    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[BuiltEngine, str]:
     """Compile a network, or find it in the cache.
 
@@ -47,7 +47,7 @@ def compile_network(
         path: The model file.
         options: How.
         library: ``auto``, or ``none``: the operators' bodies are compiled.
-        say: Called with progress messages.
+        progress: Called with progress messages.
 
     Returns:
         The network, and a sentence about its operators and the reason.
@@ -57,7 +57,7 @@ def compile_network(
         BackendUnavailableError: OpenVINO is not installed, or has no such device.
         ExportError: OpenVINO refused the network.
     """
-    say("read")
+    progress("read")
     spec = SessionSpec(path, options.backend, library=library, precision=options.precision)
     network: Any = open_backend(spec)
     shapes = _shapes(network, options)
@@ -65,7 +65,7 @@ def compile_network(
     kept = None if options.rebuild else cache.find(record.key)
     if kept is not None:
         return BuiltEngine(*kept, fresh=False), network.library_reason
-    say("compile")
+    progress("compile")
     try:
         content = network.compile(shapes).export_model()
     except RuntimeError as error:

@@ -12,7 +12,7 @@ CROWDED = "crowded"
 """In the state of a request: more connections are open than allowed."""
 
 
-class Silence:
+class IdleConnections:
     """The connections of a service that wait for the head of a request, the oldest first.
 
     Each has a time limit for it, however slowly it arrives. If more connections are open than
@@ -56,26 +56,26 @@ class Silence:
 class Connection(H11Protocol):
     """uvicorn's HTTP/1.1 with a time limit for idle connections."""
 
-    def __init__(self, silence: Silence, **how: Any) -> None:
+    def __init__(self, idle: IdleConnections, **how: Any) -> None:
         """Initialize with the arguments of uvicorn, ``how``."""
         super().__init__(**how)
-        self._silence = silence
+        self._idle = idle
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request."""
         super().connection_made(transport)
-        self._silence.begin(self)
+        self._idle.begin(self)
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes; uvicorn handles the requests whose headers are complete."""
-        self.app_state[CROWDED] = len(self.connections) > self._silence.connections
+        self.app_state[CROWDED] = len(self.connections) > self._idle.connections
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
-            self._silence.begin(self)
+            self._idle.begin(self)
         else:
-            self._silence.end(self)
+            self._idle.end(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Stop tracking the connection."""
-        self._silence.end(self)
+        self._idle.end(self)
         super().connection_lost(error)

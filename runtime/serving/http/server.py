@@ -19,7 +19,7 @@ from fastapi import FastAPI
 
 from ....core.errors import NystraError
 from ..limits import Limits
-from .connection import Connection, Silence
+from .connection import Connection, IdleConnections
 
 _BACKLOG = 2048
 _GRACE = 2.0
@@ -72,8 +72,8 @@ def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
     Returns:
         The seconds since the signal; infinite after a second signal.
     """
-    silence = Silence(limits.connections, limits.header_timeout)
-    protocol: Any = partial(Connection, silence)  # uvicorn calls it as it calls the class
+    idle = IdleConnections(limits.connections, limits.header_timeout)
+    protocol: Any = partial(Connection, idle)  # uvicorn calls it as it calls the class
     config = uvicorn.Config(
         app,
         http=protocol,

@@ -94,10 +94,10 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
     if any(finding.kind != "flat" for finding in findings):
         text = "; ".join(finding.message for finding in findings)
         raise UnusableOutputError(f"{text} for {name}")
-    return [finding.message for finding in findings] or _range_doubts(pixels, source)
+    return [finding.message for finding in findings] or _range_warnings(pixels, source)
 
 
-def _range_doubts(pixels: Array, source: Array) -> list[str]:
+def _range_warnings(pixels: Array, source: Array) -> list[str]:
     """Return the signs that a model has another input or output range than 0..1."""
     beyond = float(np.mean((pixels > _BRIGHTEST) | (pixels < -_BRIGHTEST)))
     if beyond > _MOST:

@@ -320,11 +320,11 @@ def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
     if got.shape[2] == truth.shape[2]:
         return got, truth
     if got.shape[2] == 3:
-        return _unswung(got), truth
-    return got, _unswung(truth)
+        return _full_range_luma(got), truth
+    return got, _full_range_luma(truth)
 
 
-def _unswung(image: Array) -> Array:
+def _full_range_luma(image: Array) -> Array:
     """Return the luma of a colour image in the full range 0..1, as (H, W, 1)."""
     full: Array = (luma(image)[:, :, None] * 255.0 - 16.0) / 219.0
     return full
