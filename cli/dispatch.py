@@ -110,7 +110,7 @@ def _dispatch(
     """Run a command.
 
     Args:
-        parser: Of the program.
+        parser: Parser of the program.
         argv: The arguments.
         command: The parser that knows the flags of the command.
     """

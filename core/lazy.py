@@ -14,7 +14,7 @@ class Lazy(Generic[T]):
     """A name in a module.
 
     Attributes:
-        package: Of the table.
+        package: Package of the table.
         module: Below the package; with a leading dot, next to it.
         name: In the module; None is the module itself.
     """

@@ -75,7 +75,7 @@ class Option:
         """Return a value of Python or JSON as the type of the field.
 
         Args:
-            name: Of the option.
+            name: Name of the option.
             value: What was given; None is taken where it is the default.
 
         Raises:

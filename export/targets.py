@@ -73,7 +73,7 @@ def find_target(name: str | None, precision: str) -> Target | None:
     """Return the row of a target, or None if there is none.
 
     Args:
-        name: Of the target, or None.
+        name: Name of the target, or None.
         precision: Name of the transform.
 
     Raises:

@@ -46,7 +46,7 @@ class PatchGeometry:
         scale: Factor of the scores, an inverse temperature.
         key_norm: n(j) of ``dot``: ``none`` is 1, ``floor`` max(|P|, key_epsilon), ``ridge``
             sqrt(sum of (P^2 + key_epsilon)).
-        key_epsilon: Of ``key_norm``.
+        key_epsilon: Epsilon of ``key_norm``.
         border: Outside of query and key map: ``zero``, or ``replicate`` for the edge.
         shrink: Query, key and mask are taken at every ``shrink``-th row and column, the first
             one included; H, W, Hk, Wk below are the sizes after it.

@@ -44,7 +44,7 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **ho
 
     Args:
         parser: Or a group of it.
-        name: Of the option.
+        name: Name of the option.
         kind: The option.
         **how: As argparse takes it; without ``type`` the text of the flag stays as it is.
     """

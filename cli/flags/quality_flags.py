@@ -20,7 +20,7 @@ def add_quality_arguments(parser: argparse.ArgumentParser, *, fixed: bool = Fals
     """Add them.
 
     Args:
-        parser: Of a command.
+        parser: Parser of a command.
         fixed: Omit the options that ``nystra check`` keeps at their defaults.
     """
     from ...runtime.tasks.registry import task_qualities

@@ -24,9 +24,9 @@ def add_shared_options(
     """Add a flag for each option of any record, in groups by the records that have it.
 
     Args:
-        parser: Of the command.
+        parser: Parser of the command.
         records: The records.
-        title: Of a group; {} is the names of the records.
+        title: Title of a group; {} is the names of the records.
     """
     groups: dict[tuple[str, ...], Any] = {}
     for name, users in _users(records).items():

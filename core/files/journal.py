@@ -41,7 +41,7 @@ class Rename:
     """One file of a set.
 
     Attributes:
-        name: Of the file in its place.
+        name: Name of the file in its place.
         temporary: Name under which the new file was written.
         former: Another name of the file that was there, or None if there was none.
     """

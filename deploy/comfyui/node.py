@@ -50,7 +50,7 @@ class RestoreNode:
         Args:
             image: (B, H, W, C) in 0..1; channels after the third are left out.
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
-            overlap: Of the tiles in input pixels; without tiles of a size, at most that.
+            overlap: Overlap of the tiles in input pixels; without tiles of a size, at most that.
             backend: As ``nystra run --backend`` takes it.
 
         Returns:

@@ -36,8 +36,8 @@ def tensor_config(
     """Return the configuration of a backend that is given tensors: the network alone.
 
     Args:
-        name: Of the model on the server.
-        facts: Of the model file.
+        name: Name of the model on the server.
+        facts: Facts of the model file.
         options: The options.
         most: Images that run at once; 0 where the batch is a fixed number.
         labels: There is a file of labels.
@@ -75,9 +75,9 @@ def file_config(
     gained by batches of whole images.
 
     Args:
-        name: Of the model on the server.
-        facts: Of the model file.
-        tensors: Of its answers.
+        name: Name of the model on the server.
+        facts: Facts of the model file.
+        tensors: Tensors of its answers.
         options: The options.
         labels: There is a file of labels.
     """

@@ -21,8 +21,8 @@ def library_for(
 
     Args:
         options: The options.
-        header: Of the model file.
-        record: Of the engine, for TensorRT.
+        header: Header of the model file.
+        record: Record of the engine, for TensorRT.
 
     Raises:
         NystraError: The path given is not a file.

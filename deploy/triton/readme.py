@@ -31,12 +31,12 @@ def readme(
     """Return the text, in Markdown.
 
     Args:
-        name: Of the model on the server.
+        name: Name of the model on the server.
         options: The options.
-        facts: Of the model file.
+        facts: Facts of the model file.
         answerer: What answers requests, for the python backend.
         library: The operator library that lies in the folder, or None.
-        record: Of the engine, for TensorRT.
+        record: Record of the engine, for TensorRT.
     """
     parts = [
         f"# {name}\n\nFor Triton's backend `{options.backend}`, by `nystra deploy triton`.",

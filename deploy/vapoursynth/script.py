@@ -83,7 +83,7 @@ def script(name: str, model: HostModel, options: VapourSynthOptions) -> str:
     """Return the script of a model.
 
     Args:
-        name: Of the script, without its suffix.
+        name: Name of the script, without its suffix.
         model: The model; the image it gives has as many channels as the one it takes.
         options: How it is run.
     """

@@ -45,7 +45,7 @@ def linear_tokens(
     Tokens before those of the grid (a class token) are landmarks by themselves, and attend exactly.
 
     Args:
-        name: Of the function in ``plugins.operators.attention``.
+        name: Name of the function in ``plugins.operators.attention``.
         q: Queries.
         k: Keys.
         v: Values.

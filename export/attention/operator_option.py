@@ -16,7 +16,7 @@ def operator_option(
     """Return the option of an attribute.
 
     Args:
-        schema: Of the operator.
+        schema: Schema of the operator.
         attribute: Name of the attribute.
         doc: Its meaning, if not that of the schema.
         default: Its default, if not that of the schema.

@@ -43,7 +43,7 @@ def measure_changes(
 
     Args:
         network: The loaded network.
-        facts: Of the network.
+        facts: Facts of the network.
         samples: Images for the choice.
         options: Candidates of every site, as trained first.
         record: Earlier measurements, to which new ones are added.

@@ -48,7 +48,7 @@ def fastest(options: Items, budget: float) -> Selection:
     """Return a fast choice within the budget.
 
     Args:
-        options: Of every site; one of them changes nothing.
+        options: Options of every site; one of them changes nothing.
         budget: Limit of the sum of the changes.
     """
     scale = max((option.change for row in options.values() for option in row), default=0.0)

@@ -35,7 +35,7 @@ class Replay:
     """An image and a network with a plan.
 
     Attributes:
-        output: Of the network with that plan.
+        output: Output of the network with that plan.
     """
 
     def __init__(self, network: nn.Module, base: Mapping[str, Mechanism], feeds: Feeds) -> None:

@@ -37,7 +37,7 @@ class Search:
     """The state of a search.
 
     Attributes:
-        options: Of every site, the one as trained first.
+        options: Options of every site, the one as trained first.
         budget: Mean-square change that a plan may make.
         verify: Runs a whole plan.
         shares: Selection -> contribution of each site to its change, for the second pass.

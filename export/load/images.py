@@ -92,7 +92,7 @@ def calibration_feeds(
     """Return the inputs that a plan is validated on: name of an image -> as `validation_feeds`.
 
     Args:
-        facts: Of the network.
+        facts: Facts of the network.
         folder: The user's images (the middle 256x256 of each), or None for the shipped ones;
             if the facts have a preprocessing, each whole image is used.
         side: Side of the crop of an image; None: as above.

@@ -39,9 +39,9 @@ def output_path(
     Args:
         output: A file that ends in ``.onnx``, or an existing folder.
         source: The checkpoint.
-        facts: Of the network.
+        facts: Facts of the network.
         resolved: Mechanism of every site.
-        opset: Of the file.
+        opset: Opset of the file.
         precision: As ``nystra.precision`` says it.
         marks: Marks of other differences.
 

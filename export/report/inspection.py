@@ -21,9 +21,9 @@ class SiteReport:
     """One row of ``nystra inspect``.
 
     Attributes:
-        path: Of the site.
+        path: Path of the site.
         tokens: Keys a query sees, N; None if it grows with the image.
-        flops_share: Of the whole network's multiply-adds, spent in exact attention here.
+        flops_share: Share of the whole network's multiply-adds, spent in exact attention here.
         bias: Largest entry of the position bias, in logits, or None.
         planned: The planned mechanism.
         error: Relative error of the site's output under the plan, or None as trained.
@@ -50,8 +50,9 @@ class Inspection:
 
     Attributes:
         sites: A report for every site, in the order of the network.
-        shape: Of the first input that operations are counted for.
-        flops: Of the whole network, 2 for each multiply-add of convolutions and matrix products.
+        shape: Shape of the first input that operations are counted for.
+        flops: FLOPs of the whole network, 2 for each multiply-add of convolutions and matrix
+            products.
         attention: Those of exact attention.
     """
 
@@ -84,7 +85,7 @@ def inspect_network(
 
     Args:
         network: The loaded network.
-        facts: Of the network.
+        facts: Facts of the network.
         resolved: Mechanism of every site.
         samples: Inputs by name of the image, on which errors and guarded shares are measured.
     """

@@ -93,7 +93,7 @@ def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tupl
     time.
 
     Args:
-        facts: Of the network.
+        facts: Facts of the network.
         quadratic: b, if exact attention for n pixels needs b n^2 bytes.
         seconds_per_pixel: Seconds per pixel of the planned file.
     """

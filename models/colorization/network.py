@@ -48,7 +48,7 @@ class Colorization(nn.Module):
         """Build the network.
 
         Args:
-            channels: Of the maps that are compared and passed on.
+            channels: Channels of the maps that are compared and passed on.
             patch: Odd side of the compared patches.
             metric: ``l2`` or ``dot``, see ``PatchGeometry``.
             scale: Factor of the scores, an inverse temperature.
@@ -76,7 +76,7 @@ class Colorization(nn.Module):
 
         Args:
             image: Grey, (B, 1, H, W) in 0..1.
-            reference: Of a similar scene, RGB, (B, 3, Hr, Wr) in 0..1.
+            reference: An image of a similar scene, RGB, (B, 3, Hr, Wr) in 0..1.
 
         Returns:
             (B, 3, H, W), RGB, not clipped.

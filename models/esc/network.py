@@ -118,7 +118,7 @@ class ESC(LargeFilterNetwork):
             n_blocks: Blocks, each with one window attention.
             conv_blocks: Convolutional attentions of a block.
             window_size: Side of a window.
-            num_heads: Of window attention.
+            num_heads: Heads of window attention.
             upscaling_factor: Output side over input side.
             exp_ratio: Hidden over outer width of the feed-forwards.
             use_ln: Feed-forwards are behind a norm.

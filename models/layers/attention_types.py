@@ -39,11 +39,11 @@ def attention_of_type(
     Args:
         kind: One of `ATTENTION_TYPES`.
         dim: Channels of the map.
-        heads: Of attention.
+        heads: Heads of attention.
         window: Side of a window.
-        rank: Of the position bias, for RIB, RIBSiren and FlashBias.
+        rank: Rank of the position bias, for RIB, RIBSiren and FlashBias.
         hidden: Width of the network of positions, for RIB and RIBSiren.
-        frequencies: Of the coordinates, for RIB.
+        frequencies: Frequencies of the coordinates, for RIB.
         gate: As in `MapAttention`.
         shift: Rows and columns by which the map is rolled.
 

@@ -26,7 +26,7 @@ class MapAttention(WindowSite):
 
         Args:
             dim: Channels of the map.
-            geometry: Of the windows. ``shift`` is cyclic, and nothing is masked.
+            geometry: Geometry of the windows. ``shift`` is cyclic, and nothing is masked.
             gate: One of `GATES`, or None.
 
         Raises:
@@ -81,7 +81,8 @@ def over_map(features: Tensor, sides: tuple[int, int], geometry: WindowGeometry)
     Args:
         features: Features of each position of a window, (wh, ww, ...).
         sides: H and W, multiples of the window.
-        geometry: Of the windows: where they are shifted, places count from a window's corner.
+        geometry: Geometry of the windows: where they are shifted, places count from a window's
+            corner.
     """
     for axis, (size, window, step) in enumerate(
         zip(sides, geometry.window, geometry.shift, strict=True)

@@ -47,7 +47,7 @@ def patch_scores(query: Tensor, key: Tensor, geometry: PatchGeometry) -> Tensor:
     Args:
         query: (B, C, H, W), already shrunk.
         key: (B, C, Hk, Wk), already shrunk.
-        geometry: Of the site.
+        geometry: Geometry of the site.
 
     Returns:
         (B, H * W, Hk * Wk), higher is better.
@@ -63,7 +63,7 @@ def key_norms(patches: Tensor, geometry: PatchGeometry) -> Tensor:
     """Return the divisors of the keys.
 
     Args:
-        patches: Of the key map, (B, D, Hk * Wk).
+        patches: Patches of the key map, (B, D, Hk * Wk).
         geometry: Its ``key_norm`` is ``none`` (1), ``floor`` (max(norm, epsilon)) or ``ridge``
             (sqrt of the sum of square + epsilon over the D entries).
 
@@ -83,7 +83,7 @@ def usable_keys(key_mask: Tensor, geometry: PatchGeometry) -> Tensor:
 
     Args:
         key_mask: (B, 1, Hk, Wk) at the size of the key map as the site gets it, 1 = known.
-        geometry: Of the site; the mask is shrunk as the key map is.
+        geometry: Geometry of the site; the mask is shrunk as the key map is.
 
     Returns:
         (B, 1, Hk / shrink, Wk / shrink) of 0 and 1; what lies outside the map counts as known.
@@ -133,7 +133,7 @@ def value_blocks(value: Tensor, geometry: PatchGeometry) -> Tensor:
 
     Args:
         value: (B, Cv, stride * Hk, stride * Wk).
-        geometry: Of the site.
+        geometry: Geometry of the site.
 
     Returns:
         (B, Cv * stride^2, Hk + reach - 1, Wk + reach - 1).
@@ -149,7 +149,7 @@ def join_blocks(blocks: Tensor, geometry: PatchGeometry) -> Tensor:
     Args:
         blocks: (B, Cv * stride^2, H + reach - 1, W + reach - 1), the added up votes: block (r, c)
             of the patch that query (y, x) pastes lies at (y + r, x + c).
-        geometry: Of the site.
+        geometry: Geometry of the site.
 
     Returns:
         (B, Cv, stride * H, stride * W).
@@ -171,7 +171,7 @@ def paste_patches(
         weights: (B, H * W, Hk * Wk), of the value patch of each key in the patch of each query.
         value: (B, Cv, stride * Hk, stride * Wk).
         query_grid: H, W.
-        geometry: Of the site.
+        geometry: Geometry of the site.
 
     Returns:
         (B, Cv, stride * H, stride * W).

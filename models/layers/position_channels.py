@@ -65,7 +65,7 @@ class LowRankAttention(MapAttention):
 
         Args:
             dim: Channels of the map.
-            heads: Of attention.
+            heads: Heads of attention.
             window: Side of a window.
             rank: Rank of the position bias, R.
             shift: Rows and columns by which the map is rolled.
@@ -136,7 +136,8 @@ class ComputedPlaces(LowRankAttention):
             window: The same.
             rank: The same.
             hidden: Width of the hidden layer.
-            frequencies: Of sines and cosines of each coordinate, each twice the one before.
+            frequencies: Frequencies of sines and cosines of each coordinate, each twice the one
+                before.
             sine: The hidden layer ends in a sine (``RIBSiren``), else in a ReLU.
             shift: The same.
             gate: The same.

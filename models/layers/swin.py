@@ -37,7 +37,7 @@ def window_geometry(
 
     Args:
         dim: Channels of the map, a multiple of ``heads``.
-        heads: Of attention.
+        heads: Heads of attention.
         window: Rows and columns of a window.
         shift: Rows and columns by which the map is rolled.
         mask: Tokens that are neighbors only because of the shift do not attend to each other.

@@ -31,7 +31,7 @@ class Code:
 
     Attributes:
         path: The file.
-        name: Of the callable.
+        name: Name of the callable.
         sha256: Of the file.
         found: The named object: a callable, or the network itself.
     """

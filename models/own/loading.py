@@ -43,7 +43,7 @@ def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetw
     """Return a checkpoint, and the network of the code in ``hyper["module"]`` with its weights.
 
     Args:
-        path: Of the checkpoint.
+        path: Path of the checkpoint.
         hyper: Other keyword arguments of the callable.
 
     Raises:

@@ -31,10 +31,10 @@ class PsalOptions:
     Attributes:
         neighbors: k, matches per query.
         patch_size: Side of a patch, odd.
-        iterations: Of the search.
+        iterations: Iterations of the search.
         metric: ``l2`` (minus the sum of squared differences), ``dot`` or ``cosine``.
         temperature: Divisor of the scores before the softmax.
-        seed: Of the search.
+        seed: Seed of the search.
     """
 
     neighbors: int = 3
@@ -71,7 +71,7 @@ def matches(
     Args:
         query: (B, C, H, W).
         key: (B, C, Hk, Wk).
-        options: Of the search.
+        options: Options of the search.
         key_mask: Broadcastable to (B, 1, Hk, Wk): only keys above 0 are matched. None: all.
         query_mask: Broadcastable to (B, 1, H, W): only queries above 0 search. None: all.
         search: Computes the matches.

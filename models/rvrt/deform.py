@@ -62,7 +62,7 @@ def _around(maps: Tensor, offset: Tensor, side: int) -> tuple[Tensor, Places]:
     Args:
         maps: Keys or values.
         offset: (n, t, t, taps, H, W, groups, 2).
-        side: Of the square of taps.
+        side: Side of the square of taps.
 
     Returns:
         Rows of a group, and places (n, t, t, taps, H, W, groups).

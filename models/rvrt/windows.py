@@ -22,7 +22,7 @@ class Windows:
     Attributes:
         heads: Attention heads.
         window: Sides of a window: rows and columns, or frames before them.
-        shift: Of every second block, along each side.
+        shift: Shift of every second block, along each side.
         position_bias: Attention adds a relative position bias.
         mask: Tokens that the cyclic shift made neighbours do not see each other.
     """

@@ -22,7 +22,7 @@ def merge_windows(windows: Tensor, sides: int | Sequence[int], *size: Any) -> Te
 
     Args:
         windows: Rows and columns may be one axis.
-        sides: Of a window.
+        sides: Sides of a window.
         *size: H and W, or both in one.
     """
     rows, columns = (sides, sides) if isinstance(sides, int) else sides

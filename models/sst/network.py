@@ -82,7 +82,7 @@ class SST(nn.Module):
             window_sizes: Side of the windows of each layer of a block. Where all are equal, every
                 second layer shifts them by half.
             num_heads: Heads of each layer.
-            ranks: Of the position bias of each layer.
+            ranks: Ranks of the position bias of each layer.
             n_blocks: Blocks, all alike.
             exp_ratio: Hidden over outer width of the feed-forward.
             attn_type: "RIB", or one of `ATTENTION_TYPES` that no published network has.

@@ -66,8 +66,8 @@ class Embedding(nn.Module):
         """Build the layers.
 
         Args:
-            channels: Of the image.
-            width: Of a token.
+            channels: Channels of the image.
+            width: Width of a token.
             patch: Side of a patch, in pixels.
             grid: Rows and columns of patches.
             class_token: A learned token comes before those of the patches.

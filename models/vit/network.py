@@ -101,7 +101,7 @@ class ViT(nn.Module):
         Args:
             image_size: Height and width of the image, multiples of the patch.
             patch_size: Side of a patch, in pixels.
-            num_channels: Of the image.
+            num_channels: Channels of the image.
             num_classes: Number of logits.
             hidden_size: Channels of a token.
             intermediate_size: Channels inside the feed-forward.
@@ -114,18 +114,18 @@ class ViT(nn.Module):
             class_token: There is a class token; it must be for ``pool`` ``class``.
             stem: Tokens are ``patches`` of the image or of what two ``convolutions`` make of it.
             norm: The last norm is of the ``tokens``, of what is ``pooled``, or there is ``none``.
-            norm_epsilon: Of the norms.
+            norm_epsilon: Epsilon of the norms.
             gelu: Approximated by ``tanh``, or ``none``: exact.
-            linformer_k: Of ``linformer``: tokens that keys and values are projected to.
+            linformer_k: For ``linformer``: tokens that keys and values are projected to.
             linformer_length: Tokens that its projections are for; None: as many as there are.
             linformer_shared: All heads have the same projections.
-            rp_dim: Of ``performer``: random features.
+            rp_dim: For ``performer``: random features.
             kernel: ``softmax`` or ``relu`` features.
-            feature_seed: Of the features, where the network is not filled from a checkpoint.
-            num_landmarks: Of ``nystromformer``: segments of the row of tokens.
+            feature_seed: Seed of the features, where the network is not filled from a checkpoint.
+            num_landmarks: For ``nystromformer``: segments of the row of tokens.
             conv_kernel_size: Taps of the convolution of its values, odd; 0 for none.
-            start: Of its pseudoinverse, see `segment_attention`.
-            padding: Of its row of tokens, see `segment_attention`.
+            start: Start of its pseudoinverse, see `segment_attention`.
+            padding: Padding of its row of tokens, see `segment_attention`.
 
         Raises:
             ValueError: Numbers that do not fit each other.

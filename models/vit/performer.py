@@ -111,7 +111,7 @@ class Performer(Attention):
             grid: Rows and columns of the tokens.
             rp_dim: Random features, r.
             kernel: ``softmax`` or ``relu``.
-            seed: Of the directions.
+            seed: Seed of the directions.
             **common: Further arguments of `Attention`.
         """
         super().__init__(width, heads, grid, **common)

@@ -25,7 +25,7 @@ def preprocessing_for(
 
     Args:
         stored: The JSON object of ``nystra.preprocessing``, or None.
-        layout: Of the checkpoint.
+        layout: Layout of the checkpoint.
         sides: Height and width that the network takes.
         channels: That it takes.
 

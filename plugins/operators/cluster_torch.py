@@ -86,7 +86,7 @@ def attend(
 
     Args:
         q: Queries (..., n, d), scaled.
-        centres: Of the clusters, (..., m, d).
+        centres: Centres of the clusters, (..., m, d).
         counts: Count of each cluster, (..., m); 0: ignored.
         sums: Sums of the values of its members, weighted by their counts, (..., m, e).
         near: Logits of the queries with the tokens, (..., n, j).

@@ -46,7 +46,7 @@ def register(
     defaults, ``revision`` left out.
 
     Args:
-        schema: Of the operator.
+        schema: Schema of the operator.
         compute: The plain function: the inputs by place, the attributes by name.
         empty: Allocates the outputs, not yet computed: the inputs by place, then the checked
             attributes as one mapping. Refuses invalid inputs; sizes may be symbolic.

@@ -106,7 +106,8 @@ class OperatorSchema:
         """Return all attributes of a node, defaults filled in and types converted.
 
         Args:
-            attributes: Of the node; ``plugin_version`` and ``plugin_namespace`` are ignored.
+            attributes: Attributes of the node; ``plugin_version`` and ``plugin_namespace`` are
+                ignored.
 
         Raises:
             NystraError: An attribute is unknown, missing or out of range, the attributes do not

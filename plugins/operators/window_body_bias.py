@@ -10,7 +10,7 @@ def position_bias(windows: WindowBody, table: str, key_h: str, key_w: str) -> st
     """Return the position bias (h, N, Nk), or one 0 (1, 1, 1) where ``bias`` is 0.
 
     Args:
-        windows: Of the queries.
+        windows: Windows of the queries.
         table: ((wh+kh-1)(ww+kw-1), h).
         key_h: Rows of a window of keys, kh.
         key_w: Columns of it, kw.

@@ -145,7 +145,7 @@ def window_landmarks(tokens: Tensor, geometry: WindowGeometry, *parts: int) -> T
     """Return the landmarks (..., m, d) of the tokens (..., N, d) of windows.
 
     Args:
-        tokens: Of each window.
+        tokens: Tokens of each window.
         geometry: How the map is cut.
         *parts: Number of landmarks along each side of the window; m is their product.
     """

@@ -173,7 +173,7 @@ def require_precision(name: str, kind: type[Backend], path: Path, precision: str
     """Raise `BackendUnavailableError` if only other backends support a file's precision.
 
     Args:
-        name: Of the backend.
+        name: Name of the backend.
         kind: Its class.
         path: The model file.
         precision: The value of ``nystra.precision``, or None.

@@ -30,7 +30,7 @@ class CudaGraph:
         """Begin without a graph.
 
         Args:
-            driver: Of the stream.
+            driver: Driver of the stream.
             stream: The stream that is recorded and launches graphs.
             wanted: Record runs.
         """

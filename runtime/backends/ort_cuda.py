@@ -51,7 +51,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
     Small nodes that onnxruntime itself puts on the CPU (shapes) stay there.
 
     Attributes:
-        name: Of the backend.
+        name: Name of the backend.
         provider: The execution provider that onnxruntime must use.
         needs: Packages to install if the provider cannot be loaded.
     """

@@ -99,8 +99,8 @@ def dry_run(
     Args:
         model: The model and its plugin library.
         options: How the engine would be built.
-        sizes: Of the inputs whose output shapes are compared; None: five. A model of one height
-            and width is compared at three batches.
+        sizes: Sizes of the inputs whose output shapes are compared; None: five. A model of one
+            height and width is compared at three batches.
 
     Raises:
         NystraError: Bad input.

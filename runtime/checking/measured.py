@@ -42,7 +42,7 @@ class Measured:
         body_sizes: The same, computed by the operators' bodies next to the kernels.
         changes: Differences between the file and what was exported, see `find_changes`.
         listed: Its manifest lies next to it, and lists its hash.
-        metadata: Of the model, as in `Baseline`.
+        metadata: Metadata of the model, as in `Baseline`.
         digests: As in `Baseline`.
         library_reason: Why operators are computed by the library, or why not.
     """
@@ -139,7 +139,7 @@ def add_speed(
         measured: What to add to.
         session: The model.
         other: The model file it is compared with, run in the same way.
-        size: Of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
+        size: Size of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
         seconds: As in `interleaved`.
 
     Raises:

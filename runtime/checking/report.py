@@ -22,7 +22,7 @@ def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> b
 
     Args:
         model: Name of the model file.
-        results: Of the gate.
+        results: Results of the gate.
         seconds: That the check took.
     """
     counts = {

@@ -94,7 +94,7 @@ def _worker_pool(
 
     Args:
         session: The model as it runs here.
-        how: Of the run.
+        how: Settings of the run.
         most: The largest number of workers with something to do.
         cluster: Which cluster, and how much of it.
     """

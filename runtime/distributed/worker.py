@@ -35,7 +35,7 @@ class Setup:
         session: How the model is run; its file has the same path on every machine.
         sha256: Of that file, so that no machine runs another one.
         kernels: The operator library is in use; bodies round differently.
-        options: Of the run.
+        options: Options of the run.
     """
 
     session: SessionSpec

@@ -29,8 +29,8 @@ def configure(
     Args:
         network: What was parsed.
         profile: Input name -> smallest, best and largest shape.
-        level: Of optimisation, or None for the builder's own.
-        threads: Of the builder, or None for its own.
+        level: Level of optimisation, or None for the builder's own.
+        threads: Threads of the builder, or None for its own.
 
     Raises:
         NystraError: The profile is not one of this network.

@@ -39,7 +39,7 @@ class EngineRecord:
         flags: Value of `toolkit.flags_at` when it was built.
         plugins: Names of the nodes that are plugins.
         seal: Seal of the cache that wrote it, see `cache`; empty outside of a cache.
-        schema_version: Of this layout.
+        schema_version: Version of this layout.
     """
 
     engine: str = ""

@@ -36,8 +36,8 @@ class _Layout(NamedTuple):
         across: Segments in a row of them.
         down: Rows of segments.
         planes: Number of planes of the page: one per channel, or one.
-        width: Of a segment in pixels.
-        rows: Of a segment in pixels, the last one of strips excepted.
+        width: Width of a segment in pixels.
+        rows: Rows of a segment in pixels, the last one of strips excepted.
         last: Rows of the last one.
     """
 
@@ -64,7 +64,7 @@ def check_segments(stream: BinaryIO, name: str, page: Any) -> None:
     Args:
         stream: The file.
         name: What to call it in the messages.
-        page: Of tifffile.
+        page: A page of tifffile.
 
     Raises:
         NystraError: They do not, or are compressed in a way that cannot be checked.

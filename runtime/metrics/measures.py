@@ -56,7 +56,7 @@ class Measure:
     Attributes:
         figures: (got, expected) -> the figures by name; arrays of one shape with the batch first.
         headline: The figure that decides on a plan.
-        unit: Of the headline, for display.
+        unit: Unit of the headline, for display.
         higher: A higher headline is better.
         warning: The headline against full attention at which an export begins to warn.
         peak: Expected output -> the value that differences are relative to.

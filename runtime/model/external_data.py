@@ -70,7 +70,7 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
     """Yield where the tensors of a model are.
 
     Args:
-        data: Of `opened_model`.
+        data: The result of `opened_model`.
         without: Kinds of messages that are skipped: ``function``, ``training``, ...
     """
     stack: list[tuple[str, Span, int]] = [("model", (0, len(data)), 0)]

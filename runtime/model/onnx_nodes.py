@@ -61,7 +61,7 @@ def graph_spans(data: mmap.mmap, kind: int) -> Iterator[tuple[int, int]]:
     """Yield where the messages of one field of the main graph are.
 
     Args:
-        data: Of `opened_model`.
+        data: The result of `opened_model`.
         kind: Number of the field of ``GraphProto``.
     """
     for number, graph in message_fields(data, 0, len(data)):

@@ -47,10 +47,10 @@ def open_application(
     """Load model files and return the application.
 
     Args:
-        specs: Of the models.
+        specs: Specs of the models.
         limits: Limits of requests.
         token: The bearer token that requests need, or None.
-        version: Of nystra.
+        version: Version of nystra.
         hosts: Accepted host names if there is no token, in addition to IP addresses.
 
     Raises:

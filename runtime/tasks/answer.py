@@ -103,7 +103,7 @@ class Answerer(Protocol):
 
         Args:
             files: One for each input.
-            parameters: Of the type ``parameters``.
+            parameters: Parameters of the type ``parameters``.
             check: Called between the steps; raises if the request was cancelled.
             max_pixels: The most pixels of an image; None is the limit of `decode_image`.
 

@@ -53,7 +53,7 @@ class MeasureQuality(Protocol):
 
         Args:
             session: The model.
-            options: Of the type `Quality.options`.
+            options: Options of the type `Quality.options`.
             progress: Called with the current step, in words.
             network: The network that the file was exported from, if that is to be measured too.
 

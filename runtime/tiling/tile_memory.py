@@ -100,8 +100,8 @@ def automatic_tile(
         law: The memory of a run.
         budget: Bytes that a run may use.
         multiple: The model's size multiple; the tile is one of its multiples.
-        overlap: Of the tiles; the tile is at least twice that (or one multiple more), and 64
-            pixels, or 24 where memory grows with the square.
+        overlap: Overlap of the tiles; the tile is at least twice that (or one multiple more), and
+            64 pixels, or 24 where memory grows with the square.
         minimum: The model's smallest side.
 
     Returns:

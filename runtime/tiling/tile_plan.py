@@ -122,7 +122,7 @@ def even_tile(
 
     Args:
         size: Height and width of the image.
-        side: Of the square tile.
+        side: Side of the square tile.
         overlap: Smallest overlap of neighbouring tiles, in pixels.
         multiple: The model's size multiple in pixels.
         minimum: Smallest side of a tile.

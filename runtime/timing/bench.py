@@ -116,7 +116,7 @@ def bench(
 
     Args:
         configurations: The configurations; ratios are to the first one that runs at a size.
-        sizes: Of the inputs, by axis, in pixels.
+        sizes: Sizes of the inputs, by axis, in pixels.
         seconds: A configuration is done when its timed runs took this time,
         runs: Or when it has this number of runs; at least `LEAST_RUNS` in any case.
         progress: Called with progress messages.

@@ -30,7 +30,7 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     could not run are named with the reason.
 
     Args:
-        rows: Of `bench`.
+        rows: Rows of `bench`.
         path: The output; the suffix chooses the format.
 
     Raises:

@@ -29,7 +29,7 @@ class Row:
     Attributes:
         model: The model file.
         backend: Name of the backend.
-        size: Of the inputs, by axis, in pixels.
+        size: Size of the inputs, by axis, in pixels.
         times: Seconds of every timed run, in order.
         device_times: Seconds of as many runs on the device without copies, in order; none where
             the backend computes on the CPU or cannot tell (`Session.device_seconds`).

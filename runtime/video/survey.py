@@ -40,7 +40,7 @@ def survey(container: Any, stream: Any, path: Path) -> Times:
     """Read all packets of a file and return the display times of its frames.
 
     Args:
-        container: Of PyAV, open for reading.
+        container: A container of PyAV, open for reading.
         stream: Its video stream.
         path: For the messages.
 

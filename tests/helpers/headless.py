@@ -54,8 +54,8 @@ def chromium(*flags: str, **capabilities: Any) -> Iterator[Any]:
     """Yield a driver of Chromium, or skip the test if one of the two is missing.
 
     Args:
-        *flags: Of Chromium, besides the usual ones.
-        **capabilities: Of the driver, by their names with ``_`` for the colon.
+        *flags: Flags of Chromium, besides the usual ones.
+        **capabilities: Capabilities of the driver, by their names with ``_`` for the colon.
     """
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     binary = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -27,7 +27,7 @@ def official_procedure(
         scale: Output pixels per input pixel and axis.
         tile: Side of the tiles, a multiple of the window, reduced to the smaller side of the
             padded image; None runs it whole. Overlapping outputs are averaged with equal weights.
-        overlap: Of the tiles, in pixels.
+        overlap: Overlap of the tiles, in pixels.
 
     Returns:
         (1, C', H * scale, W * scale) in float32.

@@ -100,7 +100,7 @@ def operator_model(
     Args:
         path: The file.
         operators: Node types.
-        dtype: Of all tensors but the int32 ones.
+        dtype: Type of all tensors but the int32 ones.
         bodies: Attach the ONNX functions.
         shapes: Input name (query_0, ...) -> another shape.
         **changes: Attributes that are not checked.

@@ -54,8 +54,8 @@ def save_video(
         audio_codec: Its codec.
         tags: Numbers of the matrix and of the range (1 limited, 2 full).
         turned: Degrees by which players turn it to the left.
-        aspect: Of a pixel.
-        options: Of the container.
+        aspect: Width over height of a pixel.
+        options: Options of the container.
     """
     import av
 

@@ -126,7 +126,7 @@ class Cluster(Windowed):
         """Return the attributes of the window operator.
 
         Args:
-            geometry: Of a site where the mechanism fits.
+            geometry: Geometry of a site where the mechanism fits.
             bias: The site has a position bias.
         """
         clusters, _ = self.sizes(geometry.tokens)

@@ -104,7 +104,7 @@ def _seen(bias: Tensor, sums: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
     """Return the part of every cluster in other blocks, for each block of queries.
 
     Args:
-        bias: Of each pair, at most 0, (B, h, N, Nk).
+        bias: Bias of each pair, at most 0, (B, h, N, Nk).
         sums: Values of a cluster's members in each block, and their number,
             (B, h, blocks, m, e + 1).
         queries: Their blocks.

@@ -115,7 +115,7 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
     Args:
         index: (B, neighbors, N), B counting heads fastest.
         table: ((2 wh - 1)(2 ww - 1), heads).
-        geometry: Of the site.
+        geometry: Geometry of the site.
     """
     rows, columns = geometry.window
     own = torch.arange(rows * columns, device=index.device)

@@ -22,7 +22,7 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
     left; every node has a unique name; windows are moved in steps of at most four axes.
 
     Args:
-        model: Of opset 18, traced at one size, with or without bodies.
+        model: A model of opset 18, traced at one size, with or without bodies.
 
     Returns:
         What some engines still do not support, one sentence each.

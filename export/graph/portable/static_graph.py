@@ -34,7 +34,7 @@ class Tensor:
     Attributes:
         kind: Its element type (TensorProto).
         shape: Its sizes.
-        value: Of a constant, else None.
+        value: Value of a constant, else None.
     """
 
     kind: int

@@ -70,7 +70,7 @@ def lower_model(
     Args:
         model: Traced and tidied, without bodies.
         precision: ``fp16`` or ``bf16``.
-        policy: Of the architecture.
+        policy: Policy of the architecture.
         feeds: Inputs of the network by name, to measure values on.
         tensorrt: The file is for TensorRT alone.
 

@@ -31,7 +31,7 @@ def largest_values(
 
     Args:
         model: Without bodies; left as it is.
-        names: Of the tensors.
+        names: Names of the tensors.
         feeds: The inputs of each run, by name.
     """
     probe = onnx.ModelProto.FromString(model.SerializeToString())

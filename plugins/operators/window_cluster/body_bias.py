@@ -10,7 +10,7 @@ class Bias:
     """The bias of each head, zeros where ``bias`` is 0; h is 1 then.
 
     Attributes:
-        blocks: Of the coarse bias, in a window: an int64 scalar.
+        blocks: Blocks of the coarse bias, in a window: an int64 scalar.
     """
 
     def __init__(self, windows: WindowBody, table: str) -> None:

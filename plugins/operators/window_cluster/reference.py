@@ -53,7 +53,7 @@ def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -
 
     Args:
         head: Its tokens.
-        bias: Of each pair of tokens, (N, N).
+        bias: Bias of each pair of tokens, (N, N).
         coarse: Mean of exp(bias) for each pair of blocks of ``bias_block``.
         attributes: Those of the schema.
     """

@@ -35,7 +35,7 @@ def _coarse_bias(table: Tensor, window: tuple[int, ...], side: int) -> Tensor:
     Args:
         table: (2wh-1, 2ww-1, h).
         window: Its sides.
-        side: Of the blocks.
+        side: Side of the blocks.
     """
     rows, cols = (_overlaps(size, side, table) for size in window)
     mean = torch.einsum("ijy,yxh,klx->hikjl", rows, table.exp(), cols)

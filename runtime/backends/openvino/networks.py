@@ -29,7 +29,7 @@ def record_of(
 
     Args:
         path: The model file.
-        shapes: Of all inputs; it is compiled for no other.
+        shapes: Shapes of all inputs; it is compiled for no other.
         core: OpenVINO's.
         device: Its name of the device.
         variant: The precision, whether operators are kernels or bodies, and what was rewritten.

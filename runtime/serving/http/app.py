@@ -61,7 +61,7 @@ def create_app(
         limits: Limits of requests.
         metrics: The metrics to update.
         token: As `Guard` takes it.
-        version: Of nystra.
+        version: Version of nystra.
         hosts: As `Guard` takes them.
     """
     app = FastAPI(

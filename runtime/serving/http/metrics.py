@@ -69,7 +69,7 @@ class Metrics:
         """Record the figures of an answer.
 
         Args:
-            route: Of the request.
+            route: Route of the request.
             model: The requested model.
             seconds: From the end of the upload to the answer.
             waited: Seconds in the queue.

@@ -76,7 +76,7 @@ class ImageJob:
 
     Attributes:
         restorer: The model.
-        options: Of the run.
+        options: Options of the run.
         auxiliary: The files of the further inputs.
     """
 

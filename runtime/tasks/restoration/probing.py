@@ -55,7 +55,7 @@ def probe(
     """Run a model on grey images until one succeeds, then at odd sizes.
 
     Args:
-        path: Of the file, for messages.
+        path: Path of the file, for messages.
         function: (1, C, h, w) -> (1, C', h * scale, w * scale).
         channels: C if the file states it; otherwise 3 and then 1 are tried.
         fixed: The only height and width if the file states them.

@@ -69,7 +69,8 @@ class QualityReport:
         channel: ``y`` (BT.601) or ``rgb``.
         pad: ``none`` or ``official``.
         warnings: Warnings about masks.
-        flicker: Of the frames of a video, see `nystra.runtime.metrics.flicker`; None of images.
+        flicker: Flicker of the frames of a video, see `nystra.runtime.metrics.flicker`; None of
+            images.
     """
 
     images: tuple[ImageQuality, ...]
@@ -249,8 +250,8 @@ def comparable(
         output: (H, W, C); pixels beyond the scaled input are padding.
         size: Height and width of the input.
         truth: (H, W, C), cropped to a multiple of the scale.
-        scale: Of the model.
-        names: Of the input and the truth, for the message.
+        scale: Scale of the model.
+        names: Names of the input and the truth, for the message.
 
     Raises:
         NystraError: The output has another size than the truth.

@@ -50,7 +50,7 @@ class Restorer(TiledNetwork):
         Args:
             pixels: (H, W, C) in 0..1, C 1 or 3.
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
-            overlap: Of the tiles in input pixels; None is 32, less where the tile is small.
+            overlap: Overlap of the tiles in input pixels; None is 32, less where the tile is small.
             progress: Called with (tiles done, tiles in total).
             auxiliary: Pixels (H, W, C) in 0..1 of each further input, by its name: of a mask 1 in
                 the hole and 0 elsewhere.

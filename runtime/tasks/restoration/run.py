@@ -41,7 +41,8 @@ def run_images(
         options: Further options.
         report: Called with (result, images done, total number of images) after each image.
         distribute: Returns the model with its tiles computed by the workers of a cluster.
-        **how_run: Of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes them.
+        **how_run: Settings of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes
+            them.
 
     Returns:
         The result of each image. In a folder an image that fails does not stop the others: check

@@ -50,7 +50,7 @@ class ClipRestorer:
         Args:
             clip: ``length`` frames (H, W, C) in 0..1, of one size.
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
-            overlap: Of the tiles in input pixels.
+            overlap: Overlap of the tiles in input pixels.
 
         Returns:
             As many frames (H * scale, W * scale, C'), not clipped, and the number of tiles.
