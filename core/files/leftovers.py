@@ -14,7 +14,7 @@ from .temporary import owner_lives
 
 @cache
 def remove_leftovers(folder: Path) -> None:
-    """Recover the sets of a folder and remove what dead processes left there, once a process.
+    """Recover the sets of a folder and remove what dead processes left there, once per process.
 
     Files of a process that may still run are left alone. Nothing is removed if a set cannot be
     recovered, since its files may be among them.

@@ -67,7 +67,7 @@ class DehazeFormer(nn.Module):
         super().__init__()
         lists = (embed_dims, mlp_ratios, depths, num_heads, attn_ratio, conv_type)
         if any(len(numbers) != STAGES for numbers in lists):
-            raise ValueError(f"expected {STAGES} numbers each, one a stage, got {lists}")
+            raise ValueError(f"expected {STAGES} numbers each, one per stage, got {lists}")
         if list(embed_dims[3:]) != [embed_dims[1], embed_dims[0]]:
             raise ValueError(f"embed_dims {list(embed_dims)} must be symmetric")
         if min(depths) < 1 or min(embed_dims) < 1 or min(mlp_ratios) <= 0:

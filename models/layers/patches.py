@@ -125,7 +125,7 @@ def _diagonal_sum(scores: Tensor, side: int) -> Tensor:
 
 
 def value_blocks(value: Tensor, geometry: PatchGeometry) -> Tensor:
-    """Return the value map in blocks of ``value_stride`` pixels a side.
+    """Return the value map in blocks of ``value_stride`` pixels per side.
 
     The value patch of key (y, x) is the ``reach`` x ``reach`` neighbourhood of blocks that starts
     at block (y, x), reach = value_patch / value_stride; the map is padded with zeros by

@@ -16,7 +16,7 @@ from .propagation import CLIP
 FRAMES = 6
 """Default number of frames of a file."""
 
-_LEAST = 5  # pixels a side: a quarter of less is one pixel, which a traced graph cannot hold
+_LEAST = 5  # pixels per side: a quarter of less is one pixel, which a traced graph cannot hold
 _REBUILT = (".relative_position_index",)  # buffers that published files hold
 _NEEDED = ("window_size", "num_heads")
 

@@ -44,7 +44,7 @@ def inverse_order(index: Tensor) -> Tensor:
 
 
 def normalised(image: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
-    """Return an image (B, C, H, W) less a mean and over a deviation, one of each a channel."""
+    """Return an image (B, C, H, W) normalised by a mean and a deviation per channel."""
     shape = (-1, 1, 1)
     return (image - image.new_tensor(mean).view(shape)) / image.new_tensor(deviation).view(shape)
 

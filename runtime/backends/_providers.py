@@ -100,7 +100,7 @@ def _packages() -> Iterator[tuple[str, Path]]:
 
 
 def _load(library: Path) -> None:
-    """Register a plug-in with onnxruntime, once a process.
+    """Register a plug-in with onnxruntime, once per process.
 
     Raises:
         NystraError: It is not a file, or no plug-in.

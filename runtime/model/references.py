@@ -82,7 +82,7 @@ class References:
 
     Attributes:
         cases: One for each size.
-        meta: What was recorded with them; ``tolerances`` holds one number a case, if present.
+        meta: Data recorded with them; ``tolerances`` has one number per case, if present.
     """
 
     cases: tuple[ReferenceCase, ...]

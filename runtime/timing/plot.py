@@ -63,7 +63,7 @@ def bars_figure(rows: Sequence[Row]) -> Figure:
     longest = max(1e3 * row.percentile(90) for row in rows if row.reason is None)
     axes.set_xlim(0, _ROOM * longest)
     size = next(size_text(row.size) for row in rows if row.reason is None)
-    axes.set_xlabel(f"milliseconds an image of {size}: median, 90th percentile")
+    axes.set_xlabel(f"milliseconds per image of {size}: median, 90th percentile")
     axes.grid(visible=True, axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     return figure
@@ -85,7 +85,7 @@ def lines_figure(rows: Sequence[Row]) -> Figure:
         else:
             axes.plot([], [], " ", label=f"{label}: {_state(own[0])}")
     sizes = {size_text(row.size): row.megapixels for row in rows}
-    axes.set(xscale="log", yscale="log", xlabel="input", ylabel="seconds an image (median)")
+    axes.set(xscale="log", yscale="log", xlabel="input", ylabel="seconds per image (median)")
     axes.set_xticks(list(sizes.values()), list(sizes))
     axes.set_xticks([], minor=True)
     axes.yaxis.set_major_formatter("{x:g}")

@@ -161,7 +161,7 @@ def turned_by(orientation: int) -> Image.Exif:
 
 
 def costs() -> dict[str, float]:
-    """Return the bytes a pixel that decoding large files of each kind takes."""
+    """Return the bytes per pixel for decoding large files of each kind."""
     decode_image(large("RGB", "JPEG"))  # memory that is allocated once
     found = {}
     for name, make in LARGE.items():

@@ -24,9 +24,9 @@ def test_one_size_is_drawn_as_bars_from_zero(tmp_path: Path) -> None:
     assert names == ["a.onnx ort-cpu", "a.onnx tensorrt", "b.onnx ort-cpu"], "no paths"
     assert " not available" in {text.get_text() for text in axes.texts}
     plot_rows(rows, tmp_path / "one.svg")
-    assert "milliseconds an image of 16x16" in (tmp_path / "one.svg").read_text()
+    assert "milliseconds per image of 16x16" in (tmp_path / "one.svg").read_text()
     plot_rows([*rows, Row("b.onnx", "ort-cpu", image_size(32, 32), [1.0])], tmp_path / "two.svg")
-    assert "seconds an image (median)" in (tmp_path / "two.svg").read_text()
+    assert "seconds per image (median)" in (tmp_path / "two.svg").read_text()
     same = [Row(f"{folder}/a.onnx", "ort-cpu", size, [1.0]) for folder in "xy"]
     assert {label.get_text() for label in bars_figure(same).axes[0].get_yticklabels()} == {
         "x/a.onnx ort-cpu",

@@ -27,7 +27,7 @@ def extensions(threads: int | None, low: str | None = None) -> list[Any]:
     """Return the extensions with which OpenVINO reads every operator, from ONNX and compiled files.
 
     Args:
-        threads: Threads of the kernels; None: one a CPU.
+        threads: Threads of the kernels; None: one per CPU.
         low: OpenVINO's name of their input and output type, ``bf16``; None: that of the file.
     """
     from openvino.frontend.onnx import ConversionExtension
