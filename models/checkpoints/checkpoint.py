@@ -26,8 +26,8 @@ _MAGIC = (
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
     (b"%PDF", "a PDF document"),
-    (b"<!DOCTYPE", "a web page: the download needs another address"),
-    (b"<html", "a web page: the download needs another address"),
+    (b"<!DOCTYPE", "a web page: use the direct download link of the file"),
+    (b"<html", "a web page: use the direct download link of the file"),
     (b"\x1f\x8b", "gzip-compressed: unpack it first"),
     (b"version https://git-l", "a Git LFS pointer: fetch the file itself"),
 )

@@ -159,7 +159,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
     assert list(timed) == []  # what is of one kind is timed once
     text = result.warnings[-1]
     assert reason in text
-    assert text.startswith("2 sites, network.body.attention_0 first, stay unchanged")
+    assert text.startswith("2 sites (first network.body.attention_0) stay unchanged")
     assert all(reason in site.reason for site in result.source.resolved.values())
     assert "1/1 time the attention of the network" in seen
 
