@@ -1,13 +1,13 @@
-"""The errors of nystra: what was got, what was expected, what to do next.
+"""The errors of nystra, whose messages say what was got, what was expected and what to do.
 
-Each class carries the exit code the commands end with when it reaches them.
+Each class has the exit code of a command that ends with it.
 """
 
 from __future__ import annotations
 
 
 class NystraError(Exception):
-    """Bad input or usage. The base of every error nystra raises on purpose."""
+    """Bad input or usage; the base of all errors that nystra raises deliberately."""
 
     exit_code = 2
 
@@ -17,7 +17,7 @@ class CheckpointError(NystraError):
 
 
 class UnsupportedModelError(NystraError):
-    """A model whose architecture, options or operators nystra does not know."""
+    """A model whose architecture, options or operators nystra does not support."""
 
 
 class ExportError(NystraError):

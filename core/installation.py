@@ -1,4 +1,4 @@
-"""How to install what an extra of nystra needs."""
+"""Messages on how to install the packages of an extra."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = "nystra"
 
 
 def not_installed(what: str, extra: str) -> str:
-    """Return a sentence that says that something is missing, and what to do.
+    """Return a sentence about a missing package, with the command to install it.
 
     Args:
         what: What is missing: ``OpenVINO``.
@@ -22,7 +22,7 @@ def not_installed(what: str, extra: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what is missing of an extra.
+    """Return the command that installs the missing packages of an extra.
 
     It names the projects and not nystra itself, so that it works however nystra was installed:
     from a checkout, a wheel or an index.
@@ -47,7 +47,7 @@ def install_command(extra: str) -> str:
 
 
 def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and requirement, quoted for a shell, of each project that an extra states."""
+    """Yield name and requirement, quoted for a shell, of each project of an extra."""
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
         if found and found["extra"] == extra and found["project"] != _PACKAGE:
@@ -56,7 +56,7 @@ def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _parts(extra: str, requirements: list[str]) -> Iterator[str]:
-    """Yield the extras that an extra is made of, and those that they are made of."""
+    """Yield the extras that an extra includes, directly or indirectly."""
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
         if found and found["extra"] == extra and found["project"] == _PACKAGE:

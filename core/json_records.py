@@ -1,8 +1,8 @@
 """Checks of the records that nystra keeps in JSON: keys, schema version, numbers.
 
-`msgspec` was tried in place of these checks. Its messages hold neither the value, nor the name
-of an entry of a mapping (``$.items[...]``), nor the keys that are known, most rules here are not
-about types, and its import takes 10 to 25 ms of every command.
+`msgspec` was tried instead of these checks. Its messages have neither the value, nor the name of an
+entry of a mapping (``$.items[...]``), nor the known keys, most rules here are not about types, and
+its import takes 10 to 25 ms of every command.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def require_version(value: object, where: str, version: int, advice: str) -> dic
     """Return a record of a schema version.
 
     Args:
-        value: What was read.
-        where: What it is, for the message: ``the baseline /tmp/a.json``.
+        value: The decoded JSON.
+        where: Its name in messages: ``the baseline /tmp/a.json``.
         version: The only ``schema_version`` that is read.
         advice: What to do about another one.
 
@@ -61,8 +61,8 @@ def require_keys(
     """Return an object that has all required keys, and only known ones.
 
     Args:
-        value: What was read.
-        where: What it is, for the message.
+        value: The decoded JSON.
+        where: Its name in messages.
         known: Keys that it may have.
         required: Those that it must have.
 

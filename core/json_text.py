@@ -1,6 +1,6 @@
 """Writing JSON: the same bytes for the same content, and no NaN or infinity.
 
-What others wrote is read by `core.strict_json`.
+`core.strict_json` reads JSON of other programs.
 """
 
 from __future__ import annotations

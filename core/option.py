@@ -26,7 +26,7 @@ class Option:
     """One option; the subclasses are its kinds.
 
     Attributes:
-        default: The value where none is given; None also stands for no value.
+        default: The value if none is given; None also means no value.
         doc: What it means, as half a sentence.
         unit: Unit of the numbers, as a plural; "" if ``doc`` states it.
         usual: Description of the default, if its value does not explain it.
@@ -57,7 +57,7 @@ class Option:
 
     @property
     def placeholder(self) -> str:
-        """What stands for a value where the command line is described."""
+        """The placeholder of a value in ``--help``."""
         return self.metavar or "X"
 
     @property
@@ -76,7 +76,7 @@ class Option:
 
         Args:
             name: Name of the option.
-            value: What was given; None is taken where it is the default.
+            value: The given value; None is accepted if it is the default.
 
         Raises:
             NystraError: The type or the range is wrong.
@@ -84,7 +84,7 @@ class Option:
         return None if value is None and self.default is None else self._accepted(name, value)
 
     def read(self, name: str, text: str) -> Any:
-        """Return the value that a text says; arguments and errors as for `accept`."""
+        """Return the value of a text; arguments and errors as for `accept`."""
         return self.accept(name, text)
 
     def take(self, name: str, value: Any) -> Any:

@@ -70,7 +70,7 @@ class Number(Option):
         return low and value <= self.maximum and value != math.inf
 
     def read(self, name: str, text: str) -> Any:
-        """Return the number that a text says."""
+        """Return the number of a text."""
         try:
             value = self.type(text)
         except ValueError:
@@ -103,7 +103,7 @@ class Bytes(Number):
         return self.metavar or "BYTES"
 
     def read(self, name: str, text: str) -> int:
-        """Return the bytes that a text says."""
+        """Return the number of bytes of a text."""
         match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
         if match is None:
             raise self.refused(name, text)
@@ -257,8 +257,8 @@ class NamedChoice(Choice):
 class Switch(Option):
     """On or off; its flag takes no text.
 
-    Off unless its flag is given. One that is on by default has a flag ``--no-<name>``, and ``doc``
-    says what that does.
+    Off unless its flag is given. One that is on by default has a flag ``--no-<name>``, described by
+    ``doc``.
     """
 
     default: bool = field(default=False, kw_only=True)
@@ -274,7 +274,7 @@ class Switch(Option):
         return self.doc
 
     def read(self, name: str, text: str | bool) -> bool:
-        """Return the switch that a text says, or that a flag without a text is."""
+        """Return the switch of a text, or of a flag without a value."""
         values = {"true": True, "false": False}
         return self._accepted(name, values.get(text, text) if isinstance(text, str) else text)
 
@@ -311,7 +311,7 @@ class Grid(Option):
         return self.metavar or "N|RxC"
 
     def read(self, name: str, text: str) -> tuple[int, int]:
-        """Return the grid that a text says."""
+        """Return the grid of a text."""
         try:
             sides = tuple(int(part) for part in text.split("x"))
         except ValueError:
@@ -330,7 +330,7 @@ class Grid(Option):
         if not (isinstance(value, (list, tuple)) and [type(side) for side in value] == [int, int]):
             raise self.refused(name, value)
         rows, columns = value
-        if min(rows, columns) < 1 or max(rows, columns) > 9999:  # which nobody wants spelled out
+        if min(rows, columns) < 1 or max(rows, columns) > 9999:  # such numbers are not printed
             raise self.refused(name, value)
         if rows * columns > self.most:
             raise NystraError(

@@ -1,4 +1,4 @@
-"""JSON that others wrote, read within bounds: size, depth, digits, and no NaN or infinity.
+"""Reads JSON of other programs with limits: size, depth, digits, and no NaN or infinity.
 
 Python's own reader accepts ``NaN``, turns ``1e999`` into infinity and ``10**400`` into a number
 that no float holds, and raises RecursionError for deep nesting. A document that passes here has

@@ -165,7 +165,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
     except BackendUnavailableError as error:
         if (stated.precision or "fp32") in find_backend("ort-cpu").precisions:
             raise
-        reason = str(error)  # the file can be looked at where it cannot run
+        reason = str(error)  # the file can be inspected even if it cannot run
     sites = _sites(stated)
     nodes = _nodes(args.file, sites)
     if args.json:

@@ -1,1 +1,1 @@
-"""Reading files that others made, and writing files so that a failure destroys nothing."""
+"""Reading files of other programs, and writing files so that a failure destroys nothing."""

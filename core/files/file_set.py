@@ -1,4 +1,4 @@
-"""Files that change together: all are written under other names first, then renamed in one go."""
+"""Files that change together: all are written under other names first, then renamed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .temporary import temporary_path
 
 @contextmanager
 def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
-    """Yield a set of files that takes its place when the block succeeds.
+    """Yield a set of files that replaces the former one when the block succeeds.
 
     What is guaranteed:
 
-    - The block or a rename raises: every file that was there is as it was, nothing else is left.
+    - The block or a rename raises: all former files are unchanged, and no others are left.
     - The process is killed at any moment: all files are the former ones, or `recover` makes all of
-      them the new ones. Every reader of nystra calls it, and every writer to the folder; a program
-      that does not may see new files beside old ones. After a loss of power the same holds where
-      the file system keeps what was synced.
-    - Of two writers the last one wins with its whole set, where the file system can lock a folder
-      (not on Windows).
+      them the new ones. Every reader of nystra calls it, and every writer to the folder; other
+      programs may see new files next to old ones. After a power failure the same holds if the file
+      system preserves synced data.
+    - Of two writers the last one wins with its whole set, if the file system can lock a folder (not
+    on Windows).
 
     Args:
         leader: The file that readers open, which gives the journal its name; the others are in its
@@ -60,12 +60,12 @@ class FileSet:
         return ", ".join(str(target) for target in self._temporary) or "nothing"
 
     def temporary(self, path: str | os.PathLike[str]) -> Path:
-        """Return where to write what becomes ``path``.
+        """Return the temporary path for the new content of ``path``.
 
         The name keeps the suffix, since many writers choose a format by it.
 
         Raises:
-            ValueError: The file has not the folder and the stem of the set's leader.
+            ValueError: The file has another folder or stem than the set's leader.
         """
         target, leader = Path(path), self._leader
         own = target.name == leader.name or target.name.startswith(f"{leader.stem}.")
@@ -76,14 +76,14 @@ class FileSet:
         return self._temporary[target]
 
     def write(self, path: str | os.PathLike[str], data: bytes) -> None:
-        """Write the whole content of what becomes ``path``."""
+        """Write the whole new content of ``path``."""
         with self.temporary(path).open("wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
 
     def commit(self) -> None:
-        """Rename all files; on an error rename the former ones back."""
+        """Rename all files; on an error restore the former ones."""
         if len(self._temporary) == 1:
             ((target, temporary),) = self._temporary.items()
             os.replace(temporary, target)
@@ -105,12 +105,12 @@ class FileSet:
             close_journal(self._leader, renames)
 
     def discard(self) -> None:
-        """Remove the temporary files that are left."""
+        """Remove the remaining temporary files."""
         for temporary in self._temporary.values():
             temporary.unlink(missing_ok=True)
 
     def _undo(self, renames: Sequence[Rename]) -> None:
-        """Put the former files back; where that fails, journal and files stay for `recover`."""
+        """Restore the former files; if that fails, journal and files are kept for `recover`."""
         try:
             if os.path.lexists(journal_path(self._leader)):  # else nothing was renamed
                 write_journal(self._leader, renames, forward=False)

@@ -1,4 +1,4 @@
-"""A folder that takes its place whole, or not at all."""
+"""A folder that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .writing import make_folder
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a new folder beside ``path``, moved to ``path`` when the block succeeds.
+    """Yield a new folder next to ``path``, which is moved to ``path`` when the block succeeds.
 
-    When the block raises, the new folder is removed and one already at ``path`` stays as it was.
+    If the block raises, the new folder is removed and an existing one at ``path`` is unchanged.
 
     Args:
-        path: The folder; those above it are created.
-        overwrite: Replace a folder that is there, with all that is in it.
+        path: The folder; its parents are created.
+        overwrite: Replace an existing folder with all its content.
 
     Raises:
-        NystraError: There is one and it may not be replaced, or it cannot be written.
+        NystraError: It exists and may not be replaced, or it cannot be written.
     """
     target = Path(path).absolute()
     if target.exists() and not (overwrite and target.is_dir()):
@@ -46,7 +46,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
 
 
 def _move(temporary: Path, target: Path) -> None:
-    """Put the new folder in place of what is there; on an error put that back."""
+    """Replace the existing folder by the new one; on an error restore it."""
     if not target.exists():
         os.rename(temporary, target)
         return

@@ -1,12 +1,12 @@
-"""The journal of a set of files that is being renamed, so that a killed process leaves no mix.
+"""The journal of a set of files that is being renamed, against mixtures of old and new files.
 
 Before the first rename, when all new files are on the disk under temporary names, the journal
 ``.<name>.journal`` next to the set is written and synced: from then on the set counts as written.
-It is removed after the last rename. Whoever finds one whose writer is gone finishes the renames, or
-undoes them if the writer had begun to undo them (`recover`).
+It is removed after the last rename. A process that finds the journal of a dead writer finishes the
+renames, or undoes them if the writer had begun to undo them (`recover`).
 
-The journal is data from the disk: it may rename temporary files of nystra to names of its own set,
-``<stem>.*`` in its own folder, and nothing else.
+The journal is untrusted data: it may only rename temporary files of nystra to names of its own set,
+``<stem>.*`` in its own folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rename:
     Attributes:
         name: Name of the file in its place.
         temporary: Name under which the new file was written.
-        former: Another name of the file that was there, or None if there was none.
+        former: Second name of the former file, or None if there was none.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Rename:
 
 
 def journal_path(leader: Path) -> Path:
-    """Return where the journal of a set is.
+    """Return the path of a set's journal.
 
     Args:
         leader: The file of the set that readers open.
@@ -70,7 +70,7 @@ def write_journal(leader: Path, renames: Sequence[Rename], *, forward: bool) -> 
     Args:
         leader: The file of the set that readers open.
         renames: All files of the set.
-        forward: Whether the set is to be renamed into its place, or the former files put back.
+        forward: Whether to rename the new files, or to restore the former ones.
     """
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -91,14 +91,14 @@ def write_journal(leader: Path, renames: Sequence[Rename], *, forward: bool) -> 
 
 
 def roll_forward(folder: Path, renames: Sequence[Rename]) -> None:
-    """Rename the new files that are not in their place yet."""
+    """Rename the new files that are not renamed yet."""
     for rename in renames:
         with contextlib.suppress(FileNotFoundError):  # it is there already
             os.replace(folder / rename.temporary, folder / rename.name)
 
 
 def roll_back(folder: Path, renames: Sequence[Rename]) -> None:
-    """Put the former files back where new ones took their place; remove the new ones."""
+    """Restore the former files that were replaced; remove the new ones."""
     for rename in renames:
         moved = not os.path.lexists(folder / rename.temporary)
         if rename.former is None:
@@ -110,7 +110,7 @@ def roll_back(folder: Path, renames: Sequence[Rename]) -> None:
 
 
 def close_journal(leader: Path, renames: Sequence[Rename]) -> None:
-    """Remove the journal once the renames are on the disk, and then what is left of the set."""
+    """Remove the journal once the renames are on the disk, then the remaining files."""
     sync_folder(leader.parent)
     journal_path(leader).unlink(missing_ok=True)
     for rename in renames:
@@ -139,7 +139,7 @@ def recover(leader: str | os.PathLike[str]) -> None:
 
 
 def finish(leader: Path, *, alone: bool) -> None:
-    """Carry out the journal of a set if there is one; the folder is locked, or cannot be.
+    """Execute the journal of a set if there is one; the folder is locked if possible.
 
     Args:
         leader: The file of the set that readers open.
@@ -161,7 +161,7 @@ def finish(leader: Path, *, alone: bool) -> None:
 def recover_folder(folder: Path) -> bool:
     """Recover all sets of a folder; return whether no journal is left.
 
-    A journal that cannot be read is left, for whoever opens its set.
+    A journal that cannot be read is kept for the next reader of its set.
     """
     done = True
     for path in folder.glob(f".*{SUFFIX}"):
@@ -175,7 +175,7 @@ def recover_folder(folder: Path) -> bool:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder against other sets; yield whether its file system and the system can."""
+    """Lock a folder against other sets; yield whether the system supports that."""
     if fcntl is None:
         yield False
         return

@@ -1,4 +1,4 @@
-"""What writers that died left in a folder: the next writer finishes or removes it."""
+"""Files of dead writers in a folder, which the next writer completes or removes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .temporary import owner_lives
 
 @cache
 def remove_leftovers(folder: Path) -> None:
-    """Recover the sets of a folder and remove what dead processes left there, once per process.
+    """Recover the sets of a folder and remove files of dead processes, once per process.
 
     Files of a process that may still run are left alone. Nothing is removed if a set cannot be
     recovered, since its files may be among them.

@@ -24,7 +24,7 @@ def regular_file(
 ) -> Path:
     """Return the path of an existing regular file, or refuse it before it is opened.
 
-    A pipe or a device may never end, and opening one can already hang.
+    A pipe or a device may be endless, and opening one can block.
 
     Args:
         path: The file; links are followed.

@@ -43,7 +43,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @cache
 def _remove_dead(place: Path) -> None:
-    """Remove what dead processes of this user left, once per process."""
+    """Remove folders of this user's dead processes, once per process."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(place):
             dead = owner_lives(entry.name) is False and entry.is_dir(follow_symlinks=False)

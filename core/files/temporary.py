@@ -33,7 +33,7 @@ def owner_lives(name: str) -> bool | None:
 
 
 def _short(stem: str) -> str:
-    """Cut a name so that the temporary one fits where the name itself does (255 bytes)."""
+    """Shorten a name so that the temporary name does not exceed 255 bytes."""
     return stem.encode("utf-8", "surrogateescape")[:80].decode("utf-8", "ignore")
 
 

@@ -13,11 +13,11 @@ from .file_set import file_set
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``, moved to ``path`` when the block succeeds.
+    """Yield a temporary path next to ``path``, which is moved to ``path`` when the block succeeds.
 
-    The temporary name keeps the suffix, since many writers choose a format by it. When the
-    block raises, the temporary file is removed and a file already at ``path`` stays as it was;
-    what a killed process left in the folder is removed.
+    The temporary name keeps the suffix, since many writers choose a format by it. If the block
+    raises, the temporary file is removed and an existing file at ``path`` is unchanged; leftovers
+    of killed processes in the folder are removed.
 
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
@@ -28,7 +28,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a whole file at once, or leave what was there.
+    """Write a whole file, or leave the existing one unchanged.
 
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
@@ -39,7 +39,7 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def check_writable_folder(folder: Path) -> None:
-    """Raise `NystraError` unless files can be made in the folder."""
+    """Raise `NystraError` unless files can be created in the folder."""
     if not folder.exists():
         raise NystraError(f"the folder {folder} does not exist: create it or choose another output")
     if not folder.is_dir():

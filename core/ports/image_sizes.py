@@ -25,7 +25,7 @@ class ImageSize(Option):
         return self.metavar or "HxW"
 
     def read(self, name: str, text: str) -> Size:
-        """Return the size that a text says."""
+        """Return the size of a text."""
         try:
             height, width = (int(side) for side in text.split("x"))
         except ValueError:
@@ -60,7 +60,7 @@ class ImageSizes(Option):
         return self.metavar or "HxW,..."
 
     def read(self, name: str, text: str) -> tuple[Size, ...]:
-        """Return the sizes that a text says."""
+        """Return the sizes of a text."""
         return tuple(_SIZE.read(name, part) for part in text.split(","))
 
     def show(self, value: Sequence[Size]) -> str:

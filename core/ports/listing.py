@@ -1,4 +1,4 @@
-"""The ports of a model file as its metadata list them, in JSON; `core.metadata` has the key."""
+"""The list of ports in a model file's metadata, in JSON; `core.metadata` has its key."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _AXIS_OF = {axis.letter: name for name, axis in AXES.items()}
 def write_ports(ports: Sequence[Port]) -> str:
     """Return the JSON: a list with an object for every port.
 
-    What the graph says of a tensor is not repeated here: its fixed lengths, and whether its size
-    is its own.
+    Properties that the graph has are omitted: fixed lengths, and whether a size is independent.
     """
     return json.dumps([_entry(port) for port in ports], sort_keys=True)
 

@@ -16,7 +16,7 @@ from ...runtime.tasks.registry import find_answerer
 
 
 class TritonPythonModel:
-    """One instance of the model; Triton makes it, hands it requests and drops it."""
+    """One instance of the model, which Triton creates, calls with requests and destroys."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the model file that lies in the folder of this version.
@@ -58,7 +58,7 @@ class TritonPythonModel:
             answer = self._answer(files, read_parameters(self._defaults, values))
             tensors = [triton.Tensor(name, array) for name, array in answer.tensors.items()]
             return triton.InferenceResponse(output_tensors=tensors)
-        except Exception as error:  # whatever it is, the server goes on
+        except Exception as error:  # after any error the server continues
             text = str(in_one_line(error, Path("the image")))
             fault = triton.TritonError(text, triton.TritonError.INVALID_ARG)
             return triton.InferenceResponse(error=fault)

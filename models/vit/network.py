@@ -167,7 +167,7 @@ class ViT(nn.Module):
         """Return the logits (B, classes) of images x (B, C, H, W)."""
         tokens = self.encoder(self.embedding(x))
         if self.pool == "class":
-            tokens = tokens[:, :1]  # nothing else is looked at: the norm is of one token
+            tokens = tokens[:, :1]  # only this token is needed: the norm is per token
         elif self.embedding.cls_token is not None:
             tokens = tokens[:, 1:]
         if self.norm == "tokens":

@@ -1,4 +1,4 @@
-"""The size of an image, read off its header."""
+"""Reads the size of an image from its header."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class RestorationModel:
         pixels = None
         if self.tile is not None and restorer.meter is not None:
             pixels = self.tile**2  # on a CPU a batch saves calls, and takes its memory
-            restorer = replace(restorer, meter=None)  # others run meanwhile: measured for good
+            restorer = replace(restorer, meter=None)  # other requests disturb later measurements
         self._batcher = Batcher(restorer.function, images=images, pixels=pixels, on_run=on_run)
         self._restorer, self._images, self._pixels = restorer, images, pixels
         self._try()

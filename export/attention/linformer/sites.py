@@ -1,4 +1,4 @@
-"""Mechanism ``linformer``: softmax attention to few tokens that trained matrices make of all."""
+"""Mechanism ``linformer``: softmax attention to few tokens, by trained projections."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ CROWDED = "crowded"
 
 
 class IdleConnections:
-    """The connections of a service that wait for the head of a request, the oldest first.
+    """The connections of a service that wait for the header of a request, the oldest first.
 
     Each has a time limit for it, however slowly it arrives. If more connections are open than
     allowed, the oldest of these are closed for new ones, so that clients that open connections and
