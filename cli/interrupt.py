@@ -30,8 +30,8 @@ INTERRUPTED = 130
 """The exit code."""
 
 _PAUSE = 0.01
-"""Seconds after which a dropped interrupt is repeated: the code that dropped it has ended by
-then."""
+"""Seconds after which a dropped interrupt is raised again, when the code that dropped it has
+ended."""
 
 _awaited = False
 _came = False

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 PSNR_CAP = 200.0
-"""The value in JSON of an infinite figure in dB: above what float32 can reach."""
+"""The value in JSON of an infinite figure in dB, larger than float32 can reach."""
 
 
 def json_number(value: float, cap: float = PSNR_CAP) -> float | None:

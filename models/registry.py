@@ -185,7 +185,7 @@ ARCHITECTURES = (
 )
 
 OWN = RegistryRow("own", (), ".own.checkpoint")
-"""The user's own module, given by name and never recognised; facts have ``own:MyNet``."""
+"""The user's own module, given by name and never detected; facts have ``own:MyNet``."""
 
 
 def missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:

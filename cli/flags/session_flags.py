@@ -45,7 +45,7 @@ def session_spec(args: argparse.Namespace, model: Path, side: int | None = None)
     Args:
         args: With what `add_session_arguments` adds.
         model: The file.
-        side: Side of the images or tiles to come, where it is known.
+        side: Side of the expected images or tiles, if known.
     """
     values = {name: getattr(args, name) for name in _SESSION}
     spec = SessionSpec(model, **values, options=_pairs(args.options))
@@ -76,7 +76,7 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
 
     Args:
         args: With what `add_session_arguments` adds, and ``model``.
-        side: Side of the images or tiles to come, where it is known.
+        side: Side of the expected images or tiles, if known.
     """
     from ...runtime.backends.base import EMULATED
     from ...runtime.session import Session

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CEILING = 90.0
-"""dB at which candidates without any change are drawn."""
+"""Position in dB of candidates without any change."""
 _LINE = 0.035
 """Height of a line of small text relative to that of the axes."""
 

@@ -9,7 +9,8 @@ from .knapsack import Items, Selection, change, faster_swaps, fastest, safer_swa
 from .verification import Verified
 
 ROUNDS = 6
-"""Most rounds of choice; each corrects its budget by the measured change of the round before."""
+"""Largest number of rounds; each corrects its budget by the measured change of the previous
+round."""
 
 _TRIES = 8
 """Failed improvements after which the search stops."""

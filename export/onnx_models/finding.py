@@ -17,12 +17,12 @@ from .network import Cut, OnnxNetwork
 from .tracing import NAME, TracedFile, trace
 
 _UNITS = ((2, 3), (3, 5)), ((4, 6), (6, 10))
-"""Rows and columns of the two images that are looked at, in units; and where windows grow. Free
-sides are those that differ between the two."""
+"""Rows and columns of two images, in units; the second pair is for windows that grow with the
+image. Free sides are those that differ between the two images."""
 
 _BATCHES = (2, 3)
 _LEAST_UNIT = 8
-_MIXED = "what it takes and gives is of several types in the file"
+_MIXED = "its inputs and outputs have several types in the file"
 
 
 def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
 """Precision of a backend -> the transform that rounds the same layers."""
 
 _COMPUTED_LOW = ("fp32", "int8")
-"""Precisions of files whose float32 a backend may compute in a low one."""
+"""Precisions of files whose float32 parts a backend may compute in a low precision."""
 
 _NUDGES = 3
 _LAST_DIGITS = 1e-6

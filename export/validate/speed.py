@@ -33,7 +33,7 @@ _BOTH = 3.0
 
 
 FULL = "full attention"
-"""What a plan's file is timed against, except for ONNX files of other programs."""
+"""The reference of a plan's timing, except for ONNX files of other programs."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from torch import Tensor
 from ...core.errors import CheckpointError
 
 MOST_BLOCKS = 500
-"""Most tensors of a network that is built from its keys: ten times the largest published one."""
+"""Limit of tensors for a network that is built from its keys: ten times the largest published
+one."""
 
 _HIGHEST_RANK = 8
 _MOST_TENSORS = 100_000

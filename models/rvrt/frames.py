@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SLOPE = 0.1
-"""Slope of every LeakyReLU in RVRT."""
+"""Negative slope of every LeakyReLU in RVRT."""
 
 _QUARTER = (-0.09375, 0.59375, 0.59375, -0.09375)
 """Cubic weights (a = -0.75) of four pixels for the point halfway between the second and third."""

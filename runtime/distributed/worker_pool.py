@@ -15,7 +15,7 @@ Call: TypeAlias = tuple[str, tuple[Any, ...]]
 """A method of `Worker` and its arguments."""
 
 MOST_TRIES = 3
-"""Workers that may die during one call before the call is given up."""
+"""Deaths of workers during one call after which the call has failed."""
 
 _CONCURRENT_CALLS = 2
 """Calls per worker: files of one are read or written while the model runs for the other."""

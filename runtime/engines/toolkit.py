@@ -17,9 +17,9 @@ TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 """The names of the builders, as backends and on the command line."""
 
 TARGETS = ("sm80", "sm86", "sm89", "sm120", "sm121")
-"""What TensorRT-RTX builds for where there is no GPU and no target is named.
+"""The default targets of TensorRT-RTX on a machine without a GPU.
 
-It also takes sm75, for which it has no float32 matrix products; it does not support SM 90 (H100,
+It also supports sm75, for which it has no float32 matrix products; it does not support SM 90 (H100,
 H200)."""
 
 FLAGS = ("NO_TF32", "STRONGLY_TYPED")

@@ -21,7 +21,7 @@ from .image_data import ImageData, plausible_dpi, turned, unpremultiplied
 from .png_chunks import check_chunks
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "AVIF")
-"""What is read, as Pillow names it; TIFF goes by its own codec."""
+"""The formats that are read, by Pillow's names; TIFF has a codec of its own."""
 
 _ORIENTATION = 274
 _STALE_TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 322, 323, 324, 325, 338, 339)
@@ -29,7 +29,7 @@ _STALE_EXIF_TAGS = (0xA002, 0xA003)  # pixel dimensions of the original
 _EXIF_FOLDER = 0x8769
 
 _PNG_LEVEL = 4
-"""Of deflate: a photograph takes half the time of level 6, and up to 4 % more bytes."""
+"""The level of deflate: a photograph takes half the time of level 6, and up to 4 % more bytes."""
 
 _PEAK_8, _PEAK_16 = np.float32(255), np.float32(65535)
 

@@ -15,7 +15,7 @@ _SEQUENTIAL = (0xC0, 0xC1)
 _SCAN = 0xDA
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 _LOOKED_AHEAD = b"\xff\x00" * 8
-"""What the decoder may have read behind the last pixel: 64 bits, as ones, which are not code."""
+"""The bits that the decoder may have read after the last pixel: 64 ones, which are no code."""
 
 
 def without_end(stream: BinaryIO) -> bytes | None:

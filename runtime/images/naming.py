@@ -10,7 +10,7 @@ from ...core.errors import NystraError
 from .images import SUFFIXES, format_named
 
 STREAM = Path("-")
-"""Stands for the standard input or output."""
+"""The name of the standard input or output."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ _NUMBERS = {
     284: (1, 2),
     317: (1, 3),
 }
-"""Tags of one whole number that say how a page is laid out, and its range: sizes, compression,
-colours, order of bits and of planes, predictor. Of another type each library makes something else.
+"""Tags with one integer that determine the layout of a page, and the range of each: sizes,
+compression, colours, order of bits and of planes, predictor. Libraries interpret other types
+differently.
 """
 
 # Bytes of a value by its type, 1 to 18.
@@ -131,7 +132,7 @@ def _walk(stream: BinaryIO, name: str) -> list[_Directory]:
 
 
 def _entry(stream: BinaryIO, order: str, big: bool) -> tuple[int, int, int, int]:
-    """Return the tag, type, number of values, and first value where it is one LONG."""
+    """Return the tag, type, number of values, and the first value if it is one LONG."""
     layout = f"{order}HHQ8s" if big else f"{order}HHI4s"
     tag, kind, values, inline = struct.unpack(layout, stream.read(struct.calcsize(layout)))
     first = struct.unpack(f"{order}H", inline[:2]) if kind == _SHORT else None

@@ -20,8 +20,8 @@ _TRUST = 4
 runs separate constant, linear and quadratic parts badly."""
 
 _REACH = 4
-"""A law is used up to this many times the measured pixels: there, an undetected quadratic part does
-not yet double its result."""
+"""A law is used up to this multiple of the measured pixels, where an undetected quadratic part
+would not yet double the result."""
 
 
 @dataclass(frozen=True)

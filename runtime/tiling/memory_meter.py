@@ -12,9 +12,9 @@ from .memory_law import MemoryLaw, fit_law
 _SIDES = (32, 48, 64, 96, 128, 192, 256, 384)
 _CLEAR, _ENOUGH = 64 << 20, 256 << 20
 _FRESH = 0.5
-"""A run that grows the process by a smaller share of its peak reused memory of earlier runs, so its
-growth is not its own. For the others the geometric mean of growth and peak is within 1.42 of what
-the run took."""
+"""A run that grows the process by a smaller share of its peak reused memory of earlier runs, so
+that its growth is too small. For the others the geometric mean of growth and peak is within 1.42 of
+what the run took."""
 
 
 class MemoryMeter:

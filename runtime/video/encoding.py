@@ -17,8 +17,7 @@ from .library import load_av
 
 _X264 = "threads=4"
 _X265 = "log-level=none:frame-threads=2"
-"""The result of the encoders depends on the number of threads, so it is the same on every
-machine."""
+"""The result of the encoders depends on the number of threads, which is therefore fixed."""
 
 _X264_ON_AVX512 = ":asm=avx2"
 """x264's AVX-512 code for its macroblock tree is not deterministic."""

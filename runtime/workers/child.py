@@ -22,7 +22,7 @@ from typing import Any
 from .start import start_child
 
 ANSWER_SECONDS = 900.0
-"""Seconds after which a child process that does not answer is ended."""
+"""Time limit for a child process to answer, in seconds."""
 
 Progress = Callable[[str, int, int], None]
 """(current step, steps done, total steps)."""

@@ -17,7 +17,7 @@ _SMALL = 2**15
 """Most elements of a constant that is larger than its operands."""
 
 _KEPT = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Not folded, so that the file keeps its data in low precision."""
+"""Not folded, so that the data of the file stays in low precision."""
 
 
 def folded(

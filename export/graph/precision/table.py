@@ -52,7 +52,7 @@ MOVING = frozenset(
         "Where",
     }
 )
-"""They move values unchanged, in the type of their input (Resize: with the mode nearest)."""
+"""They only move values, in the type of their input (Resize: with the mode nearest)."""
 
 POINTWISE = frozenset(
     {
@@ -70,8 +70,8 @@ POINTWISE = frozenset(
         "Tanh",
     }
 )
-"""They compute on one feature map (and constants) in the type of their input, if a low operator
-follows."""
+"""They compute on one feature map (and constants) in the type of their input, if a low-precision
+operator follows."""
 
 INTEGER_RESULTS = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size"})
 TRUTH_RESULTS = frozenset(

@@ -31,11 +31,11 @@ MEDIA_TYPES = {
 
 _BRIGHTEST, _MOST = 1.5, 0.5
 _CONTRAST = 0.02
-"""Limits by which an output has a wrong range: a share larger than the second number lies beyond
-the first, or its standard deviation is less than the third times that of the input."""
+"""An output has a wrong range if a share above the second number exceeds the first number, or if
+its standard deviation is below the third number times that of the input."""
 
 DISCOURAGED = "discouraged"
-"""Tiling of a model that makes another image in tiles than of the whole."""
+"""Tiling of a model whose result depends on the tiles."""
 
 _WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 

@@ -23,13 +23,13 @@ _MOST_PIXELS = 128 * 128
 """Most pixels of a small image."""
 
 _MOST_BYTES = 64 << 10
-"""Largest file of a small image; file sizes are read before anything is opened."""
+"""Largest file of a small image; file sizes are read before files are opened."""
 
 _LEAST = 8
-"""Images per core from which on opening the model a second time pays."""
+"""Images per core from which on it is faster to open the model a second time."""
 
 _SHARE = 4
-"""A run takes at most a fourth of its share of the memory, so that no measurement is needed."""
+"""A run may use a quarter of its share of the memory, so that no measurement is needed."""
 
 
 def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:

@@ -118,4 +118,4 @@ def test_attention_between_values_of_several_types_keeps_its_own_nodes(tmp_path:
     loaded = load_onnx(path, {})
     assert find_sites(loaded.network) == []
     (warning,) = loaded.warnings
-    assert "what it takes and gives is of several types in the file (body.attn)" in warning
+    assert "its inputs and outputs have several types in the file (body.attn)" in warning
