@@ -120,9 +120,13 @@ struct Arrays {
   template <class Memory>
   Arrays(const PatchMatchParams& p, int64_t batch, Memory& memory) {
     const int64_t pixels = batch * p.height * p.width, keys = batch * p.key_height * p.key_width;
-    const int step = round_up(int(p.channels), 4), radius = int(p.patch / 2);
-    query = {nullptr, int(p.height), int(p.width), int(p.channels), step, radius};
-    key = {nullptr, int(p.key_height), int(p.key_width), int(p.channels), step, radius};
+    const auto map = [&](int64_t height, int64_t width) {
+      return PaddedMap<T>{
+          nullptr,         int(height), int(width), int(p.channels), round_up(int(p.channels), 4),
+          int(p.patch / 2)};
+    };
+    query = map(p.height, p.width);
+    key = map(p.key_height, p.key_width);
     query.data = memory.template take<T>(batch * query.image());
     key.data = memory.template take<T>(batch * key.image());
     for (Field& field : fields) {
