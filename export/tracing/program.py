@@ -85,9 +85,10 @@ class _Writer:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self._nodes.__getitem__)
         if node.op == "call_module":
             return self._of_module(node, path, args)
-        if not _is_operator(node.target, (args, kwargs)):
-            return self._traced(node.target, args, kwargs, node.meta.get(_STACK))
-        return self._call(node.target, args, kwargs, node.meta)
+        target: Any = node.target
+        if not _is_operator(target, (args, kwargs)):
+            return self._traced(target, args, kwargs, node.meta.get(_STACK))
+        return self._call(target, args, kwargs, node.meta)
 
     def _call(self, target: Any, args: Any, kwargs: Any, meta: Mapping[str, Any]) -> fx.Node:
         """Write an operator, its value computed where it is not known; equal sizes are one node."""
@@ -166,7 +167,8 @@ class _Writer:
                 meta = {VALUE: node.meta[VALUE]} | ({_STACK: stack} if stack else {})
                 copies[node] = self._call(node.target, *own, meta)
         (result,) = tree_flatten(traced.graph.output_node().args[0])[0]
-        return copies[result]
+        written: fx.Node = copies[result]
+        return written
 
     def _fake(self, path: str, tensor: Tensor) -> FakeTensor:
         if path not in self._fakes:

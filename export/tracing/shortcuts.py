@@ -36,11 +36,11 @@ def without_simplified_roundings() -> Iterator[None]:
 
     Nothing gets simpler, and for Swin transformers it takes a fifth of a trace.
     """
-    import sympy
     from torch.utils._sympy import functions
 
-    simplify: Any = sympy.simplify
-    rounding: Any = getattr(functions, "TruncToInt", None)
+    held: Any = functions
+    sympy, rounding = held.sympy, getattr(held, "TruncToInt", None)
+    simplify = sympy.simplify
 
     def simplified(expression: Any, *settings: Any, **others: Any) -> Any:
         if rounding is not None and expression.has(rounding):
@@ -96,7 +96,8 @@ def promoted_where_needed() -> Iterator[None]:
     """Let types be promoted only in a program that mixes them: that runs it once more."""
     from torch.onnx._internal.exporter import _fx_passes
 
-    promote = getattr(_fx_passes, "insert_type_promotion_nodes", None)
+    passes: Any = _fx_passes
+    promote = getattr(passes, "insert_type_promotion_nodes", None)
     if promote is None:  # another PyTorch does it elsewhere
         yield
         return
@@ -105,11 +106,11 @@ def promoted_where_needed() -> Iterator[None]:
         if not all(_is_of_one_type(node) for node in graph.graph.nodes):
             promote(graph)
 
-    _fx_passes.insert_type_promotion_nodes = promoted
+    passes.insert_type_promotion_nodes = promoted
     try:
         yield
     finally:
-        _fx_passes.insert_type_promotion_nodes = promote
+        passes.insert_type_promotion_nodes = promote
 
 
 _TYPED = {torch.ops.aten.where, torch.ops.aten.index, torch.ops.aten.embedding}
