@@ -20,6 +20,7 @@ KINDS = (
     "huge",
     "nan",
     "equal_keys",
+    "far_keys",
     "integer",
 )
 
