@@ -13,7 +13,7 @@ from .running import Context, Step, StepError, which
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "plugins" / "enqueue_table.py"
 
-TIGHT = "shared=26624,warps=2,blocks=3"
+TIGHT = "shared=26112,warps=2,blocks=3"
 WAYS: dict[str, dict[str, str]] = {
     "default": {},
     "no tensor cores": {"NYSTRA_CUDA_TENSOR_CORES": "0"},

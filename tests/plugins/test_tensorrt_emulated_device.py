@@ -12,7 +12,7 @@ import pytest
 import emulated_device
 import enqueue_table
 
-TIGHT = "shared=26624,warps=2,blocks=3"
+TIGHT = "shared=26112,warps=2,blocks=3"
 
 
 @pytest.fixture(scope="module")
