@@ -25,6 +25,9 @@ from ...runtime.tasks.classification.preparing import prepare
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
 
+_LARGE_WINDOW = 48
+"""Side of a window in tokens whose validation images are smaller."""
+
 _LARGEST_CALIBRATION_SIDE = 256
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
@@ -61,7 +64,8 @@ def validation_sizes(facts: Facts) -> list[Size]:
     """Return the sizes for the validation of a file; for a file of one size several batches.
 
     One is a multiple of the window (or, without one, of the size multiple), none but the first
-    is square, one is smaller than the window in a direction.
+    is square, one is smaller than the window in a direction. Images of large windows have two
+    windows: plain onnxruntime holds the scores of all, which for more of 64x64 tokens take 6 GB.
     """
     if facts.sides is not None:
         return batch_sizes(facts.inputs, facts.sides)
@@ -71,6 +75,12 @@ def validation_sizes(facts: Facts) -> list[Size]:
         (2 * cell + 3, max(least, cell + cell // 2 - 1)),
         (max(least, cell // 2 + 1), 2 * cell + cell // 2),
     ]
+    if max(facts.window or (facts.size_multiple,)) >= _LARGE_WINDOW:
+        sizes = [
+            (2 * cell, cell),
+            (cell + 3, max(least, cell - 5)),
+            (max(least, cell // 2 + 1), cell + cell // 2),
+        ]
     return [image_size(facts.taken(rows), facts.taken(columns)) for rows, columns in sizes]
 
 
