@@ -43,7 +43,7 @@ _TOLD = {
     "esc_rib": {"window_size": 8},
     "dehazeformer": {"window_size": 8},
 }
-MORE = [(name, "full") for name in NETWORKS if name not in ("dehazeformer", "sst_wide")]
+MORE = [(name, "full") for name in NETWORKS if name != "dehazeformer"]
 MORE += [
     (name, mechanism)
     for name in ("sst", "sst_shifted", "sst_wide", "esc_rib")
