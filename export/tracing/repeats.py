@@ -23,6 +23,7 @@ DOMAIN = "nystra.repeats"
 Shape: TypeAlias = tuple[int | str, ...]
 
 _NO_SETTINGS = {*vars(nn.Module()), "forward"}
+_LARGE = 64  # of a size in pixels that is not multiplied for an example
 _LARGEST = 1 << 20  # of a free size
 
 
@@ -137,7 +138,9 @@ def _shapes(
                 shape.append(size)
                 continue
             name = names.setdefault(str(size), f"size_{len(names)}")
-            sizes[name] = 4 * size.node.hint + 3  # larger than a window, and no multiple of one
+            hint = size.node.hint
+            # Larger than a window and no multiple of one, but of no map that takes gigabytes.
+            sizes[name] = (4 * hint if hint < _LARGE else hint) + 3
             shape.append(name)
         shapes.append(tuple(shape))
     return tuple(shapes), tuple(tensor.dtype for tensor in inputs), sizes

@@ -15,6 +15,7 @@ from nystra.core.errors import ExportError
 from nystra.core.ports.port import Port
 from nystra.export import mechanism
 from nystra.export.attention.site import find_sites, swap
+from nystra.export.tracing.repeats import repeats_as_calls
 from nystra.export.tracing.trace import trace
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.facts import Facts
@@ -147,3 +148,12 @@ def test_the_blocks_of_a_deep_network_are_copied(monkeypatch: pytest.MonkeyPatch
     first, second = (Counter((node.domain, node.op_type) for node in g.graph.node) for g in graphs)
     assert first == second
     assert first["nystra", "NystraWindowSoftmax"] == 4
+
+
+def test_an_example_of_a_large_map_is_no_larger_than_it(network: nn.Module) -> None:
+    """With sides four times as long a window of 64x64 took 74 GB: the sides of maps multiply."""
+    sides = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    with repeats_as_calls(network) as calls:
+        torch.export.export(network, (torch.zeros(1, 3, 256, 8),), dynamic_shapes=(sides,))
+    (sizes,) = {tuple(call.sizes.values()) for call in calls.values()}
+    assert sizes == (256 + 3, 4 * 8 + 3)
