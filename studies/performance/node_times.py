@@ -19,15 +19,17 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from nystra.core.arrays import Array
 from nystra.plugins.library import library_path
 from studies.performance import networks
 
 
-def node_times(model: Path, runs: int, *, library: bool) -> dict[str, float]:
+def node_times(model: Path, image: Array, runs: int, *, library: bool) -> dict[str, float]:
     """Return the milliseconds of each node type, all its nodes together.
 
     Args:
-        model: Takes the image of `networks`.
+        model: Takes one image.
+        image: (1, 3, H, W).
         runs: Of which the least counts, node by node; the first one is not counted.
         library: Whether the file is run on nystra's.
     """
@@ -40,7 +42,7 @@ def node_times(model: Path, runs: int, *, library: bool) -> dict[str, float]:
             options.register_custom_ops_library(str(library_path()))
         session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         for _ in range(runs + 1):
-            session.run(None, {"input": networks.image().numpy()})
+            session.run(None, {"input": image})
         events = json.loads(Path(session.end_profiling()).read_text())
     nodes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name, kind, milliseconds in _kernels(events):
@@ -71,7 +73,10 @@ def main() -> None:
     options = parser.parse_args()
     columns = {
         name: node_times(
-            networks.file(name, options.models), options.runs, library=name in networks.ON_LIBRARY
+            networks.file(name, options.models),
+            networks.make_image(name).numpy(),
+            options.runs,
+            library=name in networks.ON_LIBRARY,
         )
         for name in options.names
     }

@@ -163,7 +163,9 @@ def session(name: str, folder: Path, threads: int) -> Session:
 
 def run(opened: Session) -> np.ndarray:
     """Return what a session makes of the image."""
-    return opened.run({opened.inputs[0].name: networks.image().numpy()})[opened.outputs[0].name]
+    return opened.run({opened.inputs[0].name: networks.make_image().numpy()})[
+        opened.outputs[0].name
+    ]
 
 
 def print_decibels(low: str, high: str, least: float, folder: Path, threads: int) -> None:
@@ -182,7 +184,7 @@ def profile(opened: Session) -> None:
     run(opened)
     (network,) = backend._compiled.values()  # type: ignore[attr-defined]
     request = network.create_infer_request()
-    request.infer({opened.inputs[0].name: networks.image().numpy()})
+    request.infer({opened.inputs[0].name: networks.make_image().numpy()})
     totals: Counter[str] = Counter()
     for node in request.get_profiling_info():
         totals[f"{node.node_type} {node.exec_type}"] += node.real_time.total_seconds() * 1e3

@@ -172,6 +172,7 @@ def main() -> None:
         plot(json.loads(kept.read_text()), args.out)
     else:
         figures: Figures = {}
+        kept.parent.mkdir(parents=True, exist_ok=True)
         for engine in args.engines:
             for shape in args.sides:
                 figure = (

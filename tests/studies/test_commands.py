@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Container, Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -61,6 +62,59 @@ def test_studies_import_what_nystra_has() -> None:
                     ):
                         missing.append(f"{path.name}: {node.module}.{alias.name}")
     assert not missing
+
+
+def test_studies_use_what_other_studies_have() -> None:
+    sources = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(
+            path.read_text(encoding="utf-8")
+        )
+        for path in (ROOT / "studies").rglob("*.py")
+    }
+    missing = [
+        f"{name}: {module}.{attribute}"
+        for name, tree in sources.items()
+        for module, attribute in used(tree, sources)
+        if attribute not in {*defined(sources[module]), "__file__"}
+    ]
+    assert not missing
+
+
+def used(tree: ast.AST, modules: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is imported from some modules, and the attributes that are read of them."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if f"{node.module}.{alias.name}" in modules:
+                    names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                elif str(node.module) in modules:
+                    yield str(node.module), alias.name
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            continue
+        if node.value.id in names:
+            yield names[node.value.id], node.attr
+
+
+def defined(module: ast.Module) -> Iterator[str]:
+    """Yield the names that a module binds, those inside its functions left out."""
+    for statement in module.body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            yield statement.name
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                yield from (alias.asname or alias.name for alias in node.names)
+
+
+def test_an_attribute_that_a_study_does_not_have_is_found() -> None:
+    tree = ast.parse("from studies.a import b\nfrom studies.a.b import c\nb.d()\nother.e()")
+    assert list(used(tree, {"studies.a.b"})) == [("studies.a.b", "c"), ("studies.a.b", "d")]
+    module = ast.parse("from x import a as b\nc = 1\ndef d(): e = 1")
+    assert list(defined(module)) == ["b", "c", "d"]
 
 
 def test_pages_name_commands_that_are_there() -> None:
