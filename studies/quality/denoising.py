@@ -85,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             truth = np.asarray(image.convert("RGB"), np.float32)
         noisy = with_noise(truth, options.sigma, (number,)).astype(np.float64)
         restored = {"noisy": noisy, "DCT": filter_dct(noisy, options.sigma)}
-        restored = Image.fromarray(noisy.astype(np.uint8))
+        shown = Image.fromarray(noisy.astype(np.uint8))
         for radius in _RADII:
-            blurred = restored.filter(ImageFilter.GaussianBlur(radius))
+            blurred = shown.filter(ImageFilter.GaussianBlur(radius))
             restored[f"blur {radius}"] = np.asarray(blurred, np.float64)
         restored |= {name: restore(session, noisy) for name, session in sessions.items()}
         for name, pixels in restored.items():
