@@ -20,6 +20,8 @@ MARKS = "<!-- tables: studies.engines -->\n", "<!-- end of the tables -->\n"
 BUSY = 0.1
 """Processors that others took in the rounds, on the mean, from which a row is marked."""
 
+STAR = {"seconds": "", "processor": "\\*"}
+
 TITLES = {
     "f32": "float32",
     "bf16": "bfloat16",
@@ -46,18 +48,12 @@ def with_tables(page: str, results: Mapping[str, Rows]) -> str:
     return f"{before}{text}{rest.partition(MARKS[1])[2]}"
 
 
-def middle(outcome: Outcome) -> float:
-    """Return the median of the rounds in milliseconds."""
-    return 1e3 * statistics.median(outcome["seconds"])
+def basis(*outcomes: Outcome) -> str:
+    """Return what some outcomes are compared by: ``seconds`` of the clock, or of the processor.
 
-
-def compared(outcome: Outcome) -> list[float]:
-    """Return the seconds of the rounds by which engines are compared.
-
-    Those of the clock, or of the processor where others used the machine meanwhile.
+    By the processor where others used the machine while one of them was measured.
     """
-    times: list[float] = outcome["processor" if is_busy(outcome) else "seconds"]
-    return times
+    return "processor" if any(map(is_busy, outcomes)) else "seconds"
 
 
 def ran(rows: Rows, group: str, *, ours: bool | None = None) -> dict[str, Outcome]:
@@ -71,19 +67,24 @@ def ran(rows: Rows, group: str, *, ours: bool | None = None) -> dict[str, Outcom
     }
 
 
-def milliseconds(outcome: Outcome) -> float:
-    """Return the median of what engines are compared by."""
-    return 1e3 * statistics.median(compared(outcome))
+def milliseconds(outcome: Outcome, by: str) -> float:
+    """Return the median of the times of a `basis`."""
+    return 1e3 * statistics.median(outcome[by])
 
 
 def fastest(rows: Mapping[str, Outcome]) -> Outcome | None:
-    """Return the fastest of some rows."""
-    return min(rows.values(), key=milliseconds, default=None)
+    """Return the fastest row of an idle machine, or the one that takes less of the processor."""
+    best = []
+    for busy in (False, True):
+        alike = [row for row in rows.values() if is_busy(row) == busy]
+        best += sorted(alike, key=lambda row: milliseconds(row, basis(row)))[:1]
+    return min(best, key=lambda row: milliseconds(row, "processor"), default=None)
 
 
 def ratio(outcome: Outcome, other: Outcome) -> float:
     """Return the median over the rounds of one time by another."""
-    pairs = zip(compared(outcome), compared(other), strict=False)
+    by = basis(outcome, other)
+    pairs = zip(outcome[by], other[by], strict=False)
     return statistics.median(own / its for own, its in pairs)
 
 
@@ -100,10 +101,11 @@ def summary(results: Mapping[str, Rows]) -> str:
             own, best = fastest(ours), fastest(others)
             if own is None or best is None:
                 continue
+            by = basis(own, best)
             (other,) = (ENGINES[key].label for key in others if others[key] is best)
             lines.append(
-                f"| {network.label} | {TITLES[group]} | {milliseconds(own):.0f}{mark(own)} "
-                f"| {other} | {milliseconds(best):.0f} | {1 / ratio(own, best):.2f} "
+                f"| {network.label} | {TITLES[group]} | {milliseconds(own, by):.0f}{STAR[by]} "
+                f"| {other} | {milliseconds(best, by):.0f}{STAR[by]} | {1 / ratio(own, best):.2f} "
                 f"| {megabytes(own)} | {megabytes(best)} |"
             )
     return "\n".join(lines) + "\n"
@@ -112,11 +114,6 @@ def summary(results: Mapping[str, Rows]) -> str:
 def is_busy(outcome: Outcome) -> bool:
     """Whether others used the machine meanwhile."""
     return bool(outcome["others"] > BUSY)
-
-
-def mark(outcome: Outcome) -> str:
-    """Return a star where others used the machine meanwhile."""
-    return "\\*" if is_busy(outcome) else ""
 
 
 def megabytes(outcome: Outcome) -> str:
@@ -148,11 +145,11 @@ def _line(name: str, rows: Rows) -> str:
     times = [1e3 * seconds for seconds in outcome["seconds"]]
     other = fastest(ran(rows, engine.group, ours=not engine.ours))
     against = "" if other is None else f"{ratio(outcome, other):.2f}"
-    used = 1e3 * statistics.median(outcome["processor"])
     lost = "equal" if outcome["psnr"] is None else f"{outcome['psnr']:.1f}"
+    clock, used = (milliseconds(outcome, by) for by in ("seconds", "processor"))
     return (
-        f"| {engine.label} | {middle(outcome):.0f} ({min(times):.0f} to {max(times):.0f})"
-        f"{mark(outcome)} | {against} | {used:.0f} | {megabytes(outcome)} "
+        f"| {engine.label} | {clock:.0f} ({min(times):.0f} to {max(times):.0f})"
+        f"{STAR[basis(outcome)]} | {against} | {used:.0f} | {megabytes(outcome)} "
         f"| {outcome['open']:.1f}, {outcome['first']:.1f} | {lost} | {sizes} |\n"
     )
 
@@ -164,17 +161,17 @@ def draw(results: Mapping[str, Rows]) -> None:
     names = [name for name in reversed(NETWORKS) if fastest(ran(results.get(name, {}), "f32"))]
     figure = Figure(figsize=(11, 1.2 + 0.34 * len(names)), layout="constrained")
     panels = (("f32", milliseconds, "time, float32"), ("bf16", milliseconds, "time, bfloat16"))
-    panels += (("f32", lambda row: row["peak"], "peak memory, float32"),)
+    panels += (("f32", lambda row, _: row["peak"], "peak memory, float32"),)
     axes = figure.subplots(1, len(panels), sharey=True)
     colours = dict(zip(_labels(names, results), _COLOURS, strict=False))
     for place, (group, value, title) in zip(axes, panels, strict=True):
         for height, name in enumerate(names):
             rows = results[name]
-            own = min(map(value, ran(rows, group, ours=True).values()), default=None)
-            for key, row in ran(rows, group, ours=False).items():
-                if own is not None:
-                    label = _short(ENGINES[key].label)
-                    place.plot(value(row) / own, height, "o", color=colours[label], ms=6)
+            ours, others = (ran(rows, group, ours=ours) for ours in (True, False))
+            for key, row in others.items() if ours else ():
+                label, by = _short(ENGINES[key].label), basis(row, *ours.values())
+                times = value(row, by) / min(value(own, by) for own in ours.values())
+                place.plot(times, height, "o", color=colours[label], ms=6)
         place.axvline(1, color="black", lw=1)
         place.set(xscale="log", title=f"{title}: nystra = 1")
         place.grid(visible=True, axis="x", which="both", alpha=0.25)
