@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,22 +16,25 @@ could be one Split, for which networks have an operator of their own."""
 
 
 @contextlib.contextmanager
-def without_stack_traces() -> Iterator[None]:
-    """Keep PyTorch from noting for every node where in the network's code it was made."""
-    config: Any = fx.config
-    before = getattr(config, "do_not_emit_stack_traces", None)
-    if before is None:  # an older PyTorch
+def _changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    """Change an attribute as long as the context lasts; another version may not have it."""
+    before = getattr(owner, name, None)
+    if before is None:
         yield
         return
-    config.do_not_emit_stack_traces = True
+    setattr(owner, name, change(before))
     try:
         yield
     finally:
-        config.do_not_emit_stack_traces = before
+        setattr(owner, name, before)
 
 
-@contextlib.contextmanager
-def without_simplified_roundings() -> Iterator[None]:
+def without_stack_traces() -> contextlib.AbstractContextManager[None]:
+    """Keep PyTorch from noting for every node where in the network's code it was made."""
+    return _changed(fx.config, "do_not_emit_stack_traces", lambda _: True)
+
+
+def without_simplified_roundings() -> contextlib.AbstractContextManager[None]:
     """Keep PyTorch from simplifying free sizes that were rounded, as ``int(B / (H * W / 64))``.
 
     Nothing gets simpler, and for Swin transformers it takes a fifth of a trace.
@@ -39,36 +42,27 @@ def without_simplified_roundings() -> Iterator[None]:
     from torch.utils._sympy import functions
 
     held: Any = functions
-    sympy, rounding = held.sympy, getattr(held, "TruncToInt", None)
-    simplify = sympy.simplify
+    rounding = getattr(held, "TruncToInt", None)
 
-    def simplified(expression: Any, *settings: Any, **others: Any) -> Any:
-        if rounding is not None and expression.has(rounding):
-            return expression
-        return simplify(expression, *settings, **others)
+    def change(simplify: Any) -> Any:
+        def simplified(expression: Any, *settings: Any, **others: Any) -> Any:
+            if rounding is not None and expression.has(rounding):
+                return expression
+            return simplify(expression, *settings, **others)
 
-    sympy.simplify = simplified
-    try:
-        yield
-    finally:
-        sympy.simplify = simplify
+        return simplified
+
+    return _changed(held.sympy, "simplify", change)
 
 
-@contextlib.contextmanager
-def without_quadratic_rules() -> Iterator[None]:
+def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
     """Keep onnxscript's optimiser from the rule that takes longer the larger the graph is."""
     from onnxscript import rewriter
 
-    rules = getattr(rewriter, "_DEFAULT_REWRITE_RULES", None)
-    if rules is None:  # another onnxscript keeps them elsewhere
-        yield
-        return
-    kept = tuple(rule for rule in rules if rule.name != _QUADRATIC)
-    rewriter._DEFAULT_REWRITE_RULES = kept
-    try:
-        yield
-    finally:
-        rewriter._DEFAULT_REWRITE_RULES = rules
+    def change(rules: Any) -> Any:
+        return tuple(rule for rule in rules if rule.name != _QUADRATIC)
+
+    return _changed(rewriter, "_DEFAULT_REWRITE_RULES", change)
 
 
 @contextlib.contextmanager
@@ -91,26 +85,18 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
         del vars(program)["run_decompositions"]
 
 
-@contextlib.contextmanager
-def promoted_where_needed() -> Iterator[None]:
+def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
     """Let types be promoted only in a program that mixes them: that runs it once more."""
     from torch.onnx._internal.exporter import _fx_passes
 
-    passes: Any = _fx_passes
-    promote = getattr(passes, "insert_type_promotion_nodes", None)
-    if promote is None:  # another PyTorch does it elsewhere
-        yield
-        return
+    def change(promote: Any) -> Any:
+        def promoted(graph: fx.GraphModule) -> None:
+            if not all(_is_of_one_type(node) for node in graph.graph.nodes):
+                promote(graph)
 
-    def promoted(graph: fx.GraphModule) -> None:
-        if not all(_is_of_one_type(node) for node in graph.graph.nodes):
-            promote(graph)
+        return promoted
 
-    passes.insert_type_promotion_nodes = promoted
-    try:
-        yield
-    finally:
-        passes.insert_type_promotion_nodes = promote
+    return _changed(_fx_passes, "insert_type_promotion_nodes", change)
 
 
 _TYPED = {torch.ops.aten.where, torch.ops.aten.index, torch.ops.aten.embedding}
