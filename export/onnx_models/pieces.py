@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,11 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from ...plugins.operators import OPERATORS
+from ...plugins.operators.functions import operator_body
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
 from ..attention.site import swap
-from ..tracing.bodies import used_operators
+from ..tracing.bodies import nodes_of_type, used_operators
 from ..tracing.trace import trace_piece
 from .cutting import fits_opset, nodes_of, raised, splice, unused_prefix
 from .file_network import FileNetwork
@@ -91,7 +90,8 @@ def attach_fitting_bodies(model: onnx.ModelProto) -> None:
     """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
     opset = opset_of(model)
     for name in used_operators(model):
-        body = _body(name, max(opset, OLDEST_WRITTEN))
+        nodes = nodes_of_type(model, name)
+        body = operator_body(name, max(opset, OLDEST_WRITTEN), nodes)
         for entry in body.opset_import:
             if entry.domain == "":
                 entry.version = opset
@@ -116,14 +116,10 @@ def _dynamic(free: Sequence[Sequence[int]]) -> tuple[dict[int, Any], ...] | None
     return tuple(dict.fromkeys(axes, Dim.DYNAMIC) for axes in free)
 
 
-def _body(name: str, opset: int) -> onnx.FunctionProto:
-    module = importlib.import_module(f"...plugins.operators.{OPERATORS[name]}.body", __package__)
-    body: onnx.FunctionProto = module.body(opset)
-    return body
-
-
 def _fits(piece: onnx.ModelProto, written: int, opset: int) -> bool:
     """Whether a piece and the bodies of its operators have the same meaning at another opset."""
     parts: list[onnx.GraphProto | onnx.FunctionProto] = [piece.graph]
-    parts += [_body(name, written) for name in used_operators(piece)]
+    parts += [
+        operator_body(name, written, nodes_of_type(piece, name)) for name in used_operators(piece)
+    ]
     return all(fits_opset(nodes_of(part), written, opset) for part in parts)

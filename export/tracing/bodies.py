@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Iterator
 
 import onnx
 import onnx.inliner
 
 from ...plugins.domain import DOMAIN
-from ...plugins.operators import OPERATORS
+from ...plugins.operators.functions import operator_body
 
 
 def used_operators(model: onnx.ModelProto) -> list[str]:
@@ -16,15 +16,17 @@ def used_operators(model: onnx.ModelProto) -> list[str]:
     return sorted({node.op_type for node in model.graph.node if node.domain == DOMAIN})
 
 
+def nodes_of_type(model: onnx.ModelProto, name: str) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a nystra operator in a model."""
+    return (node for node in model.graph.node if (node.domain, node.op_type) == (DOMAIN, name))
+
+
 def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
     """Add to a model, in place, the body of every nystra operator it uses."""
     present = {function.name for function in model.functions}
     for name in used_operators(model):
         if name not in present:
-            module = importlib.import_module(
-                f"...plugins.operators.{OPERATORS[name]}.body", __package__
-            )
-            model.functions.append(module.body(opset))
+            model.functions.append(operator_body(name, opset, nodes_of_type(model, name)))
 
 
 def inline_bodies(model: onnx.ModelProto) -> None:

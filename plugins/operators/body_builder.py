@@ -25,6 +25,8 @@ class BodyBuilder:
     operator's. Constants are TensorProto values and written once.
 
     Attributes:
+        by_rows: Exact attention holds the scores of one row of queries of every window at a time,
+            in a Loop, which is slower where an engine would fuse attention.
         stepped: Sizes are known while the body is written, and elements are moved by slices,
             reshapes and transposes of four axes at most, for engines that support no others;
             otherwise by one Gather. A subclass that knows the sizes sets it.
@@ -32,7 +34,7 @@ class BodyBuilder:
 
     stepped = False
 
-    def __init__(self, schema: OperatorSchema, opset: int) -> None:
+    def __init__(self, schema: OperatorSchema, opset: int, by_rows: bool = False) -> None:
         """Start the body of an operator.
 
         Raises:
@@ -45,6 +47,7 @@ class BodyBuilder:
             )
         self.schema = schema
         self.opset = opset
+        self.by_rows = by_rows
         self.inputs = [self._named(name) for name in schema.inputs]
         self._outputs = [self._named(name) for name in schema.outputs]
         self._nodes: list[onnx.NodeProto] = []
@@ -198,6 +201,29 @@ class BodyBuilder:
         # TensorRT's parser does not know the condition in the body where the node has none.
         go = self.constant(np.array(True))
         return self.ops("Loop", len(states), rounds, go, *names, body=graph)
+
+    def each(self, rounds: str, step: Callable[[str], str]) -> str:
+        """Return the float32 results of rounds of ``step``, stacked along a new first axis.
+
+        Args:
+            rounds: Number of rounds, an int64 scalar.
+            step: round from 0 -> result, of the same shape in every round; it may read every
+                tensor of the function so far.
+        """
+        outer, known = self._nodes, dict(self._known)
+        self._nodes = []
+        place, going = self._fresh("round"), self._fresh("going")
+        still = self.op("Identity", going)
+        result = step(place)
+        info = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            self._nodes,
+            self._fresh("body"),
+            [info(place, TensorProto.INT64, []), info(going, TensorProto.BOOL, [])],
+            [info(still, TensorProto.BOOL, []), info(result, TensorProto.FLOAT, None)],
+        )
+        self._nodes, self._known = outer, known
+        return self.op("Loop", rounds, self.constant(np.array(True)), body=graph)
 
     def function(self, write: Callable[[BodyBuilder], str | tuple[str, ...]]) -> onnx.FunctionProto:
         """Return the function with the results of ``write``.

@@ -6,14 +6,17 @@ from .body_builder import BodyBuilder
 from .window_body import WindowBody
 
 
-def position_bias(windows: WindowBody, table: str, key_h: str, key_w: str) -> str:
-    """Return the position bias (h, N, Nk), or one 0 (1, 1, 1) where ``bias`` is 0.
+def position_bias(
+    windows: WindowBody, table: str, key_h: str, key_w: str, row: str | None = None
+) -> str:
+    """Return the position bias (h, N, Nk), or zeros that broadcast to it where ``bias`` is 0.
 
     Args:
         windows: Windows of the queries.
         table: ((wh+kh-1)(ww+kw-1), h).
         key_h: Rows of a window of keys, kh.
         key_w: Columns of it, kw.
+        row: Only the queries of this row of a window, an int64 scalar: (h, ww, Nk).
     """
     body = windows.body
     if body.stepped:
@@ -24,11 +27,16 @@ def position_bias(windows: WindowBody, table: str, key_h: str, key_w: str) -> st
         less = body.op("Sub", size, body.ints(1))
         return body.op("Add", body.op("Mul", less, bias), body.ints(1))
 
-    tokens, keys = if_bias(windows.tokens), if_bias(body.op("Mul", key_h, key_w))
+    keys = if_bias(body.op("Mul", key_h, key_w))
+    if row is None:
+        queries = body.count(if_bias(windows.tokens))
+    else:
+        columns = body.count(windows.window_w)
+        queries = body.op("Add", body.op("Mul", row, windows.window_w), columns)
 
     def offsets(size: str, which: str) -> str:
         """Return row or column of query minus that of key, shifted to be non-negative, (N, Nk)."""
-        query = body.op(which, body.count(tokens), windows.window_w)
+        query = body.op(which, queries, windows.window_w)
         key = body.op(which, body.count(keys), key_w)
         distance = body.op("Sub", body.reshape(query, -1, 1), body.reshape(key, 1, -1))
         return body.op("Add", distance, body.op("Sub", size, body.ints(1)))

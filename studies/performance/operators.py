@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from onnx import TensorProto, helper
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
-from nystra.plugins.operators import OPERATORS
+from nystra.plugins.operators.functions import operator_body
 from nystra.plugins.operators.schema import VERSION, node_attributes
 from nystra.plugins.operators.window_geometry import WindowGeometry
 
@@ -75,8 +74,7 @@ def runner(name: str, threads: int, side: int = SIDE) -> Callable[[], None]:
     body = name.endswith("-body")
     functions = []
     if body:
-        module = f"nystra.plugins.operators.{OPERATORS[operator]}.body"
-        functions.append(importlib.import_module(module).body(20))
+        functions.append(operator_body(operator, 20, [node_proto]))
     model = helper.make_model(
         helper.make_graph([node_proto], name, values, [out]),
         functions=functions,

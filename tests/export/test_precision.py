@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from typing import Any
 
@@ -21,7 +20,7 @@ from nystra.export.graph.precision.rounded_copy import rounded_copy
 from nystra.export.graph.precision.table import LOW_TYPES
 from nystra.export.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
-from nystra.plugins.operators import OPERATORS
+from nystra.plugins.operators.functions import operator_body
 from nystra.plugins.operators.schema import node_attributes
 from small_graphs import CONV, model_of, run, small, types, weight
 
@@ -200,8 +199,7 @@ def search_model() -> onnx.ModelProto:
         numpy_helper.from_array(np.full((1, 1, 1, 1), -1, np.int32), "start"),
     ]
     model = model_of(nodes, given)
-    body = importlib.import_module(f"nystra.plugins.operators.{OPERATORS['NystraPatchMatch']}.body")
-    model.functions.append(body.body(20))
+    model.functions.append(operator_body("NystraPatchMatch", 20))
     return model
 
 

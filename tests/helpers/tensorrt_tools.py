@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib
 import os
 import shutil
 import tempfile
@@ -24,6 +23,7 @@ from onnx import TensorProto, helper
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
 from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.functions import operator_body
 from nystra.plugins.operators.schema import VERSION, node_attributes
 from operator_tests import Shape, find_tests
 
@@ -132,8 +132,7 @@ def operator_model(
             )
         )
         if bodies:
-            module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.body")
-            functions.append(module.body(20))
+            functions.append(operator_body(operator, 20, nodes[-1:]))
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, VERSION)]
     graph = helper.make_graph(nodes, "operators", inputs, outputs)
     onnx.save(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from onnx import TensorProto, helper
 from conformance_case import Case
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.operators import find_schema
+from nystra.plugins.operators.functions import operator_body
 from nystra.plugins.operators.schema import VERSION
 
 _TYPES = {
@@ -49,7 +48,8 @@ def node_model(
             for name, output in zip(results, schema.outputs, strict=True)
         ]
         if functions:
-            bodies[case.operator] = _body(case.folder, opset)
+            of_type = [node for node in nodes if node.op_type == case.operator]
+            bodies[case.operator] = operator_body(case.operator, opset, of_type)
     graph = helper.make_graph(nodes, "conformance", inputs, outputs)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, VERSION)]
     model = helper.make_model(
@@ -58,14 +58,6 @@ def node_model(
     if functions:
         onnx.checker.check_model(model)
     return model
-
-
-@functools.cache
-def _body(folder: str, opset: int) -> onnx.FunctionProto:
-    body: onnx.FunctionProto = importlib.import_module(
-        f"nystra.plugins.operators.{folder}.body"
-    ).body(opset)
-    return body
 
 
 def session(

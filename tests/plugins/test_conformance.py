@@ -17,7 +17,7 @@ from conformance_fields import true_scores
 from conformance_models import node_model, run_poisoned, session
 from conformance_tolerance import TOLERANCES, allowed, check, compare, plain
 from nystra.core.errors import NystraError
-from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators import OPERATORS, find_schema, functions
 from operator_tests import find_tests
 from operators.patch_match import PatchMatchCase
 
@@ -255,3 +255,14 @@ def test_two_nodes_that_differ_in_every_attribute(name: str, opset: int) -> None
     half = len(gots) // 2
     for case, got in ((first, gots[:half]), (second, gots[half:])):
         compare(case, "float32", "body", got[0] if half == 1 else tuple(got))
+
+
+@by_id([case for case in GOOD if case.operator == "NystraWindowSoftmax" and not case.large])
+def test_exact_attention_by_rows_of_queries(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As files with large windows compute it: here in small ones."""
+    monkeypatch.setattr(functions, "LARGE_WINDOW", 1)
+    (body,) = node_model(case).functions
+    assert "Loop" in {node.op_type for node in body.node}
+    arrays = case.inputs("float32")
+    (got,) = run_poisoned(session(node_model(case)), arrays, case.output_shapes())
+    compare(case, "float32", "body", got)

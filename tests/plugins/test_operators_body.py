@@ -1,6 +1,5 @@
 """The ONNX bodies as functions: what TensorRT and onnxruntime need of them."""
 
-import importlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,16 +9,14 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.functions import operator_body
 
 FORBIDDEN = {"If", "Loop", "Scan", "Einsum", "Split"}  # TensorRT wants Split's sizes constant
 ALLOWED = {"NystraPatchMatch": {"Loop"}}
 
 
 def bodies(opset: int) -> dict[str, onnx.FunctionProto]:
-    return {
-        name: importlib.import_module(f"nystra.plugins.operators.{folder}.body").body(opset)
-        for name, folder in OPERATORS.items()
-    }
+    return {name: operator_body(name, opset) for name in OPERATORS}
 
 
 def subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
@@ -76,6 +73,17 @@ def test_every_attribute_but_the_revision_is_read() -> None:
         read = {a.ref_attr_name for node in all_nodes(function) for a in node.attribute} - {""}
         schema = find_schema(name)
         assert read == {attribute.name for attribute in schema.attributes} - {"revision"}
+
+
+def test_exact_attention_of_large_windows_is_a_loop() -> None:
+    sizes = dict.fromkeys(("window_h", "window_w"), 32)
+    large = onnx.helper.make_node("NystraWindowSoftmax", [], [], domain="nystra", **sizes)
+    small = onnx.helper.make_node("NystraWindowSoftmax", [], [], domain="nystra", window_h=31)
+    for nodes, loops in (([small], 0), ([small, large], 1)):
+        function = operator_body("NystraWindowSoftmax", 20, nodes)
+        assert [node.op_type for node in all_nodes(function)].count("Loop") == loops
+        outputs = [output for node in all_nodes(function) for output in node.output]
+        assert len(set(outputs)) == len(outputs)
 
 
 def test_bodies_are_reproducible_and_small() -> None:

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper
 from nystra.plugins import library, native
 from nystra.core.errors import NystraError
 from nystra.plugins.operators.schema import node_attributes
-from nystra.plugins.operators.toy_scale.body import body
+from nystra.plugins.operators.functions import operator_body
 from nystra.plugins.operators.toy_scale.reference import reference
 from nystra.plugins.operators.toy_scale import torch_op
 
@@ -38,7 +38,7 @@ def session(kind, with_body, with_library, **changes):
     node = helper.make_node("NystraToyScale", ["x"], ["y"], domain="nystra", **attributes)
     x, y = (helper.make_tensor_value_info(name, kinds[kind], [None, None]) for name in "xy")
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("nystra", 1)]
-    functions = [body(20)] if with_body else []
+    functions = [operator_body("NystraToyScale", 20)] if with_body else []
     graph = helper.make_graph([node], "toy", [x], [y])
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
     if with_body:

@@ -46,14 +46,6 @@ register(SCHEMA, toy_scale, lambda x, attributes: x.new_empty(x.shape))
 
 BODY = '''"""``NystraToyScale`` as a model-local ONNX function."""
 
-from ..body_builder import BodyBuilder
-from .schema import SCHEMA
-
-
-def body(opset):
-    """Return the function."""
-    return BodyBuilder(SCHEMA, opset).function(write)
-
 
 def write(nodes):
     """Write the nodes; return the result."""

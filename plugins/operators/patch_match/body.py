@@ -10,12 +10,11 @@ too. (Loops are slow in TensorRT, which has the plugin.)
 from __future__ import annotations
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from ..body_builder import BodyBuilder
 from .body_maps import BodyMaps
-from .schema import SCHEMA, STEPS
+from .schema import STEPS
 
 _POWERS = [1 << z for z in range(25)]
 """What the largest radius is divided by, as long as 1 is left: it is below 2**24."""
@@ -136,15 +135,6 @@ class _Search:
         kinds = (TensorProto.INT64, TensorProto.FLOAT)
         states = list(zip(rows, kinds, strict=True))
         return self.search_around(body.loop(body.ints(len(STEPS)), states, passes), iteration)
-
-
-def body(opset: int) -> onnx.FunctionProto:
-    """Return the function for a model of that opset of ONNX.
-
-    Raises:
-        NystraError: No body is written for this opset.
-    """
-    return BodyBuilder(SCHEMA, opset).function(write)
 
 
 def write(nodes: BodyBuilder) -> tuple[str, str]:

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-import onnx
-
 from ..body_builder import BodyBuilder
 from ..pinv_body import pinv_nodes
-from .schema import SCHEMA
-
-
-def body(opset: int) -> onnx.FunctionProto:
-    """Return the function for a model of that opset of ONNX.
-
-    Raises:
-        NystraError: No body is written for this opset.
-    """
-    return BodyBuilder(SCHEMA, opset).function(write)
 
 
 def write(nodes: BodyBuilder) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import onnx
-
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
 from .body_bias import Bias
 from .body_blocks import Blocks
-from .schema import MAX_ROUNDS, SCHEMA
+from .schema import MAX_ROUNDS
 
 _NEVER, _TINY = -1e30, 1e-30  # a logit without weight, and the offset of a count
 
@@ -91,15 +89,6 @@ def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
     inside = body.op("Gather", bias.inside(), blocks.coarse, axis=1)
     inside = body.op("Mul", inside, body.op("Sub", own, sums))
     return body.op("Add", body.op("Gather", others, blocks.coarse, axis=2), inside)
-
-
-def body(opset: int) -> onnx.FunctionProto:
-    """Return the function for a model of that opset of ONNX.
-
-    Raises:
-        NystraError: No body is written for this opset.
-    """
-    return BodyBuilder(SCHEMA, opset).function(write)
 
 
 def write(nodes: BodyBuilder) -> str:

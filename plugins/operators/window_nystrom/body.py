@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 
 from ..body_builder import BodyBuilder
 from ..landmark_body import LandmarkBody
 from ..pinv_body import pinv_nodes
-from .schema import SCHEMA
 
 
 def _kernel(body: BodyBuilder, logits: str, same: str) -> str:
@@ -27,15 +25,6 @@ def _pinv(windows: LandmarkBody, core: str, guarded: str) -> str:
     finite = body.op("LessOrEqual", largest, body.number(float(np.finfo(np.float32).max)))
     usable = body.op("Or", finite, body.op("Not", guarded))
     return body.op("Where", usable, z, body.number(0.0))
-
-
-def body(opset: int) -> onnx.FunctionProto:
-    """Return the function for a model of that opset of ONNX.
-
-    Raises:
-        NystraError: No body is written for this opset.
-    """
-    return BodyBuilder(SCHEMA, opset).function(write)
 
 
 def write(nodes: BodyBuilder) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import onnx
-
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
 from ..window_body_bias import position_bias
 from ..window_moves import SteppedMoves
-from .schema import SCHEMA
 
 
 class _Around:
@@ -117,15 +114,6 @@ class _Around:
             parts.append(body.reshape(part, -1, step, channels))
         whole = body.op("Concat", *parts, axis=1)
         return body.op("Slice", whole, body.ints([0]), body.shape(length), axis)
-
-
-def body(opset: int) -> onnx.FunctionProto:
-    """Return the function for a model of that opset of ONNX.
-
-    Raises:
-        NystraError: No body is written for this opset.
-    """
-    return BodyBuilder(SCHEMA, opset).function(write)
 
 
 def write(nodes: BodyBuilder) -> str:

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import onnx
-
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
 from ..window_body_bias import position_bias
-from .schema import SCHEMA
-
-
-def body(opset: int) -> onnx.FunctionProto:
-    """Return the function for a model of that opset of ONNX.
-
-    Raises:
-        NystraError: No body is written for this opset.
-    """
-    return BodyBuilder(SCHEMA, opset).function(write)
 
 
 def write(nodes: BodyBuilder) -> str:
@@ -24,7 +12,17 @@ def write(nodes: BodyBuilder) -> str:
     windows = WindowBody(nodes)
     q, k, v = windows.heads_apart()
     q, k = windows.set_apart(nodes.op("Mul", q, nodes.attribute("scale")), k)
-    logits = nodes.op("MatMul", q, nodes.swap(k, 4))
-    bias = position_bias(windows, nodes.inputs[1], windows.window_h, windows.window_w)
-    weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)
-    return windows.merged(nodes.op("MatMul", weights, v))
+    keys, window = nodes.swap(k, 4), (windows.window_h, windows.window_w)
+
+    def attended(queries: str, row: str | None = None) -> str:
+        bias = position_bias(windows, nodes.inputs[1], *window, row)
+        logits = nodes.op("Add", nodes.op("MatMul", queries, keys), bias)
+        return nodes.op("MatMul", nodes.op("Softmax", logits, axis=-1), v)
+
+    if not nodes.by_rows:
+        return windows.merged(attended(q))
+    rows = nodes.reshape(q, -1, windows.heads, *window, nodes.size(q, 3))
+    out = nodes.each(
+        windows.window_h, lambda row: attended(nodes.op("Gather", rows, row, axis=2), row)
+    )
+    return windows.merged(nodes.op("Transpose", out, perm=[1, 2, 0, 3, 4]))

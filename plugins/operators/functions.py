@@ -1,0 +1,39 @@
+"""The bodies of operators as model-local ONNX functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+
+import onnx
+
+from . import OPERATORS, find_schema
+from .body_builder import BodyBuilder
+
+LARGE_WINDOW = 32 * 32
+"""Tokens of a window from which its scores are too many to hold all of them."""
+
+
+def operator_body(
+    name: str, opset: int, nodes: Iterable[onnx.NodeProto] = ()
+) -> onnx.FunctionProto:
+    """Return the body of an operator for a model of that opset of ONNX.
+
+    Args:
+        name: Node type.
+        opset: The model's.
+        nodes: The model's nodes of that type. If one has a window of `LARGE_WINDOW` tokens, exact
+            attention is computed by rows of queries, in less memory, but in a Loop, which
+            engines that fuse attention (OpenVINO, TensorRT) do not fuse.
+
+    Raises:
+        NystraError: There is no such operator, or no body is written for this opset.
+    """
+    schema = find_schema(name)
+    write = import_module(f".{OPERATORS[name]}.body", __package__).write
+    return BodyBuilder(schema, opset, by_rows=any(map(_is_large, nodes))).function(write)
+
+
+def _is_large(node: onnx.NodeProto) -> bool:
+    sizes = {attribute.name: attribute.i for attribute in node.attribute}
+    return sizes.get("window_h", 0) * sizes.get("window_w", 0) >= LARGE_WINDOW
