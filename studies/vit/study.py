@@ -217,6 +217,8 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw what was kept")
     args = parser.parse_args()
     if args.plot is not None:
+        if not args.kept.exists():
+            parser.error(f"{args.kept} is not there: --plot draws what a run without it has kept")
         plot(json.loads(args.kept.read_text()), args.plot)
         return
     rows = measure(args.checkpoints, args.images, args.seconds)
