@@ -36,4 +36,4 @@ def operator_body(
 
 def _is_large(node: onnx.NodeProto) -> bool:
     sizes = {attribute.name: attribute.i for attribute in node.attribute}
-    return sizes.get("window_h", 0) * sizes.get("window_w", 0) >= LARGE_WINDOW
+    return bool(sizes.get("window_h", 0) * sizes.get("window_w", 0) >= LARGE_WINDOW)
