@@ -65,7 +65,7 @@ def validation_sizes(facts: Facts) -> list[Size]:
 
     One is a multiple of the window (or, without one, of the size multiple), none but the first
     is square, one is smaller than the window in a direction. Images of large windows have two
-    windows: plain onnxruntime holds the scores of all, which for more of 64x64 tokens take 6 GB.
+    windows, since the scores of a window grow with the square of its tokens.
     """
     if facts.sides is not None:
         return batch_sizes(facts.inputs, facts.sides)
