@@ -1,4 +1,4 @@
-"""The checkpoints that ship: small, told by themselves, and as good as their cards say."""
+"""The checkpoints that ship: small, complete, and as good as their cards say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from image_files import rgb
 from nystra.models import load
 from nystra.models.pretrained import pretrained_path
-from shared import shared_path
+from shared import ROOT, shared_path
 from studies.training.classifying import Classifying
 from studies.training.denoising import with_noise
 
@@ -99,6 +99,12 @@ def test_the_shipped_classifier_reaches_the_figure_of_its_card(tmp_path: Path) -
     )
     card = pretrained_path("vit_cifar10_p4").with_suffix(".md").read_text(encoding="utf-8")
     assert 100 * right == pytest.approx(float(card_figure(card, "CIFAR-10, test")), abs=0.011)
+
+
+def test_the_manual_lists_every_card() -> None:
+    page = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
+    cards = re.findall(r"^\| \[`(\w+)`\]\(\.\./models/pretrained/(\w+)\.md\) \|", page, re.M)
+    assert sorted(cards) == [(name, name) for name in SHIPPED]
 
 
 def test_the_metadata_is_sorted_json() -> None:
