@@ -37,7 +37,7 @@ BARS = [
         "softmax-8-bias-mask",
         2,
     ),
-    Bar("cost a token, `NystraWindowNystrom` w 64 / w 16", "nystrom-64", "nystrom-16", 1.6, True),
+    Bar("time per token, `NystraWindowNystrom` w 64 / w 16", "nystrom-64", "nystrom-16", 1.6, True),
     *(
         Bar(
             f"bias and mask: `NystraWindowCluster` w {side} vs exact",

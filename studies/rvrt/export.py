@@ -83,7 +83,7 @@ def main() -> None:
     elif len(args.frames) == 1:
         print(row(args.network, args.attn, args.frames[0], args.opset, args.keep), flush=True)
     else:
-        print("| RVRT | attention | frames | nodes | MB | processor s | peak MiB | apart |")
+        print("| RVRT | attention | frames | nodes | MB | processor s | peak MiB | difference |")
         for frames in args.frames:
             command = [sys.executable, "-m", "studies.rvrt.export", *sys.argv[1:]]
             subprocess.run([*command, "--frames", str(frames)], check=True)

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--attn", nargs="*", default=["nystromformer", "nystra", "cluster"])
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
-    print("| attention | logits off by | top-1 | top-5 | lost top-1 |")
+    print("| attention | error of the logits | top-1 | top-5 | lost top-1 |")
     print("| --- | ---: | ---: | ---: | ---: |")
     trained = None
     with tempfile.TemporaryDirectory() as folder:

@@ -172,7 +172,7 @@ def table(rows: Sequence[Row]) -> None:
                 f"| {row['trained']} | {row['parameters']:,} | {row['gflops']:.4f} | "
                 f"{row['top1']:.2%} | {row['top5']:.2%} | {times} |"
             )
-    print("\n| in its place | logits off by | images | top-1 | lost | onnxruntime |")
+    print("\n| replacement of exact attention | error of the logits | images | top-1 | lost | onnxruntime |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for row in rows:
         if row["runs"] != AS_TRAINED:
@@ -192,7 +192,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes = figure.add_subplot()
     for row in rows:
         as_trained = row["runs"] == AS_TRAINED
-        label = row["trained"] if as_trained else f"{row['runs']}, in the place of exact"
+        label = row["trained"] if as_trained else f"{row['runs']}, replacing exact"
         face = None if as_trained else "none"
         axes.plot(row["onnxruntime"], 100 * row["top1"], "o", markerfacecolor=face, label=label)
     axes.set(
