@@ -58,7 +58,7 @@ class Attribute:
         if not self.minimum <= checked <= self.maximum:
             if self.name == "revision":
                 raise NystraError(
-                    f"{owner}: the node is of revision {checked}, this nystra knows revision "
+                    f"{owner}: the node has revision {checked}, this nystra supports revision "
                     f"{REVISION}; use the nystra version that exported the model, or a newer one"
                 )
             raise NystraError(

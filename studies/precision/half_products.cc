@@ -135,7 +135,7 @@ void report(const char* what, double took, const T (&got)[kQueries][kKeys]) {
     for (int j = 0; j < kKeys; ++j)
       error = std::fmax(error, std::fabs(double(got[i][j]) - double(scores[i][j])));
   const double flops = 2.0 * kQueries * kKeys * kChannels;
-  std::printf("%-18s %7.0f ns %8.0f GFLOP/s, off by %.1e at most\n", what, took * 1e9,
+  std::printf("%-18s %7.0f ns %8.0f GFLOP/s, largest difference %.1e\n", what, took * 1e9,
               flops / took * 1e-9, error);
 }
 
@@ -144,7 +144,7 @@ void report(const char* what, double took, const T (&got)[kQueries][kKeys]) {
 int main() {
   fill();
   if (!__builtin_cpu_supports("avx512fp16") || !start_tiles()) {
-    std::puts("this CPU has not both AVX512-FP16 and AMX");
+    std::puts("this CPU lacks AVX512-FP16 or AMX");
     return 1;
   }
   report("float32 vectors", seconds(in_floats), scores);

@@ -25,7 +25,7 @@ from nystra.runtime.model.manifest import Manifest
 OLD = Path(__file__).parent / "0.1.0"
 NEWER = "999.1.0"
 SAYS = f"nystra {NEWER} wrote the file, this is {__version__}: update nystra"
-REFUSAL = "the node is of revision 2, this library of nystra"
+REFUSAL = "the node has revision 2, this library of nystra"
 
 
 @pytest.fixture

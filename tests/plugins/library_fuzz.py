@@ -28,7 +28,7 @@ WILD = {
     "int": [-HUGE, -1, 0, 1, 2, 3, 7, 63, 64, 65, 1024, 1025, 2**31, 2**32 + 1, HUGE],
     "float": [-1.0, -0.0, 0.0, 0.02, 0.5, 1.0, 30.0, 1e6, 1e38, float("inf"), float("nan")],
 }
-SAID = ("expected", "missing or not", "knows revision", "is invalid", "Type Error", "kernel def")
+SAID = ("expected", "missing or not", "supports revision", "is invalid", "Type Error", "kernel def")
 """One of these says what was expected; the last three are onnxruntime's, of element types."""
 
 LARGEST = 4  # of the sizes of near-valid nodes: rows of a window, heads, ...

@@ -142,7 +142,7 @@ def out_of_range() -> Iterator[tuple[str, str, float, str]]:
 
 HUGE = 2**62
 BAD_ATTRIBUTES = [
-    *((name, {"revision": 2}, "node is of revision 2, this library.*revision 1") for name in NODES),
+    *((name, {"revision": 2}, "node has revision 2, this library.*revision 1") for name in NODES),
     *((name, {changed: value}, message) for name, changed, value, message in out_of_range()),
     *((name, {"head_dim": HUGE}, f"attribute head_dim is {HUGE}") for name in WINDOWED),
     *((name, {"shift_w": 4}, "shift_w is 4; expected less than window_w, 4") for name in SHIFTED),

@@ -227,12 +227,12 @@ def test_too_many_pixels() -> None:
     wide = np.zeros((1, 1, 1, 1 << 24), np.float16)
     one = np.zeros((1, 1, 1, 1), np.float16)
     for pair in ((wide, one), (one, wide)):
-        with pytest.raises(Exception, match=f"{NAME}: input .* fewer than 16777216 pixels a map"):
+        with pytest.raises(Exception, match=f"{NAME}: input .* fewer than 16777216 pixels per map"):
             search(dtype="float16", patch_size=1, neighbors=1)(*pair)
 
 
 BAD_ATTRIBUTES = [
-    ({"revision": 2}, "node is of revision 2, this library.*revision 1"),
+    ({"revision": 2}, "node has revision 2, this library.*revision 1"),
     ({"patch_size": 4}, "attribute patch_size is 4; expected an odd number"),
     ({"patch_size": 25}, "attribute patch_size is 25; expected 1 to 23"),
     ({"patch_size": -1}, "attribute patch_size is -1"),

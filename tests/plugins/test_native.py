@@ -81,7 +81,7 @@ def test_every_range_of_the_schema_is_checked(operator: str) -> None:
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("NystraPinv", {"revision": 2}, "the node is of revision 2, this library of nystra .* knows"),
+    ("NystraPinv", {"revision": 2}, "the node has revision 2, this library of nystra .* supports"),
     ("NystraPinv", {"steps": 2}, "unknown attribute steps; expected iterations, batch_init"),
     ("NystraPinv", {"iterations": 2.5}, "attribute iterations is a number; expected an integer"),
     ("NystraPinv", {"iterations": 1 << 70}, "attribute iterations is 9223372036854775807; exp"),
@@ -157,9 +157,9 @@ def test_refused_by_the_functions_themselves(built: Path) -> None:
     assert run(threads=0) == "NystraPinv: threads is 0; expected 1 or more"
     assert run(name=None).startswith("nystra: unknown operator; expected NystraPinv, ")
     assert run(in_data=None) == "NystraPinv: input 0 has no data"
-    assert run(in_rank=9) == "NystraPinv: input 0 is of rank 9; expected 0 to 8"
+    assert run(in_rank=9) == "NystraPinv: input 0 has rank 9; expected 0 to 8"
     assert run(in_type=4).endswith(
-        "input 0 is of no known type; expected float32, float16 or bfloat16"
+        "input 0 is of an unknown type; expected float32, float16 or bfloat16"
     )
     assert run(in_type=2) == "NystraPinv: output 0 is float32; expected bfloat16"
     assert run(ou_data=None) == "NystraPinv: output 0 has no data"

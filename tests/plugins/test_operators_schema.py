@@ -49,7 +49,7 @@ def test_node_attributes_are_complete() -> None:
     [
         ("NystraPinv", {"iterations": 2.5}, "iterations is 2.5; expected an integer"),
         ("NystraPinv", {"steps": 3}, "unknown attribute steps; expected iterations, batch_init"),
-        ("NystraPinv", {"revision": 2}, "of revision 2, this nystra knows revision 1"),
+        ("NystraPinv", {"revision": 2}, "has revision 2, this nystra supports revision 1"),
         ("NystraPatchMatch", {"patch_size": 4}, "patch_size is 4; expected an odd number"),
         ("NystraWindowSoftmax", {"heads": 2}, "attribute .* is missing"),
         ("NystraWindowSoftmax", {**WINDOW, "scale": float("nan")}, "expected a finite number"),

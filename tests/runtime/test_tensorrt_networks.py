@@ -139,7 +139,7 @@ def test_every_body_is_taken(sdk: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 REFUSED_NODES: list[tuple[dict[str, Any], dict[str, tuple[int, ...]], str]] = [
     ({"iterations": 9}, {}, "attribute iterations is 9; expected 1 to 8"),
-    ({"revision": 2}, {}, "the node is of revision 2"),
+    ({"revision": 2}, {}, "the node has revision 2"),
     ({"iterations": "six"}, {}, "attribute iterations is not a single INT"),
     ({}, {"A_0": (2, 6, 5)}, "input A is (2, 6, 5); expected square matrices"),
 ]

@@ -109,7 +109,7 @@ def fault(row: Row, run: Any) -> str | None:
 def _difference(got: np.ndarray, output: Output) -> str | None:
     want = output.values
     if (np.isnan(got) != np.isnan(want)).any():
-        return "NaN at other places"
+        return "NaN in other positions"
     same = (got == want) | np.isnan(want)
     error = float(np.abs(got[~same] - want[~same]).max(initial=0.0))
     return None if error <= output.bound else f"off by {error}; at most {output.bound} is allowed"

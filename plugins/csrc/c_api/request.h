@@ -74,7 +74,7 @@ const char* type_name(int32_t type) {
     case NYSTRA_CPU_FLOAT16: return "float16";
     case NYSTRA_CPU_BFLOAT16: return "bfloat16";
     case NYSTRA_CPU_INT32: return "int32";
-    default: return "of no known type";
+    default: return "of an unknown type";
   }
 }
 
@@ -118,7 +118,7 @@ void check_size(const std::string& what, const Shape& shape) {
 
 Shape shape_of(const std::string& what, const nystra_cpu_tensor& tensor) {
   if (tensor.rank < 0 || tensor.rank > kMaxRank)
-    throw Refusal(what + " is of rank " + std::to_string(tensor.rank) + "; expected 0 to " +
+    throw Refusal(what + " has rank " + std::to_string(tensor.rank) + "; expected 0 to " +
                   std::to_string(kMaxRank));
   Shape shape;
   for (shape.rank = 0; shape.rank < tensor.rank; ++shape.rank)

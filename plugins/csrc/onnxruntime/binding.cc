@@ -48,7 +48,7 @@ Input input(const Api& api, KernelContext* context, size_t index) {
   size_t rank = 0;
   check(api, api.GetDimensionsCount(info, &rank), "give a rank");
   if (rank > size_t(kMaxRank))
-    throw Refusal("input " + std::to_string(index) + " is of rank " + std::to_string(rank) +
+    throw Refusal("input " + std::to_string(index) + " has rank " + std::to_string(rank) +
                   "; expected at most " + std::to_string(kMaxRank));
   Input result{};
   result.shape.rank = int(rank);

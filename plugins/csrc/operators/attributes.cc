@@ -23,8 +23,8 @@ void check_range(const Attribute& attribute, const Value& value) {
 void check_revision(const Attribute& revision, int64_t got) {
   const int64_t known = int64_t(revision.maximum);
   if (got == known) return;
-  throw Refusal("the node is of revision " + std::to_string(got) + ", this library of nystra " +
-                NYSTRA_VERSION + " knows revision " + std::to_string(known) +
+  throw Refusal("the node has revision " + std::to_string(got) + ", this library of nystra " +
+                NYSTRA_VERSION + " supports revision " + std::to_string(known) +
                 "; use the library of the nystra version that exported the model, or a newer one");
 }
 

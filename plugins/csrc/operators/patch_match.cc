@@ -15,7 +15,7 @@ void check_map(const char* name, const Shape& map, const char* axes) {
     throw Refusal(std::string("input ") + name + " is " + text(map) + "; expected rank 4: " + axes);
   if (map[2] > 0 && map[3] > 0 && map[2] > (kMaxPixels - 1) / map[3])
     throw Refusal(std::string("input ") + name + " is " + text(map) + "; expected fewer than " +
-                  std::to_string(kMaxPixels) + " pixels a map");
+                  std::to_string(kMaxPixels) + " pixels per map");
 }
 
 const void* advance(const void* data, int64_t elements, Type type) {
@@ -138,7 +138,7 @@ void PatchMatch::compute(const Tensors& t, const Threads& threads, const Kernels
 void PatchMatch::refuse_sizes(const Shape* in) {
   throw Refusal("input query is " + text(in[0]) + ", key " + text(in[1]) +
                 "; expected fewer than " + std::to_string(kMaxPixels) +
-                " pixels a map, 2^31 in all, and at least one key");
+                " pixels per map, 2^31 in all, and at least one key");
 }
 
 }  // namespace nystra

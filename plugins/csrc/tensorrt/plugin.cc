@@ -58,8 +58,8 @@ std::string launch_refusal() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
     return "there is no NVIDIA driver";
   if (driver / 1000 < kMajor)
-    return "the driver is of CUDA " + std::to_string(driver / 1000) + "." +
-           std::to_string(driver % 1000 / 10) + ", this library needs one of CUDA " +
+    return "the driver supports CUDA " + std::to_string(driver / 1000) + "." +
+           std::to_string(driver % 1000 / 10) + "; this library needs CUDA " +
            std::to_string(kMajor) + " or newer";
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return "there is no device";
   return "the library has no code for this device's architecture, or the device failed before";

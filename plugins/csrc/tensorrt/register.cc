@@ -52,7 +52,7 @@ __attribute__((constructor)) void register_plugins() {
       library == nullptr ? nullptr : reinterpret_cast<Find>(dlsym(library, "getPluginRegistry"));
   Registry* const registry = find == nullptr ? nullptr : find();
   if (registry == nullptr) {
-    std::fprintf(stderr, "nystra: no plugin registry in %s, so no plugins of nystra: %s\n",
+    std::fprintf(stderr, "nystra: its plugins are not registered: %s has no plugin registry: %s\n",
                  kLibrary, library == nullptr ? dlerror() : "it is not TensorRT");
     return;
   }

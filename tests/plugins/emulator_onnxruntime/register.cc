@@ -59,7 +59,7 @@ Status* take_workspace(Allocator* allocator, void* memory) {
   auto* const start = static_cast<unsigned char*>(memory);
   const auto found = workspaces.find(start);
   if (allocator == nullptr || found == workspaces.end())
-    return failed("a workspace that was not handed out");
+    return failed("a workspace that was not allocated");
   const Workspace found_here = found->second;
   workspaces.erase(found);
   bool whole = true;

@@ -120,7 +120,7 @@ std::vector<BadFields> make_bad_fields() {
                        const std::string& expected) {
     for (const std::string& name : names) rows.push_back({name, changes, {}, expected});
   };
-  add(kAll, {{"revision", 2}}, "the node is of revision 2, this library of nystra");
+  add(kAll, {{"revision", 2}}, "the node has revision 2, this library of nystra");
   add(kAll, {{"revision", "1"}}, "attribute revision is not a single INT (kINT32)");
   add(kAll, {{"bogus", 1}}, "unknown attribute bogus; expected ");
   for (const std::string& name : kAll)
@@ -171,7 +171,7 @@ std::vector<BadShapes> make_bad_shapes() {
   search(1, {2, 5, 7, 3},
          "input key is (2, 5, 7, 3); expected the batch and channels of query, (2, 4, 6, 5)");
   search(1, {2, 4, 4096, kMaxPixels / 4096},
-         "expected fewer than " + std::to_string(kMaxPixels) + " pixels a map");
+         "expected fewer than " + std::to_string(kMaxPixels) + " pixels per map");
   search(1, {2, 4, 0, 3}, "input key is (2, 4, 0, 3); expected at least one key");
   search(2, {2, 4, 6, 5}, "input query_mask is (2, 4, 6, 5); expected (2, 1, 6, 5), or 1");
   search(3, {2, 1, 6, 5}, "input key_mask is (2, 1, 6, 5); expected (2, 1, 7, 3), or 1");

@@ -58,7 +58,7 @@ std::string difference(const Tensor& output) {
   double largest = 0;
   for (size_t i = 0; i < output.expected.size(); ++i) {
     const double got = element(output, i), want = output.expected[i];
-    if (std::isnan(got) != std::isnan(want)) return "NaN at other places";
+    if (std::isnan(got) != std::isnan(want)) return "NaN in other positions";
     if (got != want && !std::isnan(want)) largest = std::max(largest, std::abs(got - want));
   }
   if (largest <= output.bound) return "";
