@@ -1,4 +1,4 @@
-"""One thread a test process: the suite runs in parallel, and results do not depend on it."""
+"""One thread per test process: the suite runs in parallel, and results do not depend on it."""
 
 import gc
 import os

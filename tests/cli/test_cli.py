@@ -1,4 +1,4 @@
-"""The commands: speed of --help, exit codes, and errors that leave nothing behind."""
+"""The commands: time of --help, exit codes, and errors that leave no files."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ONE_SIZE = ["--static", "1x3x16x16"]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of an export, beside what the command wrote and printed."""
+    """The file of an export, and what the command wrote and printed."""
     return swinir_files(tmp_path_factory) / "model.onnx"
 
 
@@ -64,7 +64,7 @@ def test_help_is_instant() -> None:
 
 
 def seconds_of(code: str) -> float:
-    """Seconds of a core that the code takes in a process of its own, whatever else runs."""
+    """Processor seconds of the code in a separate process."""
     before = os.times()
     run_python(code)
     after = os.times()

@@ -1,4 +1,4 @@
-"""Whatever goes wrong that nobody thought of: one line on stderr, exit code 2, no traceback."""
+"""Unexpected errors: one line on stderr, exit code 2, no traceback."""
 
 import argparse
 import errno

@@ -1,4 +1,4 @@
-"""What reaches the terminal: no control characters, one line for one error."""
+"""Output on the terminal: no control characters, one line per error."""
 
 import json
 from pathlib import Path

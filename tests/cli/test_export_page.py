@@ -1,4 +1,4 @@
-"""The page of ``nystra-export --report``, and the programs on it."""
+"""The page of ``nystra-export --report`` and its example programs."""
 
 import html
 import os
@@ -53,7 +53,7 @@ def test_the_programs_load_the_library_where_there_are_operators(tmp_path: Path)
 def test_onnxruntime_alone_is_without_nystra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program runs in the folder of the file, with a copy of the library beside it."""
+    """The program runs in the folder of the file, next to a copy of the library."""
     path = save_operator(tmp_path / "double.onnx", body=True)
     shutil.copy(library(), tmp_path / "libnystra_onnxruntime.so")
     program = dict(loading_texts(Session(path, threads=1, library=None)))[

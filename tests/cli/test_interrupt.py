@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command wherever it comes, also where Python or a library drops it."""
+"""Ctrl-C ends a command at any time, also where Python or a library would ignore it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_interrupts_all_over_the_start(tmp_path: Path) -> None:
     given = [*("run", str(model), "-q", "-i", str(tmp_path / "in")), "--overwrite"]
 
     def started(out: Path) -> subprocess.Popen[bytes]:
-        """A run, once it has come to its first line: before that Python itself may lose it."""
+        """A run that has printed its first line; before that Python may ignore the signal."""
         out.mkdir()
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *given, "-o", str(out)],

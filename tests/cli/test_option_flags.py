@@ -1,4 +1,4 @@
-"""Flags are made from options; what options of each kind read, show and refuse."""
+"""Flags generated from options: what each kind reads, prints and refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--module FILE.py:CALLABLE``: a network of the user's own on the command line."""
+"""``--module FILE.py:CALLABLE``: the user's own network on the command line."""
 
 import json
 from pathlib import Path

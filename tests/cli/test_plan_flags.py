@@ -1,4 +1,4 @@
-"""The flags of mechanisms: made from their parameters, and read by the one that is chosen."""
+"""The flags of mechanisms, generated from their parameters."""
 
 import argparse
 import json
@@ -80,7 +80,7 @@ def test_every_parameter_has_a_flag_that_refuses_nonsense(name: str, key: str) -
 
 
 def test_one_flag_is_one_parameter() -> None:
-    """The same name in two mechanisms must be the same sort of flag."""
+    """The same name in two mechanisms must be the same kind of flag."""
     kinds: dict[str, tuple[type[Option], str]] = {}
     for (_, key), kind in EVERY.items():
         assert kinds.setdefault(key, (type(kind), kind.flag)) == (type(kind), kind.flag)

@@ -1,4 +1,4 @@
-"""The sheet of a model file: which images stand on it, at which size, and captions."""
+"""The sheet of a model file: its images, sizes and captions."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ Cells = list[list[tuple[str, npt.NDArray[Any]]]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``model.onnx``, the checkpoint, and two images with their truth."""
+    """A folder with ``model.onnx``, the checkpoint, and two images with their ground truth."""
     place = tmp_path_factory.mktemp("sheet")
     shutil.copytree(swinir_files(tmp_path_factory), place, dirs_exist_ok=True)
     random = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Cells:
-    """The rows of the sheet that a command draws, instead of a file."""
+    """The rows of the sheet that a command would draw."""
     rows: Cells = []
     target = "nystra.export.report.sheet.comparison_sheet"
     monkeypatch.setattr(target, lambda cells, path, heading: rows.extend(cells))

@@ -1,4 +1,4 @@
-"""Files of every released version are read, run and checked by this one."""
+"""Files of every released version can be read, run and checked."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def every(*left_out: str) -> Any:
 
 @every(UNRUNNABLE)
 def test_its_baseline_holds_with_the_library(file: Path) -> None:
-    """The outputs of kernels and bodies, the weights, what the kernels compute, the metadata."""
+    """Outputs of kernels and bodies, weights, kernels and metadata are as accepted."""
     library()
     assert main(["check", str(file), "--baseline", str(file.with_suffix(".baseline.json"))]) == 0
 
@@ -107,7 +107,7 @@ def test_a_file_without_bodies_asks_for_the_library(
 
 
 def test_a_wrong_output_of_an_old_file_is_noticed(tmp_path: Path) -> None:
-    """The negative control: one weight of a file is another, its references are not."""
+    """Negative control: one weight of a file is changed, its references are not."""
     for file in (HERE / VERSIONS[0]).glob("full.*"):
         shutil.copy(file, tmp_path)
     model = onnx.load(tmp_path / "full.onnx")

@@ -1,4 +1,4 @@
-"""Files of a version that there is not yet: what is not known is named or does no harm."""
+"""Files of a future version: unknown parts are ignored or named in an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REFUSAL = "the node has revision 2, this library of nystra"
 
 @pytest.fixture
 def changed(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes a kept file anew, changed, with its references beside it."""
+    """Return a function that writes a changed copy of a kept file, with its references."""
 
     def write(change: Callable[[onnx.ModelProto], None], name: str = "full", **stated: str) -> Path:
         model = onnx.load(OLD / f"{name}.onnx")
@@ -58,7 +58,7 @@ def raise_revision(model: onnx.ModelProto) -> None:
 
 
 def rename_operator(model: onnx.ModelProto) -> None:
-    """Call the operator, its body too, by a name that no library knows."""
+    """Rename the operator and its body to a name that no library has."""
     for node in model.graph.node:
         if node.domain == "nystra":
             node.op_type += "Newer"

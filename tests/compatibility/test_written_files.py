@@ -1,4 +1,4 @@
-"""What an export writes today is what the kept files of this version hold.
+"""Exports of today equal the kept files of this version.
 
 Where that was meant to change before the version is released, its files are written again as
 RELEASING.md says. Those of released versions never change.
@@ -61,7 +61,7 @@ def test_an_export_writes_what_is_kept(name: str, tmp_path: Path) -> None:
 
 
 def traced_alike(manifest: Path) -> bool:
-    """Whether a file was traced by the PyTorch and the onnxscript that are installed."""
+    """Whether a file was traced by the installed versions of PyTorch and onnxscript."""
     tools = json.loads(manifest.read_text(encoding="utf-8"))["tools"]
     return all(tools[name] == tool_versions()[name] for name in ("torch", "onnxscript"))
 
@@ -70,7 +70,7 @@ def traced_alike(manifest: Path) -> bool:
 def test_a_document_has_the_keys_that_are_kept(
     suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """With every change: the export that many tests read has the kept one's mechanism."""
+    """The export that many tests read has the mechanism of the kept one."""
     written = document_keys(swinir_files(tmp_path_factory) / f"model{suffix}")
     kept = document_keys(KEPT / f"nystra{suffix}")
     assert [key.replace(".model.", ".nystra.") for key in written] == kept
@@ -156,7 +156,7 @@ def test_a_changed_model_is_noticed(
 
 
 def test_other_weights_are_not_a_difference(tmp_path: Path) -> None:
-    """They come from a generator of random numbers, which machines may differ in."""
+    """Random weights may differ between machines."""
     model = onnx.load(KEPT / "cluster.onnx")
     weight = model.graph.initializer[0]
     values = onnx.numpy_helper.to_array(weight) * np.float32(1.001)

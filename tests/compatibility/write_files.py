@@ -87,7 +87,7 @@ UNRUNNABLE = {"bf16"}
 
 
 def write_checkpoint(name: str, path: Path) -> None:
-    """Write a network of weights that let its attention show."""
+    """Write a network with weights that make attention matter."""
     build, stated = NETWORKS[name]
     torch.manual_seed(0)
     network = build()
@@ -98,7 +98,7 @@ def write_checkpoint(name: str, path: Path) -> None:
 
 
 def write_files(folder: Path, names: Iterable[str] = FILES) -> None:
-    """Export files, all unless they are named, to a folder, which must not exist."""
+    """Export the named files, or all, to a new folder."""
     folder, before = folder.resolve(), Path.cwd()
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)  # a manifest names the files of its export: none of them has a folder

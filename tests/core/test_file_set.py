@@ -1,4 +1,4 @@
-"""Files that change together: whole sets or none, whatever happens in between."""
+"""Sets of files are replaced as a whole or not at all, whatever happens in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: what a killed writer leaves, and what is no plain file."""
+"""Files: leftovers of a killed writer, and paths that are not plain files."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_temporary_names_fit_where_the_name_does(tmp_path: Path) -> None:
 def test_what_may_not_be_looked_at_is_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closed folder was "no baseline at", with the advice to write one."""
+    """An unreadable folder was reported as "no baseline at"."""
     for read, missing in (
         (read_baseline, "no baseline at"),
         (read_references, "no recorded references"),

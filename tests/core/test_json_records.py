@@ -1,4 +1,4 @@
-"""What is asked of records in JSON: their keys, their version, their numbers."""
+"""Checks of JSON records: keys, version, numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a model file's metadata: what is written is read, and nothing else spells a key."""
+"""The record of a model file's metadata: what is written is read; no other code spells a key."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_no_other_file_spells_a_key() -> None:
 
 
 def _strings(tree: ast.Module) -> list[str]:
-    """Return the texts of a module that are no docstrings."""
+    """Return the strings of a module that are not docstrings."""
     documented = {
         id(node.value)
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Ports: what is made from them, and what a file's metadata says of them."""
+"""Ports: what is created from them, and their form in a file's metadata."""
 
 import json
 from pathlib import Path

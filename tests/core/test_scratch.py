@@ -1,4 +1,4 @@
-"""Folders for files of the moment: none stays, whatever ends the process."""
+"""Temporary folders: none remains, however the process ends."""
 
 from __future__ import annotations
 

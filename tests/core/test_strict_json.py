@@ -1,4 +1,4 @@
-"""JSON that others wrote, and files that are none: bounds, and one sentence for each refusal."""
+"""JSON from other sources: limits, and one sentence for each refusal."""
 
 import os
 from pathlib import Path

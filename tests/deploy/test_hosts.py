@@ -1,4 +1,4 @@
-"""Programs that take model files: VapourSynth by vs-mlrt, ComfyUI by a node, chaiNNer by itself."""
+"""Programs that load model files: VapourSynth with vs-mlrt, ComfyUI with a node, chaiNNer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def interpreter() -> str:
 
 
 def frames(script: Path, images: np.ndarray, tmp_path: Path) -> np.ndarray:
-    """Return what VapourSynth makes of images (B, C, H, W) by a script's ``restore``."""
+    """Return the output of a script's ``restore`` in VapourSynth for images (B, C, H, W)."""
     np.save(tmp_path / "in.npy", images)
     out = tmp_path / "out.npy"
     command = [interpreter(), VAPOURSYNTH, script, tmp_path / "in.npy", out]
@@ -104,7 +104,7 @@ def test_vapoursynth_refuses_what_its_plug_in_cannot_run(
 def test_vapoursynth_makes_the_recorded_images(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Every recorded size; tiles, of which margins are cut off, change little."""
+    """All recorded sizes; tiles with cropped margins change little."""
     model = swinir_files(tmp_path_factory) / "model.onnx"
     assert deploy("vapoursynth", model, "-o", tmp_path) == 0
     script = tmp_path / "model" / "model.vpy"
@@ -122,7 +122,7 @@ def test_vapoursynth_makes_the_recorded_images(
 
 @pytest.mark.full
 def test_vapoursynth_reads_a_video(tmp_path: Path, upscaler: Path) -> None:
-    """From YUV to YUV, twice as large; each frame is that of the source, pixel for pixel."""
+    """YUV to YUV, twice as large; each frame belongs to its source frame."""
     python = interpreter()
     probe = [python, "-c", "import vapoursynth as vs; vs.core.bs"]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
@@ -148,7 +148,7 @@ def test_the_help_says_what_a_flag_means_to_each(capsys: pytest.CaptureFixture[s
 
 
 def node(folder: Path) -> ModuleType:
-    """Import a folder of nodes as ComfyUI does."""
+    """Import a folder of nodes like ComfyUI does."""
     spec = importlib.util.spec_from_file_location("custom", folder / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
@@ -165,7 +165,7 @@ def comfyui(monkeypatch: pytest.MonkeyPatch) -> StubOfComfyUI:
 
 
 def test_comfyui_gets_a_node(upscaler: Path, tmp_path: Path, comfyui: StubOfComfyUI) -> None:
-    """Against a stub of ComfyUI's interface, not ComfyUI itself."""
+    """With a stub of ComfyUI's interface, not ComfyUI itself."""
     assert deploy("comfyui", upscaler, "-o", tmp_path / "custom_nodes") == 0
     module = node(tmp_path / "custom_nodes" / "nystra-twice")
     (kind,) = module.NODE_CLASS_MAPPINGS.values()
@@ -207,7 +207,7 @@ def test_the_gate_knows_the_hosts(
     tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An export opens in both; a type that contradicts the graph, and a lost body, are found."""
+    """An export passes both; a wrong type and a missing body are found."""
     model = swinir_files(tmp_path_factory) / "model.onnx"
     given = ("--baseline", tmp_path / "baseline.json", "--hosts", "chainner,vapoursynth")
     command = ["check", model, *given, "--update", "--json"]

@@ -1,4 +1,4 @@
-"""An application of Ray Serve, in a real cluster of one node: the answers of ``nystra serve``."""
+"""An application of Ray Serve in a real cluster of one node responds like ``nystra serve``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The present folder of the program that starts the service, full of traps."""
+    """The current folder of the program that starts the service, with modules that must not run."""
     folder = tmp_path_factory.mktemp("service") / "downloads"
     folder.mkdir()
     set_traps(folder, folder.parent / "caught")
@@ -118,7 +118,7 @@ def test_answers_are_the_files_of_nystra_run(
 def test_a_program_that_is_not_connected(
     model: Path, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray is joined so that it is handed an empty folder, not the present one."""
+    """Ray is started with an empty working folder, not the current one."""
     given: dict[str, Any] = {}
 
     def init(**how: Any) -> None:

@@ -1,4 +1,4 @@
-"""What runs inside Triton's python backend, with a stand-in for the server's module."""
+"""The model of Triton's python backend, with a stand-in for the server's module."""
 
 import json
 import sys

@@ -70,7 +70,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A SwinIR that a GPU of software runs in seconds."""
+    """A SwinIR that software WebGPU runs in seconds."""
     folder = tmp_path_factory.mktemp("tiny")
     model = export(folder, ExportOptions(static=(1, 3, 32, 32), target="portable"))
     return model, page_of(model, folder)
@@ -92,7 +92,7 @@ def expected(model: Path, image: Path, folder: Path) -> Array:
 
 
 class Page:
-    """The page, driven as a person does."""
+    """The page, used like a person does."""
 
     def __init__(self, browser: Any, address: str) -> None:
         self.browser, self.address = browser, address
@@ -113,11 +113,11 @@ class Page:
         self.at("file").send_keys(str(image))
 
     def shown(self, name: str) -> str:
-        """What a box says, or nothing where it is not to be seen."""
+        """The text of a box, or nothing if it is hidden."""
         return str(self.at(name).text) if self.at(name).is_displayed() else ""
 
     def hosts(self) -> set[str | None]:
-        """Every host that was asked for something, by the page or its worker."""
+        """Every host that the page or its worker contacted."""
         messages = [json.loads(entry["message"]) for entry in self.browser.get_log("performance")]
         sent = [each["message"] for each in messages]
         urls = [
@@ -128,7 +128,7 @@ class Page:
         return {url.netloc for url in urls if url.scheme not in ("blob", "data")}
 
     def problems(self) -> list[str]:
-        """Errors in the console, refusals of the page's policy among them."""
+        """Errors in the console, including violations of the page's policy."""
         entries = [each for each in self.browser.get_log("browser") if each["level"] == "SEVERE"]
         # onnxruntime says that the file is not whole on WebGPU, which the page then tries in part.
         return [each["message"] for each in entries if "onnxruntime:" not in each["message"]]
@@ -160,7 +160,7 @@ def opened(
 
 
 def restored(page: Page, image: Path, downloads: Path) -> Array:
-    """What the page lets a person save of an image."""
+    """The image that the page offers to save."""
     page.restore(image)
     page.until(lambda: page.shown("download") or page.shown("error"))
     assert page.shown("error") == ""

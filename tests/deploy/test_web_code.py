@@ -1,4 +1,4 @@
-"""The code of the page by itself, in node: tiles as `nystra run` cuts them, files that it reads."""
+"""The code of the page in Node.js: the tiles of `nystra run`, and the files that it reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE = ROOT / "deploy" / "web" / "page"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page's code where node takes it for modules."""
+    """The page's code in a folder where Node.js loads it as modules."""
     if shutil.which("node") is None:
         pytest.skip("no node on this machine")
     folder = tmp_path_factory.mktemp("page")
@@ -233,7 +233,7 @@ def npy(array: Array) -> bytes:
 
 
 def stating(data: bytes, size: int) -> bytes:
-    """An archive of one entry whose directory states another size."""
+    """An archive with one entry whose directory states another size."""
     place = data.index(b"PK\x01\x02") + 24
     return data[:place] + size.to_bytes(4, "little") + data[place + 4 :]
 

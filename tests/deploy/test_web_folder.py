@@ -1,4 +1,4 @@
-"""``nystra deploy web``: what is in the folder, and what is refused before there is one."""
+"""``nystra deploy web``: the contents of the folder, and refusals before it is created."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shared import ROOT
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An unpacked package of onnxruntime-web that is small and taken for the right one."""
+    """A small unpacked package that is accepted as onnxruntime-web."""
     folder = tmp_path / "npm" / "package"
     (folder / "dist").mkdir(parents=True)
     (folder / "dist" / "ort.all.min.mjs").write_text("not needed")

@@ -1,4 +1,4 @@
-"""As trained is what every plan is compared with, whatever attention a network came with."""
+"""`as_trained` is the reference of every plan, whatever attention a network has."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def average(q: Tensor, k: Tensor, v: Tensor, bias: Any, geometry: TokenGeometry)
 
 
 class Averaging(nn.Module):
-    """An image whose rows are tokens; its attention was trained as an average."""
+    """Rows of an image are tokens; its attention was trained as an average."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_what_is_not_served_stays_as_trained() -> None:
 
 
 def test_windows_of_three_sides_stay_as_trained() -> None:
-    """The operators know rows and columns; exact attention is then made of standard ones."""
+    """Operators have windows with two sides; exact attention is then standard operators."""
     geometry = WindowGeometry(1, 2, 2, (2, 2, 4), (1, 1, 2), masked=True)
     site = WindowSite(geometry)
     qkv = torch.randn(1, 4, 4, 8, geometry.channels)

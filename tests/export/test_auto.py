@@ -1,4 +1,4 @@
-"""``--attn auto``: with given costs, so that every run chooses the same."""
+"""``--attn auto`` with given costs, so that every run chooses the same."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def costs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Costs by which two candidates are faster than full attention."""
+    """Costs for which two candidates are faster than full attention."""
     loaded = load(checkpoint)
     calls, table = record_calls(loaded.network, loaded.facts), CostTable()
     fast = {"nystra": 1.0, "nystromformer landmarks=2x4": 0.5}
@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def auto(checkpoint: Path, output: Path, *more: str) -> int:
-    """Export, with nothing that takes long."""
+    """Export without slow steps."""
     fixed = ["-o", str(output), "--attn", "auto", "--no-speed", "-q"]
     return export_main([str(checkpoint), *fixed, *more])
 
@@ -81,7 +81,7 @@ def auto(checkpoint: Path, output: Path, *more: str) -> int:
 def proposed(
     checkpoint: Path, output: Path, folder: Path, planner: AutoOptions, minimum: float = 52.0
 ) -> Planned:
-    """Return the plan of an export, which goes no further."""
+    """Return the plan of an export that stops there."""
     options = ExportOptions(planner, calibrate=folder, min_psnr=minimum)
     return make_plan(prepare(checkpoint, options, lambda _: None), output, lambda _: None)
 
@@ -98,7 +98,7 @@ def exported(
 
 @pytest.fixture
 def measured(exported: Path, tmp_path: Path) -> Path:
-    """A folder in which everything was measured before."""
+    """A folder in which everything was already measured."""
     (tmp_path / "tiny.auto.json").write_bytes((exported.parent / "tiny.auto.json").read_bytes())
     return tmp_path
 
@@ -139,7 +139,7 @@ def test_what_was_measured_is_not_measured_again(
     checkpoint: Path, costs: Path, folder: Path, exported: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """An interrupted choice goes on where it stopped; another budget takes everything."""
+    """An interrupted search continues; another limit reuses everything."""
     calls = []
     replaced = Replay.replaced
 

@@ -1,4 +1,4 @@
-"""The choice behind ``--attn auto``, on numbers: within the budget, fast, and always the same."""
+"""The choice of ``--attn auto`` on given numbers: within the limit, fast, deterministic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random_options(seed: int) -> dict[str, list[Item]]:
 
 
 def optimum(options: dict[str, list[Item]], budget: float) -> float:
-    """The least seconds, by trying every choice."""
+    """The shortest time, by trying every choice."""
     paths = list(options)
     every = (dict(zip(paths, row, strict=True)) for row in itertools.product(*options.values()))
     return min(seconds(choice) for choice in every if change(choice) <= budget)
@@ -52,7 +52,7 @@ def test_no_budget_is_exact_and_a_large_one_is_the_fastest() -> None:
 def searched(
     options: dict[str, list[Item]], budget: float, factor: float, starts: list[Selection]
 ) -> tuple[Search, Selection]:
-    """Search where a whole plan changes ``factor`` times the sum of its sites' changes."""
+    """Search where a whole plan changes ``factor`` times the sum of the changes of its sites."""
 
     def verify(choice: Selection) -> Verified:
         total = factor * sum(

@@ -1,4 +1,4 @@
-"""A run that begins at the changed site gives what the whole network gives."""
+"""A run that starts at the changed site gives the output of the whole network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--attn auto`` says while it searches, and of what it found."""
+"""What ``--attn auto`` prints during its search and about its result."""
 
 import re
 from functools import partial
@@ -53,7 +53,7 @@ def costs_of(
     seconds: dict[str, float],
     shape: tuple[int, ...] | None = None,
 ) -> Path:
-    """Write a table by which candidates take these seconds at a site, and all others 4."""
+    """Write a table in which candidates have these times at a site, and all others 4."""
     loaded = load(checkpoint)
     facts = loaded.facts if shape is None else loaded.facts.fixed(shape)
     calls, table = record_calls(loaded.network, facts), CostTable()
@@ -69,7 +69,7 @@ def costs_of(
 def searched(
     checkpoint: Path, folder: Path, place: Path, seconds: dict[str, float], **more: Any
 ) -> tuple[Planned, list[str]]:
-    """Return the plan of a search by given times, and what it said on the way."""
+    """Return the plan of a search with given times, and its output."""
     costs = costs_of(checkpoint, place / "costs.json", seconds)
     options = ExportOptions(AutoOptions(costs, **more), calibrate=folder, min_psnr=52.0)
     said: list[str] = []

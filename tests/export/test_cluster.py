@@ -1,4 +1,4 @@
-"""Mechanism ``cluster``: which blocks it takes, and its form for lists of tokens."""
+"""Mechanism ``cluster``: its choice of blocks, and its form for lists of tokens."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_window_whose_every_block_is_cut_keeps_exact_attention() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("block", range(2, 9))
 def test_the_operator_takes_what_the_mechanism_says(block: int, bias: bool) -> None:
-    """At every window and shift where it says that it fits."""
+    """At every window and shift that the mechanism accepts."""
     served = 0
     for window in (1, 2, 5, 7, 8, 12, 16, 24, 30, 32, 64, 100, 256):
         for shift in {0, window // 2, window // 3}:
@@ -99,7 +99,7 @@ def test_where_it_cannot_pay() -> None:
 def test_large_windows_have_more_clusters_and_larger_blocks(
     window: int, clusters: tuple[int, int], block: int
 ) -> None:
-    """What is given stands; a plan says what was chosen."""
+    """Given values are kept; a plan records the chosen ones."""
     place = geometry(window, window // 2)
     chosen = Cluster().at(place)
     assert (chosen.clusters, chosen.block) == (clusters, block)
@@ -138,7 +138,7 @@ def tokens(place: TokenGeometry, **parameters: Any) -> Any:
 def test_one_block_is_exact(
     query_grid: tuple[int, ...], key_grid: tuple[int, ...], before: int, biased: bool
 ) -> None:
-    """Class tokens, grids of three sides, other key counts: with one block there is no cluster."""
+    """Class tokens, grids of three sides, other key counts: one block needs no clusters."""
     place = TokenGeometry(query_grid, key_grid, 0.7)
     queries, keys = (int(np.prod(grid)) + before for grid in (query_grid, key_grid))
     q, k, v = lists(2, queries, keys)

@@ -1,4 +1,4 @@
-"""What low precision does to the clusters of a network, beside what a wrong kernel does.
+"""The effect of low precision on clusters, compared with that of a wrong kernel.
 
 ``pytest -s -m full`` on this file prints figures of studies/measurements/cluster.md.
 """
@@ -60,7 +60,7 @@ def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_kernel_is_farther_off_in_the_mean_than_near_ties_allow(name: str) -> None:
-    """The tolerance of the mean, beside that of the largest difference, lets no fault through."""
+    """The tolerance of the mean difference lets no fault pass."""
     photograph = read_image(ROOT / "export" / "photographs" / "coffee.png").pixels
     pixels = np.round(photograph[64:128, 64:128] * 255.0) / 255.0
     image = np.moveaxis(pixels, 2, 0)[None].astype(np.float32)

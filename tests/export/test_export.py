@@ -1,4 +1,4 @@
-"""The exported graph: every form, every size, in plain onnxruntime."""
+"""The exported graph: every mechanism, every size, in plain onnxruntime."""
 
 import json
 from pathlib import Path
@@ -187,7 +187,7 @@ def test_where_linear_attention_cannot_pay(tmp_path: Path) -> None:
 
 @pytest.mark.release
 def test_swinir_m_has_fewer_than_a_thousand_nodes() -> None:
-    """With one node a site: exact attention in its shifted windows, linear in the others."""
+    """With one node per site: exact attention in shifted windows, linear in the others."""
     network = SwinIR(
         upscale=2,
         embed_dim=60,

@@ -1,4 +1,4 @@
-"""What a plan costs is measured on the kernels, and is what the plain functions would say."""
+"""The difference of a plan is measured with the kernels and equals that of the plain functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention found in networks of other idioms: served and equal, or named with its reason."""
+"""Attention in networks of other code styles: found and equal, or reported with the reason."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Sites that are found in networks which no code of ours writes, through a whole export."""
+"""Sites found in networks of other libraries, through a whole export."""
 
 import copy
 from collections.abc import Callable
@@ -32,7 +32,7 @@ EXACT = ExportOptions(Plan(mechanism("full")), speed=False)
 
 
 class Restorer(nn.Module):
-    """The idiom of a toy in a network of images."""
+    """A restoration network around a toy's attention."""
 
     def __init__(self, toy: nn.Module) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_a_copy_keeps_hooks() -> None:
 
 @pytest.mark.full
 def test_a_network_that_asks_for_the_size_of_its_training_is_traced_for_any() -> None:
-    """Sides of 63 become 64 where it is padded to its multiple, 8."""
+    """Sides of 63 are padded to a multiple of 8."""
 
     class Trained(nn.Module):
         def __init__(self) -> None:
@@ -142,7 +142,7 @@ def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.Mon
 def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool, times: Any, reason: str
 ) -> None:
-    """The whole is timed where a piece has no graph by itself."""
+    """The whole is timed if a piece has no graph."""
 
     def refusing(*_: object) -> onnx.ModelProto:
         raise ExportError("it is this piece")

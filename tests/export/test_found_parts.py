@@ -1,4 +1,4 @@
-"""The parts that attention is found by: places, biases, layouts at two sizes, modules at paths."""
+"""The parts of the search for attention: positions, biases, layouts, modules at paths."""
 
 from dataclasses import replace
 

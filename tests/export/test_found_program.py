@@ -1,4 +1,4 @@
-"""The program that is made of a searched graph is that of a second trace of it."""
+"""A program made from a searched graph equals that of a second trace."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ def noise(*shape: int) -> Tensor:
 
 
 def swapped(form: str = "plain") -> fx.GraphModule:
-    """Return the graph of a toy of free sides, with a site of exact attention."""
+    """Return the graph of a toy with free sides and a site of exact attention."""
     network = toys.lively(toys.RearrangedByHand())
     graph = exported_graph(network, (noise(3, 3, 32, 48),), (AXES,))
     found = find_in_graph(Traced(graph, (noise(2, 3, 16, 24),), (noise(3, 3, 24, 40),)))
@@ -67,7 +67,7 @@ def test_a_program_has_the_operators_of_a_second_trace() -> None:
 
 @pytest.mark.full
 def test_a_graph_that_has_no_program_is_traced_with_the_whole() -> None:
-    """The control: what was put into it fails by itself."""
+    """Negative control: the inserted part fails by itself."""
 
     class Failing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is built alike in a found network is traced once, and written as if it were not."""
+"""Equal blocks of a found network are traced once; the file is the same as without that."""
 
 import copy
 from collections import Counter
@@ -24,7 +24,7 @@ from nystra.models.loading import LoadedModel, load
 
 
 class Drop(nn.Module):
-    """Gives what it takes, with another setting in every block."""
+    """Returns its input; its setting differs between blocks."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Drop(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention in windows of 4 x 4 of a map (B, H, W, 8)."""
+    """Attention in windows of 4x4 of a map (B, H, W, 8)."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention behind a norm."""
+    """Attention after a norm."""
 
     def __init__(self, factor: float, rate: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Groups of two blocks each, the last of other ones."""
+    """Groups of two blocks each; the last group differs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_a_graph_is_the_same_whether_modules_are_traced_once_or_each() -> None:
 
 
 class Reordered(Block):
-    """Attention of rows in an order, which is a constant."""
+    """Attention of rows in an order that is a constant."""
 
     order: Tensor
 

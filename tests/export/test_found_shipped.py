@@ -1,4 +1,4 @@
-"""Shipped networks, handed over as modules of code that nystra does not know."""
+"""Shipped networks, passed as modules of code that nystra does not know."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def swinir(settings: dict[str, Any]) -> nn.Module:
 
 
 def hat(settings: dict[str, Any]) -> nn.Module:
-    """spandrel's HAT has another last layer than the shipped one."""
+    """spandrel's HAT differs from the shipped one in its last layer."""
     kind = pytest.importorskip("spandrel.architectures.HAT", reason="spandrel is absent")
 
     class Direct(kind.HAT):  # type: ignore[misc, name-defined]
@@ -50,7 +50,7 @@ NETWORKS = {"swinir_x2_w16": swinir, "hat_x2_w16": hat}
 
 
 def unknown(name: str) -> nn.Module:
-    """Return a shipped network in spandrel's code, of which nystra knows nothing."""
+    """Return a shipped network in spandrel's code, which is not identified."""
     shipped = load(pretrained_path(name))
     settings = dict(shipped.checkpoint.hyper)
     for key in ("architecture", "license", "mask", "position_bias"):
@@ -103,7 +103,7 @@ def test_files_and_figures_of_found_sites_are_those_of_hand_written_ones(
 @pytest.mark.release
 @pytest.mark.filterwarnings("ignore")
 def test_another_plan_has_other_figures(tmp_path: Path) -> None:
-    """The control: figures tell mechanisms apart."""
+    """Negative control: the figures depend on the mechanism."""
     shipped = export_model(pretrained_path("swinir_x2_w16"), tmp_path / "shipped.onnx", LINEAR)
     other = ExportOptions(Plan(mechanism("cluster", clusters=(2, 2))), speed=False)
     found = export_module(unknown("swinir_x2_w16"), tmp_path / "found.onnx", other)

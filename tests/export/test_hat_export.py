@@ -1,4 +1,4 @@
-"""HAT as a model file: every size, every mechanism, low precision, one node an attention."""
+"""HAT as a model file: every size, mechanism and precision, one node per attention."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_inspect_shows_the_overlapping_sites(
 def test_mechanisms_windows_and_precisions(
     attention: str, more: dict[str, Any], checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Of one size: the time of an export is that of its free sides."""
+    """For one size, since an export for any size takes long."""
     result = exported(checkpoint, tmp_path, attention, static=SIZE, **more)
     assert result.validation.passed
 

@@ -1,4 +1,4 @@
-"""8-bit integers in a graph: which layers, by which ranges, what of the rest keeps its digits."""
+"""8-bit integers in a graph: which layers, which ranges, and what stays in float32."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEEDS = [{"x": np.random.default_rng(seed).random(SHAPE, np.float32)} for seed i
 
 
 def named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a name for every node, as traced ones have."""
+    """The model with a name for every node, as traced models have."""
     for place, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{place}"
     return model
@@ -134,7 +134,7 @@ def test_ranges_and_costs_are_measured(model: onnx.ModelProto, calibration: Cali
 def test_the_file_gives_what_the_rounded_copy_says(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
-    """The quantiser of onnxruntime against scales and weights computed another way."""
+    """onnxruntime's quantizer against scales and weights computed in another way."""
     written = quantised(model, calibration.ranges)
     onnx.checker.check_model(written, full_check=True)
     copied = rounded_copy(model, find_layers(model.graph), calibration.ranges)
@@ -170,7 +170,7 @@ def test_weights_are_8_bits_and_zero_points_are_0(
 def test_what_else_reads_a_map_keeps_its_digits(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
-    """The residual sum and the normalisation read the map, not what 8 bits hold of it."""
+    """The residual sum and the norm read the map, not its 8-bit values."""
     graph = quantised(model, calibration.ranges).graph
     reads = {node.output[0]: list(node.input) for node in graph.node}
     assert reads["stream"] == ["map", "done"]

@@ -1,4 +1,4 @@
-"""Exports in int8: asked for with images, judged, run by every program that takes them."""
+"""Exports in int8: calibrated with images, validated, run by every program that supports them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_it_runs_with_and_without_the_library(int8: ExportResult, backend: str) 
 
 
 def of_a_fifth(right: ExportResult, folder: Path) -> list[str]:
-    """Return what validates the file with a fifth of the range of the first layer."""
+    """Return the validation of the file with a fifth of the range of the first layer."""
     wrong = onnx.load(str(right.model))
     scale = next(t for t in wrong.graph.initializer if t.name.endswith(".input_scale"))
     fifth = numpy_helper.to_array(scale) / np.float32(5)
@@ -159,7 +159,7 @@ def test_it_is_checked_again_later(
 @pytest.mark.full
 @pytest.mark.skipif(not native.available(), reason="libnystra_cpu.so is not built")
 def test_it_is_judged_in_bfloat16_too(int8: ExportResult, tmp_path: Path) -> None:
-    """By a network that rounds to both: what is not 8 bits is computed in bfloat16 there."""
+    """The fake-quantized network rounds the other layers to bfloat16."""
     pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
     low = ["--backend", "openvino", "--precision", "bf16"]
     assert main(["validate", str(int8.model), "-q", *low]) == 0
@@ -189,7 +189,7 @@ def test_a_classifier_is_calibrated_as_its_images_are_prepared(
 
 @pytest.mark.full
 def test_five_photographs_calibrate_for_text_too(tmp_path: Path) -> None:
-    """The book cover of Set14, black and white on white: 35.5 dB where contrast was not raised."""
+    """The book cover of Set14: 35.5 dB without copies of twice the contrast."""
     photos = shared_path("data", "set5", "LR_bicubic", "X2")
     cover = planes(shared_path("data", "set14", "image_SRF_2", "img_013_SRF_2_LR.png"))
     options = ExportOptions(precision="int8", calibrate=photos, speed=False)

@@ -1,4 +1,4 @@
-"""An export that is killed while it renames its files: all of the old ones, or all of the new."""
+"""An export that is killed while it renames its files leaves all old or all new ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIXES = (".plan.json", ".npz", ".onnx")
 
 
 def write_export(folder: Path, gain: float) -> None:
-    """Write the four files of an export, by the function that exports write theirs with."""
+    """Write the four files of an export with the function that exports use."""
     leader = folder / "m.onnx"
     model = save_upscaler(folder / "made", gain=gain, metadata=nystra_metadata())
     contents = {leader.with_suffix(suffix): f"{gain}".encode() for suffix in SUFFIXES}
@@ -29,7 +29,7 @@ def write_export(folder: Path, gain: float) -> None:
 
 
 def killed(folder: Path, place: int) -> bool:
-    """Write new files in a process that is killed before one of its renames; False: it was not."""
+    """Write new files in a process that is killed before a rename; False if it was not."""
     process = os.fork()
     if process:
         return bool(os.WIFSIGNALED(os.waitpid(process, 0)[1]))

@@ -1,4 +1,4 @@
-"""SST, ESC and DehazeFormer as model files: every mechanism, every size, several images."""
+"""SST, ESC and DehazeFormer as model files: every mechanism, size and batch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +57,7 @@ ROWS = [
 
 
 def tiles_of(model: Path) -> dict[int, float]:
-    """Return what tiles do to the file's photograph, each run as if tiles were allowed."""
+    """Return the loss of tiles on the file's photograph, as if tiles were allowed."""
     restorer = replace(restorer_for(Session(model)), tiling="supported")
     pixels = read_image(next(iter(photographs().values()))).pixels
     whole, count = restorer(pixels, tile=max(pixels.shape))

@@ -1,4 +1,4 @@
-"""Layer by layer: the report names the layer with the planted fault, and no other as the first."""
+"""``--layerwise``: the report names the layer with the planted fault as the first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GAIN = [0.9, -1.1, 1.3]
 
 
 def save_layers(path: Path, dtype: int = TensorProto.FLOAT, operator: str = "NystraDouble") -> Path:
-    """Write five layers, one a nystra node with its body, one integer and one boolean."""
+    """Write five layers, one of them a nystra node with its body, one integer and one boolean."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     nodes = [
         helper.make_node("Mul", ["input", "gain0"], ["a"], "first"),
@@ -68,7 +68,7 @@ def save_layers(path: Path, dtype: int = TensorProto.FLOAT, operator: str = "Nys
 
 
 def recorded(**meta: Any) -> References:
-    """References whose inputs are images of three sizes; the outputs are not looked at."""
+    """References with images of three sizes; the outputs are not used."""
     random = np.random.default_rng(0)
     cases = [
         ReferenceCase(
@@ -82,7 +82,7 @@ def recorded(**meta: Any) -> References:
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A backend ``odd`` that runs the file with the initializers given here."""
+    """A backend ``odd`` that runs the file with the given initializers."""
     changed: dict[str, Any] = {}
 
     class Odd(OrtCpuBackend):

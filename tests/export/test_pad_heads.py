@@ -1,4 +1,4 @@
-"""Heads padded with zeros for GPUs: the same numbers, told in the manifest, or refused."""
+"""Heads padded with zeros for GPUs: the same output, recorded in the manifest, or refused."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ from small_swinir import state_of
 def graph(
     parts: int = 1, activation: bool = False, heads: int = 2, size: int = 3
 ) -> onnx.ModelProto:
-    """Weights, an attention in windows and its projection; `parts` maps make its input."""
+    """Weights, window attention and its projection; `parts` maps compute its input."""
     width = 3 * heads * size // parts
     nodes, weights, made = [], [], []
     for part in range(parts):

@@ -1,4 +1,4 @@
-"""Portable files in engines that read ONNX by a converter of their own."""
+"""Portable files in engines that convert ONNX themselves."""
 
 import shutil
 import subprocess
@@ -44,7 +44,7 @@ np.save("out.npy", net.get_tensor(result["index"]))
 
 
 def run_with(program: str, script: str, model: Path, image: np.ndarray) -> np.ndarray:
-    """What a script gives in the environment that has a program, whose path it gets, or skip."""
+    """The output of a script in the environment of a program, whose path it gets, or skip."""
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"{program} is not on the PATH: install it in an environment of its own")

@@ -1,4 +1,4 @@
-"""Exports for a target: options, and the same images in engines that read standard ONNX alone."""
+"""Exports for a target: options, and the same images in engines that read only standard ONNX."""
 
 import json
 from collections import Counter
@@ -23,7 +23,7 @@ def make_image(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
 
 
 def in_openvino(path: Path, image: np.ndarray) -> np.ndarray:
-    """What OpenVINO gives by itself."""
+    """The output of OpenVINO alone."""
     openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed")
     hint = {"INFERENCE_PRECISION_HINT": "f32"}
     result: np.ndarray = openvino.Core().compile_model(path, "CPU", hint)(image)[0]
@@ -117,7 +117,7 @@ def test_options_that_contradict_a_target(
 def test_masks_and_biases_are_not_multiplied_by_windows(
     name: str, size: tuple[int, ...], bytes_of_file: int, tmp_path: Path
 ) -> None:
-    """Folding alone made 28 MB of the first, which has 0.5 MB of weights."""
+    """Folding alone wrote 28 MB of masks for 0.5 MB of weights."""
     source = ROOT / "models/pretrained" / f"{name}.safetensors"
     options = ExportOptions(Plan(mechanism("full")), static=size, target="portable", speed=False)
     path = export_model(source, tmp_path / "m.onnx", options).model

@@ -1,4 +1,4 @@
-"""A graph written at one size: what is computed, what is left out, how axes move."""
+"""A graph written for one size: what is computed, what is left out, how axes are moved."""
 
 from collections import Counter
 
@@ -40,7 +40,7 @@ def run(model: onnx.ModelProto, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def portable(model: onnx.ModelProto, shape: tuple[int, ...]) -> onnx.ModelProto:
-    """The model in its portable form, which gives the same and has a name for every node."""
+    """The model in portable form, with the same output and a name for every node."""
     want = run(model, shape)
     assert make_portable(model) == []
     onnx.checker.check_model(model, full_check=True)
@@ -125,7 +125,7 @@ def test_equal_nodes_are_written_once_and_nodes_that_do_nothing_are_not() -> Non
 
 
 def test_windows_move_by_four_axes() -> None:
-    """A partition and the way back, as torch traces it, with a bias of every window between."""
+    """Partition and merge as torch traces them, with a bias per window between."""
     nodes = [
         node("Reshape", "x apart", "a"),
         node("Transpose", "a", "b", perm=[0, 1, 3, 2, 4, 5]),

@@ -1,4 +1,4 @@
-"""Low precision in the graph: what is cast, what is not, and what the judge makes of it."""
+"""Low precision in the graph: what is cast, what is not, and its validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from small_graphs import CONV, model_of, run, small, types, weight
 
 
 def lowered(model: onnx.ModelProto, precision: str = "fp16", **more: Any) -> onnx.ModelProto:
-    """A low copy of a model; its name list of low tensors is not needed."""
+    """A low-precision copy of a model."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     lower(copy, choose(copy, precision, **more))
     return copy
@@ -58,7 +58,7 @@ def test_any_size_gives_the_same_image(shape: tuple[int, ...]) -> None:
 
 
 def cast_pairs(model: onnx.ModelProto) -> list[str]:
-    """Casts of what a cast has just made, and casts that are made twice."""
+    """Casts of the output of a cast, and duplicate casts."""
     made = {
         node.output[0]: (node.input[0], node.attribute[0].i)
         for node in model.graph.node
@@ -177,7 +177,7 @@ def test_a_graph_in_a_node_is_refused() -> None:
 
 
 def search_model() -> onnx.ModelProto:
-    """Convolutions around a search: int32 start and index."""
+    """Convolutions around a search with int32 start and index."""
     attributes = node_attributes("NystraPatchMatch", patch_size=3, iterations=1, neighbors=1)
     names = ["q", "k", "m", "m", "start"]
     nodes = [

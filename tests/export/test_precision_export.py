@@ -1,4 +1,4 @@
-"""Exports in a low precision: judged, named, checked again later, refused where they are wrong."""
+"""Exports in low precision: validated, recorded, validated again later, refused if wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bf16(tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
 def test_loading_an_fp16_file_prints_nothing(
     fp16: ExportResult, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """onnxruntime warns of constants that it does not fold in float16, and of nothing else."""
+    """Except onnxruntime's warning of float16 constants that it does not fold."""
     Session(fp16.model, threads=1, library="none")
     assert capfd.readouterr().err == ""
     onnxruntime.InferenceSession(fp16.model, providers=["CPUExecutionProvider"])

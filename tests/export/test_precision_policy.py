@@ -1,4 +1,4 @@
-"""The precision policy of an architecture, and that graph and fake-quantised network keep to it."""
+"""The precision policy of an architecture: the graph and the fake-quantized network follow it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_layers_of_a_module_stay_exact_when_fake_quantised() -> None:
 
 
 def test_flows_and_places_of_rvrt_stay_exact() -> None:
-    """Fractions of pixels: float16 has 11 digits, of which 20 pixels take five."""
+    """float16 has 11 bits; 20 pixels take five of them."""
     policy = policy_for("rvrt", "fp16")
     with torch.device("meta"):
         network = RVRT(**RVRT_HYPER)

@@ -1,4 +1,4 @@
-"""What an export says while it works, and of speed."""
+"""The progress output of an export, and its line on speed."""
 
 from __future__ import annotations
 

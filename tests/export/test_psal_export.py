@@ -1,4 +1,4 @@
-"""Exported psal: the graph, the file against PyTorch, and a judge that tells seeds apart."""
+"""Exported psal: the graph, the file against PyTorch, and a validation that tells seeds apart."""
 
 import dataclasses
 import json
@@ -138,7 +138,7 @@ def test_exact_plans_have_no_second_tolerance(colour: Any) -> None:
 
 
 class Windowed(torch.nn.Module):
-    """One shifted and masked window attention with a position bias, on padded images."""
+    """Shifted and masked window attention with a position bias, on padded images."""
 
     def __init__(self) -> None:
         super().__init__()

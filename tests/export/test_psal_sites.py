@@ -58,7 +58,7 @@ def test_patch_sites_with_all_keys_are_exact(kind: str) -> None:
 
 
 def test_masked_keys_are_left_out() -> None:
-    """Exact attention keeps them in the softmax with the score 0: far below at this scale."""
+    """Exact attention keeps them with the score 0, which is negligible at this scale."""
     geometry = PatchGeometry(
         3, scale=60.0, key_norm="ridge", shrink=2, value_patch=4, value_stride=2, divisor=4.0
     )
@@ -83,7 +83,7 @@ def test_few_neighbours_are_close_where_attention_is_sharp() -> None:
 
 
 def test_the_plan_may_compare_unshrunk_maps_and_paste_single_pixels() -> None:
-    """Section 4.4: patch 7, no downsampling, the central pixel."""
+    """Section 4.4: patch 7, full resolution, the central pixel."""
     site = ContextualAttention()
     f, b = maps((1, 3, 12, 10), (1, 3, 12, 10))
     site.implementation = at(site, full_size=True, patch_size=7, neighbors=2, metric="l2")
@@ -122,7 +122,7 @@ def test_window_sites_with_all_keys_are_exact(shift: tuple[int, int], masked: bo
 
 
 def test_window_sites_find_the_best_tokens() -> None:
-    """On tokens whose dot product falls with their distance."""
+    """Tokens whose dot product decreases with their distance."""
     geometry = WindowGeometry(1, 16, 4, (8, 8), (0, 0), False, 3.0)
     angles = torch.arange(8.0)[:, None] * torch.tensor([0.2, 0.4, 0.7, 1.1])
     waves = torch.cat((angles.cos(), angles.sin()), 1).double()

@@ -1,4 +1,4 @@
-"""Modules that a network runs many times are traced once a kind, and their graphs copied."""
+"""Modules that run many times are traced once per kind, and their graphs are copied."""
 
 from collections import Counter
 from pathlib import Path
@@ -25,7 +25,7 @@ from nystra.models.swinir.network import SwinIR
 
 
 class Cell(Repeated):
-    """A layer that knows where each pixel lies: two maps (B, H, W, 4) to two."""
+    """A layer that knows the position of each pixel: two maps (B, H, W, 4) to two."""
 
     shaped_like: ClassVar[tuple[int, ...]] = (0, 1)
 
@@ -134,7 +134,7 @@ def test_what_a_module_refuses_ends_the_export(network: nn.Module) -> None:
 
 @pytest.mark.full
 def test_the_blocks_of_a_deep_network_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of SwinIR with many blocks one of each kind is traced: the graph stays the same."""
+    """One block of each kind is traced; the graph stays the same."""
     network = SwinIR(
         upscale=1, window_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 2], upsampler=""
     ).eval()
@@ -151,7 +151,7 @@ def test_the_blocks_of_a_deep_network_are_copied(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_example_of_a_large_map_is_no_larger_than_it(network: nn.Module) -> None:
-    """With sides four times as long a window of 64x64 took 74 GB: the sides of maps multiply."""
+    """With sides four times as long, a window of 64x64 took 74 GB."""
     sides = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
     with repeats_as_calls(network) as calls:
         torch.export.export(network, (torch.zeros(1, 3, 256, 8),), dynamic_shapes=(sides,))

@@ -1,4 +1,4 @@
-"""What an export says when it would cost too much, or replace something else."""
+"""What an export prints if it needs too much memory, or would replace another file."""
 
 from __future__ import annotations
 

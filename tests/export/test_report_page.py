@@ -1,4 +1,4 @@
-"""The HTML page: everything in it, nothing that a name could break out of."""
+"""The HTML page: self-contained, and safe against names with markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RVRT as a file: frames fixed, height and width free, the same numbers as PyTorch's."""
+"""RVRT as a file: fixed frames, free height and width, the output of PyTorch."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_inspect_counts_sites_and_operations(
 
 @pytest.mark.release
 def test_a_film_of_two_clips(tmp_path: Path) -> None:
-    """Two clips see the alignment; more of them see nothing else."""
+    """Two clips exercise the alignment; more of them exercise nothing else."""
     path = save_rvrt(tmp_path / "small.safetensors")
     linear = "backbone.forward_2.main.5.0.residual_group.blocks.1.attn"
     plan = Plan(Full(), {linear: mechanism("nystra", landmarks=(2, 2))})
@@ -63,7 +63,7 @@ def test_a_film_of_two_clips(tmp_path: Path) -> None:
 def restored_by_command(
     session: Session, network: nn.Module, result: ExportResult, folder: Path
 ) -> None:
-    """Three frames through the command are those of the film mirrored in time."""
+    """Three frames through the command equal those of the video mirrored in time."""
     source = save_frames(folder / "in", 3, (9, 7))
     out = folder / "out"
     command = ["run", str(result.model), "-i", str(source), "-o", str(out), "--video", "-q"]
@@ -95,7 +95,7 @@ def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.release
 def test_a_network_that_keeps_the_size(tmp_path: Path) -> None:
-    """Deblurring and denoising: features of a quarter of the sides, any height and width."""
+    """Deblurring and denoising: features at a quarter of the sides, any height and width."""
     loaded = load(save_rvrt(tmp_path / "small.safetensors", upscale=1, in_chans=4), frames=4)
     resolved = resolve(Plan(Full()), loaded.network)
     model = trace(swap(loaded.network, resolved, "operator"), loaded.facts, 20)

@@ -1,4 +1,4 @@
-"""What a trace leaves out: no operator is decomposed that needs it, no rule is lost for good."""
+"""Shortcuts of a trace: no operator is decomposed needlessly, no rule is lost permanently."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InPlace(nn.Module):
 
 
 def decomposed(module: nn.Module, table: dict[Any, Any]) -> tuple[ExportedProgram, bool]:
-    """Return a decomposed program, and whether it is the one that was traced."""
+    """Return a decomposed program, and whether it is the traced one."""
     traced = torch.export.export(module, (torch.zeros(2),))
     with decomposed_where_needed(traced):
         result = traced.run_decompositions(table)

@@ -1,4 +1,4 @@
-"""Sites with a mechanism of the network's own: trained tensors, modules, windows of three sides."""
+"""Sites with a mechanism of the network: trained tensors, modules, windows of three sides."""
 
 import copy
 from typing import Any
@@ -19,7 +19,7 @@ from nystra.plugins.operators.windows_torch import merge, partition
 
 
 class Linformer(TokenSite):
-    """Attention to keys and values that trained matrices project to a few."""
+    """Attention to keys and values that trained matrices project to a few tokens."""
 
     def __init__(self, tokens: int, few: int) -> None:
         super().__init__(TokenGeometry((1, tokens), (1, tokens), 0.5))
@@ -54,7 +54,7 @@ def test_trained_tensors_belong_to_the_site() -> None:
 
 
 class Scaled(nn.Module):
-    """A mechanism that is a module, with a tensor of its own."""
+    """A mechanism that is a module with a tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def test_a_module_may_be_the_implementation_and_be_exchanged() -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_windows_of_frames_rows_and_columns(bias: bool) -> None:
-    """A window over all frames is the tokens of the window under ordinary attention."""
+    """A window over all frames is ordinary attention over its tokens."""
     torch.manual_seed(1)
     geometry = WindowGeometry(2, 3, 3, (2, 2, 4), (0, 0, 0), scale=0.7)
     table = torch.randn(3 * 3 * 7, 2) if bias else None
@@ -106,7 +106,7 @@ def test_a_shifted_window_of_a_video_keeps_its_regions_apart() -> None:
 
 
 def video(bias: bool, shift: int) -> tuple[WindowGeometry, Tensor, Tensor | None]:
-    """Windows of two frames of four, a map of theirs, and a bias table."""
+    """Windows of two of four frames, their map, and a bias table."""
     torch.manual_seed(2)
     geometry = WindowGeometry(2, 3, 3, (2, 4, 4), (0, shift, shift), masked=shift > 0, scale=0.7)
     qkv = torch.randn(2, 4, 8, 12, geometry.channels)

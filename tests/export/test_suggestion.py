@@ -1,4 +1,4 @@
-"""An export that keeps full attention in large windows says what others would do."""
+"""An export with full attention in large windows reports the gain of other mechanisms."""
 
 from __future__ import annotations
 

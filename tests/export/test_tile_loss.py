@@ -1,4 +1,4 @@
-"""The loss of tiles that an export measures where layers see the whole image."""
+"""The loss of tiles that an export measures where layers depend on the whole image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OfPixels(nn.Module):
 
 
 class OfMeans(nn.Module):
-    """A network that takes the mean of the whole image from every pixel."""
+    """A network that subtracts the mean of the whole image."""
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = x - x.mean((2, 3), keepdim=True) + 0.5

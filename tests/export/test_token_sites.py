@@ -1,4 +1,4 @@
-"""Token sites: the same mechanisms on lists of tokens, against the goldens and each other."""
+"""Token sites: the same mechanisms on lists of tokens, against goldens and each other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Operators that torch.onnx does not translate by itself: shifts by a free size, stable orders."""
+"""Operators that torch.onnx does not translate: shifts by a free size, stable sorts."""
 
 import numpy as np
 import onnxruntime as ort
@@ -17,7 +17,7 @@ class Shifted(nn.Module):
 
 
 class Ordered(nn.Module):
-    """Rows in the order of their last digits, many of them equal."""
+    """Rows sorted by their last digits, many of them equal."""
 
     def __init__(self, descending: bool) -> None:
         super().__init__()

@@ -110,7 +110,7 @@ def test_inspect_counts_sites_and_operations(
 def test_mechanisms_windows_and_precisions(
     attention: str, more: dict[str, Any], checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Of one size: the time of an export is that of its free sides."""
+    """For one size, since an export for any size takes long."""
     result = exported(checkpoint, tmp_path, attention, static=SIZE, **more)
     assert result.validation.passed
     side = more.get("hyper", HYPER)["window_size"]

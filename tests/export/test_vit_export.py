@@ -25,13 +25,13 @@ from vit_tools import SMALL, TOLD, tiny_checkpoint
 
 
 def exported(checkpoint: Path, folder: Path, plan: Plan | None = None, **hyper: Any) -> Path:
-    """Export and return the file; its judgement passed with and without the library."""
+    """Export and return the file, which passed with and without the library."""
     options = ExportOptions(plan or Plan(AsTrained()), hyper, speed=False)
     return export_model(checkpoint, folder, options).model
 
 
 def agrees(path: Path, network: torch.nn.Module, sides: tuple[int, int]) -> None:
-    """Check a file in plain onnxruntime, at a batch that nothing was traced or validated at."""
+    """Check a file in plain onnxruntime at a batch that was neither traced nor validated."""
     plain = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     image = torch.rand(7, 3, *sides)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_three_batches_of_different_images_are_validated(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_mechanism_serves_the_sites(name: str, tmp_path: Path) -> None:
-    """Plain and operator form agree, and differ from full; a class token is no obstacle."""
+    """Plain and operator form agree and differ from full, also with a class token."""
     network = load(tiny_checkpoint(tmp_path), **TOLD).network
     resolved = resolve(Plan(mechanism(name, **SMALL[name])), network)
     assert {site.name for site in resolved.values()} == {name}

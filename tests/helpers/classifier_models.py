@@ -64,14 +64,14 @@ def save_classifier(
 
 
 def plain(colour: str, size: tuple[int, int] = (20, 31)) -> ImageData:
-    """Return an image in which one colour is the strongest, with a little noise."""
+    """Return an image in which one color is the strongest, with a little noise."""
     pixels = np.random.default_rng(len(colour)).random((*size, 3), np.float32) * 0.2 + 0.3
     pixels[:, :, COLOURS.index(colour)] += 0.3
     return ImageData(pixels)
 
 
 def labelled(folder: Path, each: int = 2) -> Path:
-    """Write images in sub-folders named after their colour, and return the folder."""
+    """Write images in subfolders named after their color, and return the folder."""
     for colour in COLOURS:
         (folder / colour).mkdir(parents=True)
         for number in range(each):

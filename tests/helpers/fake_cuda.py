@@ -60,7 +60,7 @@ class FakeCuda:
         return call
 
     def put(self, work: Callable[[], None]) -> None:
-        """Run an operation now, or store it for the graph."""
+        """Run an operation now, or store it in the graph."""
         if self.recording is None:
             work()
         else:

@@ -62,7 +62,7 @@ def heads_of(t: Tensor, heads: int) -> Tensor:
 
 
 class EinsumKeysFirst(Toy):
-    """Einsum over seven axes, keys before queries, a learned temperature, a table of biases."""
+    """Einsum over seven axes, keys before queries, a learned temperature, a bias table."""
 
     def __init__(self) -> None:
         super().__init__(heads=4)
@@ -127,7 +127,7 @@ class RolledByCat(Toy):
 
 
 class StridedSlices(Toy):
-    """A grid on NCHW: windows of every n-th place, their places by strided slices."""
+    """A grid on NCHW: windows of every n-th position, by strided slices."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, columns = q.shape[2] // 4, q.shape[3] // 4
@@ -144,7 +144,7 @@ class StridedSlices(Toy):
 
 
 class Grid(Toy):
-    """A grid by reshaping: windows of every n-th place."""
+    """A grid by reshaping: windows of every n-th position."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         def cut(t: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class SharedWeights(RearrangedByHand):
 
 
 class Whole(Toy):
-    """All places of the map."""
+    """All positions of the map."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (t.flatten(2).unflatten(1, (2, -1)) for t in (q * 0.3, k, v))
@@ -194,7 +194,7 @@ class Whole(Toy):
 
 
 class ClassTokenBesideWindows(Toy):
-    """Every window has a learned token in front of its places."""
+    """Every window has a learned token in front of its positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class ClassTokenBesideWindows(Toy):
 
 
 class BiasOfPairs(Toy):
-    """A bias for each pair of query and key that is no table of offsets."""
+    """A bias for each pair of query and key that is not a table of offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class BiasOfPairs(Toy):
 
 
 class PairsBesideRegions(BiasOfPairs):
-    """The same in shifted windows, the scores cut into images and windows for their mask."""
+    """The same in shifted windows; the scores are reshaped to images and windows for their mask."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         images, _, rows, columns = q.shape
@@ -261,7 +261,7 @@ class OverlappingKeys(Toy):
 
 
 class OverlappingPatches(Toy):
-    """Patches cut at steps smaller than their side, put together by the mean of their middles."""
+    """Patches at steps smaller than their side, merged by the mean of their centers."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         def cut(t: Tensor) -> Tensor:
@@ -277,7 +277,7 @@ class OverlappingPatches(Toy):
 
 
 class Neighbourhood(Toy):
-    """Every place sees the 3x3 places around it, by unfold."""
+    """Each position attends to the 3x3 positions around it, by unfold."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b, c, h, w = q.shape
@@ -288,7 +288,7 @@ class Neighbourhood(Toy):
 
 
 class Elementwise(Toy):
-    """(q * k).sum() over shifted copies: no product of matrices."""
+    """(q * k).sum() over shifted copies: no matrix product."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k, v = (torch.stack([torch.roll(t, i, 2) for i in (-1, 0, 1)], 1) for t in (k, v))
@@ -309,7 +309,7 @@ class ConstantKeys(Toy):
 
 
 class ConstantQueries(Toy):
-    """Learned queries, one for each place of a window."""
+    """Learned queries, one for each position of a window."""
 
     def __init__(self) -> None:
         super().__init__()

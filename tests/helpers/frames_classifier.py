@@ -1,4 +1,4 @@
-"""A model file of a task of its own: several frames in, logits out."""
+"""A model file with a task of its own: several frames in, logits out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from nystra.models.facts import Facts
 
 
 class Judge(nn.Module):
-    """Logits of a short film: sums over frames and pixels."""
+    """Logits of a short video: sums over frames and pixels."""
 
     def forward(self, frames: torch.Tensor) -> torch.Tensor:
         """Return (B, 3)."""

@@ -40,7 +40,7 @@ def group_of(node: str) -> str:
 
 
 def rank(group: str) -> int:
-    """Return the rank of a group: the smaller, the earlier it begins."""
+    """Return the rank of a group: lower ranks start earlier."""
     return FIRST.index(group) if group in FIRST else len(FIRST)
 
 
@@ -49,7 +49,7 @@ def scheduler(config: Any, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
-        """Our groups, the longest first."""
+        """The groups, the longest first."""
 
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)

@@ -1,4 +1,4 @@
-"""A browser without a window, and a server of files for it."""
+"""A headless browser, and a file server for it."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ def library() -> Path:
 
 
 def attributes(operator: str, **changes: Any) -> dict[str, Any]:
-    """Attributes of a good node, some of them changed without being checked."""
+    """Attributes of a valid node, some of them changed without being checked."""
     return {**node_attributes(operator, **NODES[operator]), **changes}
 
 
 def arrays(operator: str, dtype: str = "float32", seed: int = 0) -> list[np.ndarray]:
-    """Good inputs for the good node of an operator."""
+    """Valid inputs for the valid node of an operator."""
     rng = np.random.default_rng(seed)
     schema = find_schema(operator)
     return [
@@ -93,7 +93,7 @@ def node_session(
 
 
 def run_node(operator: str, values: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
-    """The last output of one node: the scores of a search."""
+    """The last output of one node; for a search its scores."""
     runner = node_session(operator, values, inputs)
     result: np.ndarray = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})[-1]
     return result

@@ -1,4 +1,4 @@
-"""Run a command with the packages of an extra only, as if nothing else were installed.
+"""Run a command with only the packages of an extra, as if nothing else were installed.
 
 ``python -m only_extra serve serve model.onnx``: the extra, then the arguments of ``nystra``.
 """
@@ -17,7 +17,7 @@ _VENDORED_BY_RAY = {"colorama", "psutil"}
 
 
 def brought(project: str, extras: frozenset[str]) -> Iterator[str]:
-    """Yield the projects that pip installs with a project, by the installed metadata."""
+    """Yield the projects that pip installs with a project, from the installed metadata."""
     seen = set()
     waiting = [(project, extras)]
     while waiting:

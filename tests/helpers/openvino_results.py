@@ -1,4 +1,4 @@
-"""Results of a network in OpenVINO."""
+"""The outputs of a network in OpenVINO."""
 
 from __future__ import annotations
 

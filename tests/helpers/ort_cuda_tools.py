@@ -65,7 +65,7 @@ def build() -> Path:
 
 
 def _compile(kernels: Path, library: Path) -> None:
-    """Compile the small sources as one: their time is that of the headers they share."""
+    """Compile the small sources as one, since most of their time is shared headers."""
     unfinished, together = library.with_suffix(".tmp"), library.with_name("sources.cc")
     together.write_text("".join(f'#include "{source}"\n' for source in sources()))
     command = [
@@ -139,7 +139,7 @@ def run_all(library: Path, file: Path) -> None:
 
 
 def use(library: Path) -> tuple[int, int, int]:
-    """Workspaces in use, allocators that nodes hold, and workspaces handed out, of this process."""
+    """Workspaces in use, allocators held by nodes, and workspaces allocated in this process."""
     numbers = [ctypes.c_long() for _ in range(3)]
     ctypes.CDLL(str(library)).emulated_use(*map(ctypes.byref, numbers))
     return numbers[0].value, numbers[1].value, numbers[2].value

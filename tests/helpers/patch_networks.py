@@ -25,7 +25,7 @@ HYPER = {"colorization": {"patch": 5}}
 
 
 def network_of(name: str) -> nn.Module:
-    """Return a network whose weights are large enough for its attention to show."""
+    """Return a network with weights large enough for attention to matter."""
     torch.manual_seed(5)
     network: nn.Module = BUILDERS[name]().eval()
     with torch.no_grad():

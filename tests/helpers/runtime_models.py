@@ -19,7 +19,7 @@ def save_upscaler(
     dtype: int = TensorProto.FLOAT,
     batch: int | str = "batch",
 ) -> Path:
-    """Write a nearest-neighbour upscaler, multiplied by ``gain``."""
+    """Write a nearest-neighbor upscaler, multiplied by ``gain``."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     height, width = (s * scale if isinstance(s, int) else f"{s}_out" for s in size)
     graph = helper.make_graph(
@@ -64,7 +64,7 @@ def nystra_metadata(scale: int = 2, channels: int = 3, **more: str) -> dict[str,
 
 
 def save_blur(path: Path, radius: int, weight_seed: int = 0) -> Path:
-    """Write a grey convolution with a radius of ``radius`` pixels."""
+    """Write a gray convolution with a radius of ``radius`` pixels."""
     side = 2 * radius + 1
     kernel = np.random.default_rng(weight_seed).random((1, 1, side, side)).astype(np.float32)
     graph = helper.make_graph(

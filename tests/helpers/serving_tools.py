@@ -72,7 +72,7 @@ def form(parts: Iterable[tuple[str, bytes]]) -> tuple[bytes, dict[str, str]]:
 
 
 class Service:
-    """An application with its queue, called like a web server does."""
+    """An application with its queue, called like a web server calls it."""
 
     def __init__(self, *paths: Path, limits: Limits | None = None, **how: Any) -> None:
         from nystra.runtime.serving.http.app import create_app

@@ -142,7 +142,7 @@ def operator_model(
 
 
 def cases(operators: list[str]) -> list[dict[str, list[int]]]:
-    """Input shapes for `operator_model`, one dictionary a size."""
+    """Input shapes for `operator_model`, one dictionary per size."""
     return [
         {
             f"{name}_{place}": _with(shape, OPEN[operator].sizes[size])

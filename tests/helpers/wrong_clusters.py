@@ -1,4 +1,4 @@
-"""Attention with clustered keys, wrong in one way each: negative controls of tolerances."""
+"""Attention with clustered keys with one fault each: negative controls of tolerances."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_window_seven_works_on_0_to_255(tmp_path: Path) -> None:
 
 
 def test_facts_of_a_network_say_no_precision() -> None:
-    """A file says its own; a network's was printed beside it and contradicted it."""
+    """A file states its own; a network's was printed with it and contradicted it."""
     assert "precision" not in load("swinir_x2_w16").facts.as_dict()
 
 
@@ -183,7 +183,7 @@ def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
 
 
 def test_a_licence_that_forbids_commercial_use_is_shown(tmp_path: Path) -> None:
-    """Of every network, in every command that loads one."""
+    """For every network, in every command that loads one."""
     said = {"nystra": '{"license": "CC-BY-NC-4.0"}'}
     save_file(state_of(), tmp_path / "a.safetensors", said)
     warnings = load(tmp_path / "a.safetensors").warnings

@@ -1,4 +1,4 @@
-"""What trainers put around a state dict, and networks that nystra only knows by name."""
+"""The wrappers of trainers around a state dict, and networks that nystra only knows by name."""
 
 from pathlib import Path
 from typing import Any

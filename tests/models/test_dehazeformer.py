@@ -1,4 +1,4 @@
-"""DehazeFormer against the official outputs, and what its tensors tell."""
+"""DehazeFormer against the official outputs, and its detection from tensors."""
 
 import json
 from typing import Any

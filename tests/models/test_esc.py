@@ -1,4 +1,4 @@
-"""ESC and its variants against the official outputs, and what their tensors tell."""
+"""ESC and its variants against the official outputs, and their detection from tensors."""
 
 import json
 from typing import Any

@@ -31,7 +31,7 @@ QUICK = ExportOptions(speed=False)
 
 
 def own_call(path: Path, image: np.ndarray) -> np.ndarray:
-    """Return what spandrel's own call makes of an image."""
+    """Return the output of spandrel's own call for an image."""
     state = torch.load(path, weights_only=True)["params"]
     descriptor = spandrel.ModelLoader().load_from_state_dict(state).eval()
     return descriptor(torch.from_numpy(image)).numpy()
@@ -56,7 +56,7 @@ def test_facts_come_from_the_descriptor(compact: Path) -> None:
 
 
 def licensed(compact: Path, folder: Path) -> Path:
-    """Return the same checkpoint, its licence said."""
+    """Return the same checkpoint with a license."""
     state = torch.load(compact, weights_only=True)["params"]
     save_file(state, folder / "a.safetensors", {"nystra": '{"license": "CC-BY-NC-SA-4.0"}'})
     return folder / "a.safetensors"
@@ -156,7 +156,7 @@ def test_without_spandrel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_equal_categories_keep_their_order() -> None:
-    """ATD's sort of categories: a plain one is not stable where the processor has wide vectors."""
+    """ATD's sort of categories: an unstable sort changes it on wide vectors."""
     values = torch.arange(4096).flip(0) % 16
     with StableSorts():
         got = torch.sort(values, dim=-1, stable=False)

@@ -1,4 +1,4 @@
-"""SRFormer's attention to cells of tokens, as a site: what its formula says, token by token."""
+"""SRFormer's attention to cells of tokens as a site, compared with its formula token by token."""
 
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ HEADS, DIM, SIDE, SMALLER = 2, 8, 8, 4
 
 
 def foreign_block(shift: int) -> SimpleNamespace:
-    """Return what the adapter reads of a block: windows of 4, so 2x2 cells."""
+    """Return the adapter's reading of a block: windows of 4, so 2x2 cells."""
     torch.manual_seed(0)
     table = nn.Parameter(torch.randn((2 * 2 - 1) ** 2, HEADS))
     own = SimpleNamespace(
@@ -35,7 +35,7 @@ def foreign_block(shift: int) -> SimpleNamespace:
 
 
 def region(place: int, shift: int) -> int:
-    """Return in which part of a rolled side a place lies."""
+    """Return the region of a shifted side that contains a position."""
     return 0 if shift == 0 else (place >= SIDE - SMALLER) + (place >= SIDE - shift)
 
 

@@ -1,4 +1,4 @@
-"""HAT: reading its checkpoints, its overlapping attention as a site, any image size."""
+"""HAT: its checkpoints, its overlapping attention as a site, any image size."""
 
 import json
 from pathlib import Path
@@ -154,7 +154,7 @@ def test_overlapping_attention_is_a_site_of_the_keys_around(small: HAT) -> None:
 
 
 def by_hand(qkv: torch.Tensor, table: torch.Tensor, heads: int, window: int, margin: int) -> Any:
-    """Overlapping attention by unfolding zero-padded keys and values, with the published index."""
+    """Overlapping attention by unfolded, zero-padded keys and values, with the published index."""
     _, height, width, channels = qkv.shape
     q, k, v = qkv.split(channels // 3, -1)
     side = window + 2 * margin

@@ -1,4 +1,4 @@
-"""Checkpoints that attack or confuse the reader: each is one clear line, quickly."""
+"""Checkpoints that attack or confuse the reader: each is refused quickly in one clear line."""
 
 import json
 import os

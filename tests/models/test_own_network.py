@@ -1,4 +1,4 @@
-"""A module of the user's own: what is measured of it, and that it is left as it is."""
+"""A module of the user: what is measured, and that it is not changed."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from own_code import SITES, WINDOWS, network, written
 
 
 class Unshuffling(nn.Module):
-    """Takes sides that are multiples of a step, and returns images of a scale."""
+    """Takes sides that are multiples of a step, and returns images of a given scale."""
 
     def __init__(self, step: int = 1, scale: int = 1, channels: int = 3) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def test_a_module_is_left_as_it_is(wrap: Any) -> None:
 
 
 class Kept:
-    """What a hook noted: a result of a computation."""
+    """The value that a hook recorded."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.results: list[Tensor] = []

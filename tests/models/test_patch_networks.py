@@ -1,4 +1,4 @@
-"""CSNLN, the inpainting generator and colourisation: official outputs, formulas, detection."""
+"""CSNLN, inpainting and colorization: official outputs, formulas, detection."""
 
 import json
 from pathlib import Path
@@ -135,7 +135,7 @@ def test_the_hole_does_not_matter_and_the_rest_stays() -> None:
 def naive_attention(
     query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None, geometry: PatchGeometry
 ) -> Tensor:
-    """The definition by unfold and a real transposed convolution, one batch element, no fusing."""
+    """The definition by unfold and a transposed convolution, one batch element, not fused."""
     q, k = (m[:, :, :: geometry.shrink, :: geometry.shrink] for m in (query, key))
     mode = "constant" if geometry.border == "zero" else "replicate"
     r = geometry.patch // 2
@@ -334,7 +334,7 @@ def test_arguments_that_make_no_network(build: Any, message: str) -> None:
 
 
 def test_colorization_copies_the_colour_of_what_looks_alike() -> None:
-    """With equal images and a sharp scale each place finds itself: its own colour comes back."""
+    """With equal images and a sharp scale, each position finds itself."""
     torch.manual_seed(0)
     network = Colorization(channels=3, patch=3, scale=1e4).eval()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""PSAL: the scores of its search, aggregation, and the reference's weighting."""
+"""PSAL: the scores of its search, aggregation, and the weighting of the reference."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""A checkpoint that no network takes: what was tried, once, and what can be done instead."""
+"""A checkpoint that no network reads: what was tried, and what can be done instead."""
 
 import sys
 import types
@@ -30,7 +30,7 @@ def refusal(keys: Iterable[str]) -> str:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
-    """Have these libraries installed, and of spandrel's no other; they read nothing."""
+    """Pretend that these libraries, and no others of spandrel, are installed; they read nothing."""
 
     def spec(name: str) -> object:
         return name in libraries or (None if name.startswith("spandrel") else find_spec(name))
@@ -79,7 +79,7 @@ def test_many_long_keys_do_not_hide_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_distillation_token_is_named(tmp_path: Path) -> None:
-    """Its positions do not form a square, and no size of images makes them one."""
+    """Its positions do not form a square for any image size."""
     keys = (
         "cls_token", "dist_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.norm1.weight",
         "blocks.0.mlp.fc1.weight", "head.weight", "head_dist.weight",
@@ -94,7 +94,7 @@ def test_a_distillation_token_is_named(tmp_path: Path) -> None:
 def test_warnings_of_a_library_are_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Importing spandrel_extra_arches warns of torch.jit: the user asked about a file."""
+    """Importing spandrel_extra_arches warns of torch.jit, which is unrelated to the file."""
     pytest.importorskip("spandrel", reason="the extra spandrel is not installed")
     (tmp_path / "spandrel_extra_arches.py").write_text(
         "import warnings\n"

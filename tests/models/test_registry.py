@@ -1,4 +1,4 @@
-"""The table of networks: lazy, and a row is enough."""
+"""The table of networks: imported on use, and a row is enough."""
 
 import re
 import subprocess

@@ -82,7 +82,7 @@ def test_deformable_attention() -> None:
 
 
 class Axes(TorchDispatchMode):
-    """Counts the axes of every tensor that is made."""
+    """Counts the axes of every tensor that is created."""
 
     most = 0
 
@@ -160,7 +160,7 @@ def attend_masked(module: Any, mask: torch.Tensor) -> None:
 
 
 def group(case: Any, sides: Any, **more: Any) -> nn.Module:
-    """The group of a golden case for maps of these sides, which smaller windows may cover."""
+    """The group of a golden case for maps of these sides, with smaller windows if needed."""
     made = case.constructor
     pairs = list(zip(made["window_size"], sides, strict=True))
     window = tuple(min(pair) for pair in pairs)

@@ -1,4 +1,4 @@
-"""What is found out of a network before anything is promised: padding, sizes, outputs."""
+"""What is measured of a network: padding, sizes, outputs."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from nystra.runtime.model.references import ReferenceCase, References
 
 
 class Padding(nn.Module):
-    """Pads to a multiple by itself, as networks with windows do."""
+    """Pads to a multiple itself, like networks with windows."""
 
     def __init__(self, multiple: int, mode: str) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Padding(nn.Module):
 
 
 class Halving(nn.Module):
-    """Takes even sides only and does not say so."""
+    """Accepts even sides only, without saying so."""
 
     def __init__(self, step: int = 2) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def test_a_least_side_that_is_not_stated_is_found_and_said() -> None:
 
 
 class Alone(nn.Module):
-    """Changes its input in place, and takes one image at a time."""
+    """Changes its input in place, and accepts one image at a time."""
 
     def forward(self, x: Tensor) -> Tensor:
         x *= 2

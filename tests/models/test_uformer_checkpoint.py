@@ -1,4 +1,4 @@
-"""Loading Uformer: what its tensors tell, other windows, every size of image, refusals."""
+"""Loading Uformer: detection from tensors, other windows, every size of image, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vision transformers: the published outputs, what keys tell, and positions of other sizes."""
+"""Vision transformers: published outputs, detection by keys, and positions of other sizes."""
 
 import json
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def test_a_wrong_scale_is_noticed(tmp_path: Path) -> None:
 
 
 def test_every_key_list_is_of_one_architecture() -> None:
-    """The rows of the table are told apart, whatever their order."""
+    """The rows of the table are distinct, whatever their order."""
     seen = set()
     for path in sorted(shared_path("golden", "facts", "keys").glob("*.json")):
         for name, entry in json.loads(path.read_text()).items():

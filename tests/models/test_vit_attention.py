@@ -1,4 +1,4 @@
-"""Linear attentions of tokens in a row, against the published layers and their formulas."""
+"""Linear attention on lists of tokens, against the published layers and their formulas."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_linformer_layer() -> None:
 
 @pytest.mark.parametrize("kind", ["relu", "exp"])
 def test_performer_layer(kind: str) -> None:
-    """The published layer computes the softmax kernel whatever it is asked for."""
+    """The published layer computes the softmax kernel for every setting."""
     case = golden(f"performer_attn_lra_{kind}")
     directions = weights_of(case)["attn_fn.projection_matrix"]
     for _, given, check in runs(case):
@@ -194,7 +194,7 @@ def test_relu_features_by_their_formula() -> None:
 
 
 def test_many_features_come_near_softmax() -> None:
-    """Of short vectors: of long ones most features are below the floor that is added to them."""
+    """For short vectors; for long ones most features are below the added floor."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 1, 20, 8, dtype=torch.float64).unbind()
     q, k = q / 3, k / 3

@@ -1,4 +1,4 @@
-"""The keys of timm and torchvision: by hand, and with the libraries' own random networks."""
+"""The keys of timm and torchvision: written by hand, and of the libraries' random networks."""
 
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def test_a_variant_is_refused_by_its_keys(tmp_path: Path) -> None:
 
 
 def random(network: nn.Module) -> nn.Module:
-    """Return a network whose parameters are all random: libraries start some of them at zero."""
+    """Return a network whose parameters are all random; libraries initialize some to zero."""
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():

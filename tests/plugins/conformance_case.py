@@ -43,7 +43,7 @@ class Case:
         return OPERATORS[self.operator]
 
     def all_attributes(self) -> dict[str, int | float]:
-        """Every attribute of the schema, unchecked: refused rows must reach the kernels."""
+        """All attributes of the schema, unchecked, since refused rows must reach the kernels."""
         defaults = {
             attribute.name: attribute.default
             for attribute in find_schema(self.operator).attributes
@@ -56,21 +56,21 @@ class Case:
 
     @property
     def wants_more_shared(self) -> bool:
-        """Whether it is so large that 48 KiB of shared memory may not hold it."""
+        """Whether 48 KiB of shared memory may be too small for it."""
         return False
 
     @property
     def large(self) -> bool:
-        """Whether it takes seconds: not in quick runs, nor on the emulator's slow builds."""
+        """Whether it takes seconds: not in quick runs, nor in the emulator's slow builds."""
         return False
 
     @property
     def search_entries(self) -> int:
-        """Entries of a search's field times its iterations; 0 of other operators."""
+        """Entries of a search's field times its iterations; 0 for other operators."""
         return 0
 
     def output_shapes(self) -> list[tuple[int, ...]]:
-        """The shape of each output, as the attributes say: here one, as the first input."""
+        """The shape of each output; here one, equal to the first input's."""
         return [self.shape]
 
     def inputs(self, dtype: str) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""The conformance table: every operator's rows, replayed on every column of conformance_columns."""
+"""The conformance table: the rows of every operator, run on every column of conformance_columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _expected(row: int, dtype: str) -> Outputs:
 
 
 def expected(case: Case, dtype: str) -> Outputs:
-    """What the float64 reference gives for the row, its inputs rounded to ``dtype``."""
+    """The output of the float64 reference for the row, its inputs rounded to ``dtype``."""
     return _expected(CASES.index(case), dtype)
 
 

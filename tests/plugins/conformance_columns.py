@@ -1,4 +1,4 @@
-"""The columns of the conformance table: what the rows are replayed on. A new one is an entry."""
+"""The columns of the conformance table: everything that the rows run on."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def run_portable(case: Case, dtype: str) -> Outcome:
 
 
 def kernel_library() -> Path | str:
-    """The path of the custom-op library, or why there is none."""
+    """The path of the operator library, or the reason why there is none."""
     try:
         from nystra.plugins.library import library_path
 
@@ -130,7 +130,7 @@ def _kernel_missing(flag: str | None) -> str | None:
 
 @functools.cache
 def _kernel_outcomes(isa: str) -> dict[str, np.ndarray]:
-    """All rows on the kernels of one instruction set, which is chosen once a process."""
+    """All rows on the kernels of one instruction set, which is chosen once per process."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.npz"
         env = {**os.environ, "NYSTRA_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -162,7 +162,7 @@ def _through_c(case: Case, dtype: str) -> list[np.ndarray]:
 
 
 def run_native(case: Case, dtype: str) -> Outcome:
-    """The row through the C interface, on the instruction set that this machine would take."""
+    """The row through the C interface, on the default instruction set of this machine."""
     try:
         return _outputs(_through_c(case, dtype))
     except Exception as error:

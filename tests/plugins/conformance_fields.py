@@ -1,4 +1,4 @@
-"""How the fields (index, score) of ``NystraPatchMatch`` are compared.
+"""Comparison of the fields (index, score) of ``NystraPatchMatch``.
 
 On integer-valued inputs, for l2 and dot, every backend gives the same field: each sum is below
 2**24 and exact in any order. On others the sums differ in their last bits, two near keys change
@@ -83,7 +83,7 @@ def check_rows(case: PatchMatchCase, index: np.ndarray, score: np.ndarray, dtype
 def true_scores(
     case: PatchMatchCase, index: np.ndarray, dtype: str, arithmetic: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The float64 score of every entry, and how far rounding may take a score from it.
+    """The float64 score of every entry, and its largest rounding error.
 
     Half a unit of the last place a rounding in ``arithmetic``; n of them, mostly up as often as
     down, of sums as large as the largest patches' (running sums along rows subtract what they

@@ -26,7 +26,7 @@ _POISON = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(i
 def node_model(
     *cases: Case, dtype: str = "float32", functions: bool = True, opset: int = 20
 ) -> onnx.ModelProto:
-    """A model with one node a case, inputs and outputs named ``<name>_<place of the case>``."""
+    """A model with one node per case, inputs and outputs named ``<name>_<index of the case>``."""
     nodes, inputs, outputs, bodies = [], [], [], {}
     for i, case in enumerate(cases):
         schema = find_schema(case.operator)

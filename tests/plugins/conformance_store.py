@@ -1,4 +1,4 @@
-"""What the references gave for the rows, kept in files for the next process that asks.
+"""The outputs of the references for all rows, stored in files for later processes.
 
 Loops of numpy in float64 take half a minute for the whole table, and some ten processes replay
 it: the columns on every build of the kernels. So do the plain functions that measure how difficult
@@ -46,7 +46,7 @@ def _folder() -> Path:
 
 
 def stored(name: str, compute: Callable[[], Outputs]) -> Outputs:
-    """Return what is kept under a name, computed where nothing is."""
+    """Return the stored value of a name, computed if there is none."""
     file = _folder() / f"{name}.npz"
     if file.exists():
         with np.load(file) as arrays:
@@ -58,7 +58,7 @@ def stored(name: str, compute: Callable[[], Outputs]) -> Outputs:
 
 
 def save(file: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Write what `stored` reads, whole or not at all."""
+    """Write what `stored` reads, as a whole or not at all."""
     unfinished = file.with_suffix(f".{os.getpid()}")
     with unfinished.open("wb") as stream:
         np.savez(stream, *arrays)

@@ -1,4 +1,4 @@
-"""How far a column may lie from the float64 reference, and why.
+"""The tolerance of a column against the float64 reference, and its reason.
 
 A row's own difficulty is measured: the error of the plain torch function in float32 (rounded to
 the row's type at the end), against float64. A result may be ``factor`` times as far off, and is
@@ -96,7 +96,7 @@ def allowed(case: Case, dtype: str, family: str) -> float:
 
 
 def compare(case: Case, dtype: str, family: str, got: Outputs) -> None:
-    """Compare what a column gave for a row with the reference, in the row's own way."""
+    """Compare the output of a column for a row with the reference, by the rule of the row."""
     want = expected(case, dtype)
     if isinstance(case, PatchMatchCase):
         assert isinstance(got, tuple), type(got)
@@ -109,7 +109,7 @@ def compare(case: Case, dtype: str, family: str, got: Outputs) -> None:
 
 
 def check(got: np.ndarray, want: np.ndarray, bound: float) -> None:
-    """Compare; a failure tells the largest error, the mean, the place and a histogram."""
+    """Compare; a failure prints the largest error, the mean, the position and a histogram."""
     assert got.shape == want.shape, f"shape {got.shape}; expected {want.shape}"
     nan = np.isnan(want)
     misplaced = np.argwhere(np.isnan(got) != nan)

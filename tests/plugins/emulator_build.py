@@ -47,7 +47,7 @@ LINK_FLAGS = {"plain": [], "asan": KERNEL_FLAGS["asan"], "race": ["-Wl,-z,defs"]
 
 
 class EmulatorError(RuntimeError):
-    """A kernel failed under the emulator; the text says what the emulator saw."""
+    """A kernel failed under the emulator; the text is the emulator's report."""
 
 
 def missing() -> str | None:
@@ -70,7 +70,7 @@ def _key(kind: str) -> str:
 
 
 def build(kind: str = "plain") -> Path:
-    """Return the library of that build, compiled where the cache has none of these sources.
+    """Return the library of that build, compiled if the cache has none of these sources.
 
     Args:
         kind: ``plain``, ``asan`` (AddressSanitizer and UBSan) or ``race`` (the race detector).

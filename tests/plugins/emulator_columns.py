@@ -48,7 +48,7 @@ def on_tensor_cores(case: Case) -> bool:
 
 
 def gpu_types(case: Case) -> tuple[str, ...]:
-    """The types of a GPU's kernels: bfloat16 too, where the reference can judge it."""
+    """The types of a GPU's kernels; bfloat16 only if the reference can be compared in it."""
     return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
 
 
@@ -100,7 +100,7 @@ def _inputs(case: Case, dtype: str) -> list[np.ndarray]:
 
 
 def run_all(path: Path, build: str, limits: str, file: Path) -> None:
-    """Run every row; write its outputs, or what was wrong, by ``<row>.<dtype>.<place>``."""
+    """Run every row; write its outputs or its error as ``<row>.<dtype>.<index>``."""
     library = emulator_library.load(path)
     outcomes: dict[str, np.ndarray] = {}
     for row, case in enumerate(CASES):
@@ -120,7 +120,7 @@ def run_all(path: Path, build: str, limits: str, file: Path) -> None:
 def _orders(
     library: ctypes.CDLL, build: str, limits: str, case: Case, dtype: str
 ) -> tuple[np.ndarray, ...]:
-    """The outputs of a row, the same in every order of the threads."""
+    """The outputs of a row, which must be equal in every order of the threads."""
     first: tuple[np.ndarray, ...] = ()
     every = dtype == case.dtypes[0] or (on_tensor_cores(case) and dtype == "float16")
     every = every and case.search_entries <= FEW
@@ -173,7 +173,7 @@ def run(build: str, limits: str, case: Case, dtype: str) -> Outputs | Exception:
 
 
 def builds() -> list[str]:
-    """The builds to replay the table on; ``.ci/emulator`` asks for the slow ones."""
+    """The builds that run the table; ``.ci/emulator`` requests the slow ones."""
     return os.environ.get("NYSTRA_EMULATOR_BUILDS", "plain").split()
 
 

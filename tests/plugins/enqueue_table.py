@@ -1,4 +1,4 @@
-"""The conformance table through the conformance host: cases on disk, and their judgement.
+"""The conformance table through the conformance host: writing cases and judging outputs.
 
     python tests/plugins/enqueue_table.py write FOLDER [--every N] [--types float32,float16]
     python tests/plugins/enqueue_table.py judge FOLDER OUT FILE.json
@@ -34,7 +34,7 @@ Row = tuple[int, str]
 
 
 def rows(every: int = 1, types: Iterable[str] = ()) -> list[Row]:
-    """Every so-many-th row of the table, in all its types or in those of ``types`` alone."""
+    """Every n-th row of the table, in all its types or in those of ``types``."""
     wanted = set(types)
     return [
         (row, dtype)
@@ -45,7 +45,7 @@ def rows(every: int = 1, types: Iterable[str] = ()) -> list[Row]:
 
 
 def name(row: Row) -> str:
-    """What the files of a row are called."""
+    """The name of a row's files."""
     return f"{row[0]}_{row[1]}"
 
 

@@ -1,4 +1,4 @@
-"""What the tests of both Nystrom forms share: their rows, good nodes and changes."""
+"""Rows, valid nodes and changes that the tests of both Nystrom forms share."""
 
 from __future__ import annotations
 
@@ -101,5 +101,5 @@ GOOD_LANDMARKS: dict[str, Any] = {
 
 
 def fills_workspace(case: Case) -> bool:
-    """Say whether the maxima of a whole batch go through the workspace."""
+    """Return whether the maxima of a whole batch go through the workspace."""
     return case.all_attributes()["batch_init"] == 1

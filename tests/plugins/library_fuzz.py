@@ -36,7 +36,7 @@ LARGEST = 4  # of the sizes of near-valid nodes: rows of a window, heads, ...
 
 @st.composite
 def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
-    """A node and its inputs, valid or with up to two things wrong."""
+    """A node and its inputs, valid or with up to two faults."""
     schema = find_schema(operator)
     values = {attribute.name: draw(_value(attribute)) for attribute in schema.attributes[:-1]}
     values["revision"] = 1
@@ -81,7 +81,7 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
 
 
 def _value(attribute: Attribute) -> st.SearchStrategy[int | float]:
-    """A value that the schema takes, small where it is a size."""
+    """A value that the schema accepts, small if it is a size."""
     if attribute.kind == "float":
         return st.floats(max(attribute.minimum, -4), min(attribute.maximum, 4), width=16)
     return st.sampled_from(range(int(attribute.minimum), int(min(attribute.maximum, LARGEST)) + 1))
@@ -110,7 +110,7 @@ def _shapes(draw: st.DrawFn, operator: str, values: dict[str, Any]) -> list[list
 
 
 def _bias_rows(values: dict[str, Any]) -> int:
-    """Rows of the bias table: one an offset of query and key."""
+    """Rows of the bias table: one per offset of query and key."""
     rows, cols = (
         2 * (values[f"window_{axis}"] + values.get(f"margin_{axis}", 0)) - 1 for axis in "hw"
     )
@@ -138,7 +138,7 @@ def _inputs(operator: str, example: dict[str, Any]) -> list[np.ndarray]:
 
 
 def _expected(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) -> Any:
-    """What the reference gives, or what it or the schema raises."""
+    """The output of the reference, or the error of the reference or the schema."""
     module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.reference")
     schema, values = find_schema(operator), example["attributes"]
     missing = [attribute.name for attribute in schema.attributes if attribute.name not in values]
@@ -162,7 +162,7 @@ def _expected(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) 
 
 
 def _broadcasts(operator: str, values: dict[str, Any], inputs: list[np.ndarray]) -> bool:
-    """Whether the reference would take a shape that is wrong, since numpy can broadcast it."""
+    """Whether numpy would broadcast a wrong shape, so that the reference accepts it."""
     if operator == "NystraPinv":
         return inputs[0].shape[-1:] != inputs[0].shape[-2:-1]
     if operator == "NystraPatchMatch":
@@ -182,7 +182,7 @@ def _difficulty(operator: str, example: dict[str, Any], inputs: list[np.ndarray]
 
 
 def try_one(operator: str, example: dict[str, Any]) -> str:
-    """Run one example and compare; return what became of it."""
+    """Run one example and compare; return the outcome."""
     inputs = _inputs(operator, example)
     values = {**example["attributes"], **PLUGIN_ATTRIBUTES}
     want = _expected(operator, example, inputs)

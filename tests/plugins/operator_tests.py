@@ -1,4 +1,4 @@
-"""What the tests know of one operator: the record that each module of ``operators/`` fills."""
+"""The tests' record of one operator, which each module of ``operators/`` fills."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ctypes.CDLL]:
 
 @pytest.fixture(autouse=True)
 def last_blocks(built: tuple[Path, ctypes.CDLL], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Launches of more than 4,096 blocks run their last one alone."""
+    """Launches of more than 4,096 blocks run their last one only."""
     folder, kernels = built
     monkeypatch.setenv(LIBRARY_DIR_VARIABLE, str(folder))
     native_cuda._library.cache_clear()
@@ -67,14 +67,14 @@ def last_blocks(built: tuple[Path, ctypes.CDLL], monkeypatch: pytest.MonkeyPatch
 
 
 def sparse(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Zeros that take memory where they are touched."""
+    """Zeros that take memory only where they are written."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
     return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype).reshape(shape)
 
 
 def run(operator: str, values: dict[str, Any], inputs: list[np.ndarray], out: np.ndarray) -> None:
-    """Run on arrays as a device's memory."""
+    """Run on host arrays as device memory."""
     scratch: list[np.ndarray] = []
 
     def allocate(size: int) -> int:

@@ -170,7 +170,7 @@ def test_negative_control_of_exact_fields(case: PatchMatchCase) -> None:
     "case", [field for field in FIELDS if not field.exact], ids=lambda case: case.id
 )
 def test_negative_control_of_fields(case: PatchMatchCase) -> None:
-    """Each thing that a field may have wrong fails, and is named."""
+    """Each kind of wrong entry in a field fails and is named."""
     want = expected(case, "float32")
     good = (want[0], want[1].astype(np.float32))
     compare_fields(case, good, want, "float32")
@@ -195,7 +195,7 @@ def test_negative_control_of_fields(case: PatchMatchCase) -> None:
 
 
 def test_negative_control_of_quality() -> None:
-    """A field that is right in itself, but was not searched for, fails."""
+    """A consistent field that was not searched for fails."""
     case = next(field for field in FIELDS if not field.exact and field.masks == "none")
     want = expected(case, "float32")
     size, keys = want[0][:, 0].size, int(np.prod(case.key))
@@ -217,7 +217,7 @@ def test_negative_control_of_quality() -> None:
     [(name, changed) for name in OPERATORS for changed in find_tests(name).changes],
 )
 def test_body_reads_every_attribute(name: str, changed: str) -> None:
-    """Another value changes the body's result, and to what the reference says."""
+    """Another value changes the body's result to that of the reference."""
     tests = find_tests(name)
     base = tests.base
     other = replace(base, attributes={**base.attributes, **tests.changes[changed]})
@@ -239,7 +239,7 @@ def test_body_reads_every_attribute(name: str, changed: str) -> None:
 @pytest.mark.parametrize("opset", [18, 19, 20])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_nodes_that_differ_in_every_attribute(name: str, opset: int) -> None:
-    """One body serves both: onnxruntime keeps one a name."""
+    """One body serves both, since onnxruntime keeps one per name."""
     rows = [case for case in GOOD if case.operator == name and case.values in ("normal", "integer")]
     first = rows[0]
     second = max(

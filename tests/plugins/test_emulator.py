@@ -1,4 +1,4 @@
-"""The block emulator notices faults of kernels: each of ``emulator/faults.cu`` is caught."""
+"""The block emulator detects each fault of ``emulator/faults.cu``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def reports(
     list[tuple[int, str, list[float]]],
     list[list[tuple[int, str, list[str]]]],
 ]:
-    """The build, and what it says of the faults, of the products and of the tiles."""
+    """The build, and its report on faults, products and tiles."""
     if reason := emulator_build.missing():
         pytest.skip(reason)
     build = request.param
@@ -90,7 +90,7 @@ def reports(
 
 @pytest.fixture
 def outcomes(reports) -> tuple[str, dict[str, list[tuple[int, str, list[str]]]]]:  # type: ignore[no-untyped-def]
-    """The build, and what it says of each fault in each order of threads."""
+    """The build, and its report on each fault in each order of threads."""
     return reports[0], dict(zip(FAULTS, reports[1], strict=True))
 
 
@@ -134,7 +134,7 @@ def test_unwritten_shared_memory_is_nan(outcomes) -> None:  # type: ignore[no-un
 
 
 def test_a_product_on_tensor_cores(reports) -> None:  # type: ignore[no-untyped-def]
-    """The twin holds the matrices as the manual says; a wrong place or a lost part is seen."""
+    """The emulation has the documented layout; a wrong position or a lost part is seen."""
     want = LEFT.astype(np.float64) @ RIGHT.astype(np.float64)
     scale = np.abs(LEFT).astype(np.float64) @ np.abs(RIGHT).astype(np.float64)
     right, swapped, no_low, extra_bits, half_a_warp = reports[2]
@@ -155,7 +155,7 @@ def test_a_product_on_tensor_cores(reports) -> None:  # type: ignore[no-untyped-
 
 @pytest.mark.parametrize("dtype", list(TILES))
 def test_copies_and_products_of_16_bits(reports, dtype: str) -> None:  # type: ignore[no-untyped-def]
-    """cp.async, ldmatrix and mma.m16n8k16 are as the manual says, and each misuse is seen."""
+    """cp.async, ldmatrix and mma.m16n8k16 as documented; each misuse is reported."""
     build, tiles = reports[0], reports[3][list(TILES).index(dtype)]
     left, right = (one.astype(np.float64) for one in TILES[dtype])
     want, scale = left @ right, np.abs(left) @ np.abs(right)

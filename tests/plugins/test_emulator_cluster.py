@@ -1,4 +1,4 @@
-"""Clusters on tensor cores: the emulator notices each fault that is planted in the source."""
+"""Clusters on tensor cores: the emulator detects each fault that is planted in the source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(json.dumps(seen))
 
 
 class Fault(NamedTuple):
-    """A text of a kernel header, and what stands in its place."""
+    """A text of a kernel header, and its replacement."""
 
     header: str
     text: str
@@ -127,7 +127,7 @@ def _built(build: str, fault: Fault | None, folder: Path) -> Path:
 
 
 def _run(build: str, fault: Fault | None, folder: Path) -> list[tuple[int, str, np.ndarray]]:
-    """What each row gives in each order of the threads: status, error, output."""
+    """The result of each row in each order of the threads: status, error, output."""
     requests = []
     for case in ROWS:
         attributes = case.all_attributes()

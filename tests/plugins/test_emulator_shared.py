@@ -1,4 +1,4 @@
-"""Kernels take more than 48 KiB of shared memory where the device has it, and only there."""
+"""Kernels use more than 48 KiB of shared memory if the device has it, and only then."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KIB = [(48, 48), (48, 64), (48, 227), (228, 48)]
 
 
 def _smallest(operator: str) -> Case:
-    """The smallest row of an operator that 48 KiB do not hold."""
+    """The smallest row of an operator that does not fit into 48 KiB."""
     rows = [
         case
         for case in CASES
@@ -49,7 +49,7 @@ def _smallest(operator: str) -> Case:
 
 
 def _run(cases: list[Case], kib: list[tuple[int, int]]) -> list[Any]:
-    """Most shared memory and output of each case with each shared memory asked for and there."""
+    """The largest shared memory and the output of each case, for each shared memory of a device."""
     if reason := emulator_build.missing():
         pytest.skip(reason)
     rows = json.dumps([CASES.index(case) for case in cases])
@@ -62,7 +62,7 @@ def _run(cases: list[Case], kib: list[tuple[int, int]]) -> list[Any]:
 
 @pytest.mark.full
 def test_shared_memory_is_not_taken_for_fewer_warps() -> None:
-    """With a biased window 16 in shared memory a multiprocessor has 8 warps, without 12."""
+    """A biased window 16 in shared memory leaves 8 warps, otherwise there are 12."""
     case = next(
         case
         for case in CASES

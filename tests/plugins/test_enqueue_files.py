@@ -1,4 +1,4 @@
-"""What is sent to a GPU and read back, where there is none: every row, every type, to the byte."""
+"""Rows written for a GPU and read back without one: every row, every type, byte for byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _smallest(operator: str) -> Case:
 
 
 def _answer(folder: Path, case: Case, dtype: str, factor: float = 1.0) -> None:
-    """Write what a host would: the reference, rounded to the type."""
+    """Write the output that a host would: the reference, rounded to the type."""
     want = expected(case, dtype)
     for place, array in enumerate(want if isinstance(want, tuple) else (want,)):
         index = np.issubdtype(array.dtype, np.integer)

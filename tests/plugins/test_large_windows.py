@@ -62,7 +62,7 @@ def test_kernels(name: str, plain: Callable[..., torch.Tensor], rest: dict[str, 
 @pytest.mark.full
 @pytest.mark.parametrize("what", [pytest.param("kernels", marks=kernels), "body", "torch"])
 def test_no_scores_of_a_window_are_held_without_need(what: str) -> None:
-    """By no kernel, by no body in onnxruntime, opened or run, nor by PyTorch."""
+    """Not by kernels, not by bodies in onnxruntime, opened or run, and not by PyTorch."""
     command = [sys.executable, __file__, what]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=paths)

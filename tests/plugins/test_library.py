@@ -1,4 +1,4 @@
-"""The native onnxruntime library: its symbols, its instruction sets, and that nothing kills it."""
+"""The onnxruntime library: its symbols, its instruction sets, and its stability."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ print(resident() - before)
 @pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read memory from")
 def test_a_thousand_sessions_do_not_grow() -> None:
-    """A session that keeps 2 KiB behind fails; the library is unloaded and loaded in between."""
+    """A leak of 2 KiB per session fails; the library is unloaded in between."""
     library()
     if _sanitized():
         pytest.skip("a sanitizer keeps what is freed")

@@ -1,4 +1,4 @@
-"""Random nodes and inputs for every operator, in one process of their own: a crash is a failure."""
+"""Random nodes and inputs for every operator in a separate process: a crash is a failure."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Search = Callable[..., tuple[np.ndarray, np.ndarray]]
 def search(
     threads: int = 2, dtype: str = "float32", start_type: int = TensorProto.INT32, **changes: Any
 ) -> Search:
-    """A function of the five inputs on one session; the last three may be left out."""
+    """A function of the five inputs on one session; the last three are optional."""
     attributes = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
     types = [TYPES[dtype]] * 4 + [start_type]
     node = helper.make_node(NAME, INPUTS, ["index", "score"], domain=DOMAIN, **attributes)

@@ -1,4 +1,4 @@
-"""The C interface of the CPU kernels: what it refuses and says, from Python and from C.
+"""The C interface of the CPU kernels: its refusals and messages, from Python and from C.
 
 That it computes the same is shown by the column ``cpu-interface`` of the conformance table.
 """
@@ -31,7 +31,7 @@ CSRC = Path(__file__).resolve().parents[2] / "plugins" / "csrc"
 
 @pytest.fixture(autouse=True)
 def built() -> Path:
-    """The path of the library; the test is skipped where it was not built."""
+    """The path of the library; the test is skipped if it was not built."""
     try:
         return library_path(CPU_LIBRARY)
     except FileNotFoundError as error:
@@ -126,7 +126,7 @@ def test_refused_inputs() -> None:
 
 
 class Interface:
-    """The functions themselves, on NystraPinv, for what the Python wrapper never sends."""
+    """The functions themselves, on NystraPinv, for calls that the Python wrapper never makes."""
 
     def __init__(self, path: Path) -> None:
         self.library = ctypes.CDLL(str(path))
@@ -135,7 +135,7 @@ class Interface:
         self.z = np.empty_like(self.a)
 
     def run(self, threads: int = 1, name: bytes | None = b"NystraPinv", **changes: Any) -> str:
-        """The error of a run, its output changed; empty where it worked."""
+        """The error of a run with a changed output; empty if it succeeded."""
         inputs = (c_interface.CTensor * 1)(native._tensor(self.a, "float32"))
         outputs = (c_interface.CTensor * 1)(native._tensor(self.z, "float32"))
         for field, value in changes.items():
@@ -225,7 +225,7 @@ def test_many_calls_at_once() -> None:
 
 
 def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
-    """A new one may begin a millisecond after it was started; of a fork there are none."""
+    """Starting a thread may take a millisecond; a fork has none."""
     code = """if True:
         import os, signal
         from native_nodes import arrays, attributes
@@ -259,7 +259,7 @@ def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
 
 
 def test_it_stays_in_memory(built: Path) -> None:
-    """Threads that it keeps wait in its code."""
+    """Its waiting threads run its code."""
     code = f"""if True:
         import ctypes, _ctypes
         _ctypes.dlclose(ctypes.CDLL({str(built)!r})._handle)

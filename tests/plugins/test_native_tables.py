@@ -1,4 +1,4 @@
-"""The C++ that is generated from the schemas, and what states a limit besides them."""
+"""The C++ that is generated from the schemas, and other files that state a limit."""
 
 from __future__ import annotations
 

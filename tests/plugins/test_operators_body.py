@@ -1,4 +1,4 @@
-"""The ONNX bodies as functions: what TensorRT and onnxruntime need of them."""
+"""The ONNX bodies as functions: what TensorRT and onnxruntime require of them."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The attentions against the official PnP-Nystra and SwinIR, at the goldens' natural tolerance."""
+"""The attentions against the official PnP-Nystra and SwinIR, within the goldens' own rounding."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Schemas: what they refuse and say, and what a node carries."""
+"""Schemas: their refusals and messages, and the attributes of a node."""
 
 import subprocess
 import sys
@@ -114,7 +114,7 @@ def test_cuts_a_cell() -> None:
 
 
 def test_a_cut_cell_has_the_border_strictly_inside() -> None:
-    """The product that says so, against the cells themselves."""
+    """The formula against the cells themselves."""
     for window in range(1, 18):
         for shift in range(window):
             border = window - shift

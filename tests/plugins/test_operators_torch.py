@@ -1,4 +1,4 @@
-"""What the conformance table does not ask: gradients, tracing, invariance, regions, the guard."""
+"""What the conformance table does not cover: gradients, tracing, invariance, regions, the guard."""
 
 import importlib
 
@@ -169,7 +169,7 @@ def test_landmark_pool_is_adaptive_pooling() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_softmax_attention_is_the_explicit_softmax(dtype: torch.dtype) -> None:
-    """The fused kernel keeps the accuracy of its type, float64 too."""
+    """The fused kernel has the accuracy of its type, also in float64."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 70, 10, generator=generator, dtype=dtype) * 2 for _ in range(3))
     bias = torch.randn(3, 70, 70, generator=generator, dtype=dtype)
@@ -224,7 +224,7 @@ def test_guarded_tokens_of_windows_are_where_the_map_says() -> None:
 
 
 def test_an_overflowing_pseudoinverse_goes_soft() -> None:
-    """Where Z is no number the two-step form answers, in torch as in the reference."""
+    """If Z overflows, the two-step form is used, in torch and the reference."""
     q, k, v, q_m, k_m = _tokens(1.0)
     arguments = {"scale": 0.3, "iterations": 1}
     finite = nystrom_attention(q, k, v, q_m, k_m, **arguments)

@@ -94,7 +94,7 @@ print("use", *tools.use(library)[:2])
 
 
 def _rows_with_workspace() -> list[int]:
-    """The smallest row of every operator that takes a workspace and fills all of it."""
+    """The smallest row of every operator that fills its whole workspace."""
     chosen = {name: find_tests(name).fills_workspace for name in OPERATORS}
     return [
         CASES.index(min(rows, key=lambda case: int(np.prod(case.shape))))

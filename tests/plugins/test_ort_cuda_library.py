@@ -1,4 +1,4 @@
-"""libnystra_onnxruntime_cuda as a file, and in onnxruntime without a GPU: it serves the CPU."""
+"""libnystra_onnxruntime_cuda as a file, and in onnxruntime without a GPU, on the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP = 9
 
 
 def built() -> Path:
-    """The library under test; the test is skipped where it was not built."""
+    """The library under test; the test is skipped if it was not built."""
     try:
         return library_path(CUDA_LIBRARY)
     except FileNotFoundError as error:
@@ -57,7 +57,7 @@ def test_nothing_of_the_tests_is_inside() -> None:
 
 
 def test_rows_on_the_cpu() -> None:
-    """The CPU operators as they are; CUDA nodes are not chosen, or there would be no result."""
+    """The CPU operators are chosen; CUDA nodes would give no result."""
     library, seen = built(), set()
     for case in CASES[::STEP]:
         for dtype in () if case.refused_by else case.dtypes:
@@ -69,7 +69,7 @@ def test_rows_on_the_cpu() -> None:
 
 
 def test_the_tests_of_the_cpu_library_hold(tmp_path: Path) -> None:
-    """But the choice of instruction set: CI builds this library for generic vectors alone."""
+    """Except the choice of instruction set: CI builds this library for generic vectors."""
     (tmp_path / tools.LIBRARY).symlink_to(built())
     tests = str(tools.ROOT / "tests" / "plugins" / "test_library.py")
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tests]

@@ -1,4 +1,4 @@
-"""What the search of ``NystraPatchMatch`` promises beyond one field on every backend."""
+"""Properties of the search of ``NystraPatchMatch`` beyond equal fields on every backend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def integers(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def texture(size: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Smoothed noise, and the same moved by some pixels and made noisy: a pair of frames."""
+    """Smoothed noise, and a shifted, noisy copy: a pair of frames."""
     rng = np.random.default_rng(1)
     noise = rng.standard_normal((1, channels, size + 16, size + 16))
     for _ in range(3):
@@ -45,7 +45,7 @@ def texture(size: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def photographs(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two frames of a video, made small, in 0..1."""
+    """Two frames of a video, downscaled, in 0..1."""
     image = pytest.importorskip("PIL.Image")
     files = sorted(shared_path("data", "psal_pair").glob("*.*g"))[:2]
     images = [image.open(file).convert("RGB").resize((size, size)) for file in files]
@@ -136,7 +136,7 @@ def test_a_perfect_start_stays(metric: int) -> None:
 
 
 def test_every_row_of_the_table_keeps_the_promises() -> None:
-    """No key twice, sorted, allowed keys only, full wherever there are k keys."""
+    """No key twice, sorted, allowed keys only, full if there are k keys."""
     rows = [case for case in CASES if isinstance(case, PatchMatchCase) and not case.refused_by]
     for case in rows:
         index, score = expected(case, "float32")
@@ -160,7 +160,7 @@ def test_quality(pair: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> None:
 
 
 def test_seeds() -> None:
-    """One seed, one field; others find other fields, whose mean scores differ by less than 1 %."""
+    """The same seed gives the same field; mean scores of other seeds differ by less than 1 %."""
     query, key = texture(40)
     fields = {seed: searched(query, key, seed=seed) for seed in (0, 1, 2, 4095)}
     for first, again in zip(fields[1], searched(query, key, seed=1), strict=True):
@@ -172,7 +172,7 @@ def test_seeds() -> None:
 
 
 def test_candidates_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs scored a pixel: at most 2 k + N (16 k + log2 n), whatever the map."""
+    """Pairs scored per pixel: at most 2 k + N (16 k + log2 n), for any map."""
     counted = 0
     call = scores_torch.PairScores.__call__
 
@@ -193,7 +193,7 @@ def test_candidates_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded by working in pieces: with tiny ones the field is the same."""
+    """Memory is bounded by working in pieces; tiny pieces give the same field."""
     query, key = integers(1, 3, 9, 11), integers(1, 3, 8, 13, seed=1)
     want = searched(query, key, patch_size=3)
     monkeypatch.setattr(torch_op, "_ENTRIES_AT_ONCE", 100)

@@ -1,4 +1,4 @@
-"""The conformance table through the plugins' enqueue, on a GPU; skipped where there is none.
+"""The conformance table through the plugins' enqueue on a GPU; skipped without one.
 
 Every row runs in float32, float16 and bfloat16, as on the block emulator.
 

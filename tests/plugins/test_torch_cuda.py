@@ -37,7 +37,7 @@ conformance table judges the kernels' arithmetic."""
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Libraries are looked for anew, warnings given anew."""
+    """Libraries are searched again, warnings are given again."""
     monkeypatch.delenv(KERNELS_VARIABLE, raising=False)
     caches = (native_cuda._library, native_cuda.missing, operator_torch._warn_once)
     for cache in caches:
@@ -164,7 +164,7 @@ def test_a_search_keeps_its_maps_in_their_own_type(
 def test_maps_that_ints_cannot_count_are_refused_before_a_launch(
     emulated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Addresses are none: nothing may be read."""
+    """The addresses are invalid: nothing may be read."""
     monkeypatch.setenv(LIBRARY_DIR_VARIABLE, str(emulated))
     every = checked("NystraWindowNystrom")
     height = int(every["window_h"]) << 16

@@ -18,7 +18,7 @@ from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The operators that ran on the kernels; the test is skipped where there are none."""
+    """The operators that ran on the kernels; the test is skipped without kernels."""
     if not native.available():
         pytest.skip("libnystra_cpu.so is not built")
     monkeypatch.delenv(KERNELS_VARIABLE, raising=False)

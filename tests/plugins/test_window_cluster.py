@@ -1,4 +1,4 @@
-"""What attention with clustered keys is in its limits, and that a wrong kernel would be found."""
+"""Attention with clustered keys in limiting cases, and that a wrong kernel would be found."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_block_as_large_as_a_region_is_exact(mask: int) -> None:
 
 
 def test_equal_keys_of_each_cluster_are_exact() -> None:
-    """Where keys take four values that the seeds have, a cluster is its keys."""
+    """If keys have the four values of the seeds, clusters are exact."""
     qkv, _ = tensors()
     grid = qkv.reshape(16, 16, 34)
     grid[..., 12:24] = grid.reshape(4, 4, 4, 4, 34)[0, 0, 2, 2, 12:24]
@@ -94,7 +94,7 @@ CALLS = [(family, dtype) for family, dtype in TOLERANCES if dtype in ("float32",
 @pytest.mark.parametrize(("family", "dtype"), CALLS)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_kernel_is_found(wrong: str, family: str, dtype: str) -> None:
-    """In each precision the tolerance is far below what a fault does."""
+    """In each precision the tolerance is far below the effect of a fault."""
     row: Case = ROW
     name, instead = WRONG[wrong]
     with patch.object(torch_op, name, instead):

@@ -1,4 +1,4 @@
-"""Windows of maps with two and three sides: cut, put together, shifted, pooled."""
+"""Windows of maps with two and three sides: partition, merge, shift, pooling."""
 
 import itertools
 

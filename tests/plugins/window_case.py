@@ -1,4 +1,4 @@
-"""What the tests of the window operators share: their rows, good nodes and changes."""
+"""Rows, valid nodes and changes that the tests of the window operators share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom, read off the source."""
+"""Which package may import which, from the source."""
 
 import ast
 import importlib
@@ -24,7 +24,7 @@ ALLOWED = {
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield every module a file imports, absolute below nystra, and whether it is at the top."""
+    """Yield every module that a file imports, absolute below nystra, and whether at top level."""
     package = ["nystra", *path.relative_to(ROOT).parts[:-1]]
     tree = ast.parse(path.read_text())
     top = set(tree.body)
@@ -52,7 +52,7 @@ def test_arrows(folder: str) -> None:
 
 
 def parts(package: Path) -> dict[str, set[str]]:
-    """Return which parts of a package, its folders and loose files, each part imports."""
+    """Return which parts of a package (folders and files) each part imports."""
     known = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
     graph: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
@@ -65,7 +65,7 @@ def parts(package: Path) -> dict[str, set[str]]:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Return parts that import one another, in a circle; [] where none do."""
+    """Return parts that import one another in a cycle, or []."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -1,4 +1,4 @@
-"""CONTRIBUTING says how to add one of each kind: a toy of each is added by those files alone.
+"""The recipes of CONTRIBUTING: a toy of each kind is added with only the files of its table.
 
 The toys are added to a copy of the package and used there together; `test_toy_operator` does so
 with the operator, `test_toy_transform` with a transform that is wrong.
@@ -76,7 +76,7 @@ assert Session("same.toy").backend == "toy"
 
 @pytest.mark.full
 def test_one_of_each_together(tmp_path: Path) -> None:
-    """Network, mechanism and transform make a file; the task runs it and the backend's own."""
+    """Network, mechanism and transform export a file; the task and the backend run it."""
     tree = planted(tmp_path, *(toy for toy in TOYS if toy.kind != "operator"))
     checkpoint = tree / "models" / "toy" / "checkpoint.py"
     text = checkpoint.read_text().replace('task="restoration"', 'task="toy"')

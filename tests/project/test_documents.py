@@ -1,4 +1,4 @@
-"""README and CONTRIBUTING say what is there."""
+"""README and CONTRIBUTING agree with the repository."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ def test_readme_has_one_command_under_each_heading(heading: str, target: str) ->
 
 
 def test_the_steps_by_hand_are_those_of_make() -> None:
-    """README's steps with their paths in the environment, and no others, are what make runs."""
+    """README's steps by hand are exactly those of make."""
     section = README.split("## Run it\n")[1].split("\n## ")[0]
     (by_hand,) = re.findall(r"```text\n(.*?)```", section, re.S)
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("demo: .venv\n")[1]

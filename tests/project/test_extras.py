@@ -1,4 +1,4 @@
-"""Each extra brings what its commands need, and the pages install extras that there are."""
+"""Each extra installs what its commands need, and the pages name existing extras."""
 
 import os
 import re
@@ -109,7 +109,7 @@ def test_serve_serves_with_its_extra_alone(folder: Path) -> None:
 
 
 def test_a_command_without_its_extra_says_what_is_missing(folder: Path) -> None:
-    """The negative control: what hides other projects hides them."""
+    """Negative control: hidden projects are really hidden."""
     done = subprocess.run(
         nystra("images", *COMMANDS["ort"]),
         cwd=folder,
@@ -127,7 +127,7 @@ def test_every_extra_has_a_command() -> None:
 
 
 def test_a_missing_extra_is_installed_by_its_projects() -> None:
-    """A name of nystra's own would need an index that has it."""
+    """nystra's own name would need an index that has it."""
     for extra in EXTRAS:
         command = install_command(extra)
         assert re.fullmatch(r"pip install( --force-reinstall)?( '[^' ]+')+", command), command
@@ -137,7 +137,7 @@ def test_a_missing_extra_is_installed_by_its_projects() -> None:
 
 
 def test_install_lines_work_from_a_checkout_or_a_wheel() -> None:
-    """No index has nystra: a page that takes it from one says first how it comes there."""
+    """No index has nystra, so a page first says where it comes from."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "mkdocs.yml"]
     pages += [*(ROOT / "studies" / "measurements").glob("*.md"), *(ROOT / "deploy").rglob("*file")]
     lines = 0

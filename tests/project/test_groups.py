@@ -1,4 +1,4 @@
-"""Tests that share what takes long to make are run by one test process."""
+"""Tests that share slow fixtures run in one test process."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def test_what_begins_first_exists() -> None:
 
 
 def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
-    """With the versions of pytest and pytest-xdist that are here."""
+    """With the installed versions of pytest and pytest-xdist."""
     pytest.importorskip("xdist")
     (tmp_path / "test_a.py").write_text(_TESTS.replace("one-a", "[]-one"))
     (tmp_path / "test_b.py").write_text(_TESTS)

@@ -1,4 +1,4 @@
-"""The snippets of the manual that no test of their own runs, word for word."""
+"""The snippets of the manual that have no other test, word for word."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``model.onnx`` as an export leaves it."""
+    """A folder with ``model.onnx`` and the other files of an export."""
     place = tmp_path_factory.mktemp("readme")
     shutil.copytree(swinir_files(tmp_path_factory), place, dirs_exist_ok=True)
     return place
@@ -70,7 +70,7 @@ def test_cpp(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_gate_of_the_workflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accept as the page says, then run the workflow's own last step."""
+    """Accept as described on the page, then run the last step of the workflow."""
     monkeypatch.chdir(folder)
     commands = blocks("ci.md", "text")[0]
     (accept,) = re.findall(r"^(nystra check .* --update)", commands, re.M)

@@ -1,4 +1,4 @@
-"""No command opens a connection that it was not told to open, nor looks up a name."""
+"""No command opens a connection or resolves a name unless asked to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_command_opens_no_connection(arguments: list[str], tmp_path: Path) -> 
 
 
 def test_a_connection_would_be_seen(tmp_path: Path) -> None:
-    """The negative control."""
+    """Negative control."""
     code = "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))"
     assert "127.0.0.1" in run(["-c", code], tmp_path)
 

@@ -1,4 +1,4 @@
-"""Texts of the library name options, in backticks; only the command line knows flags."""
+"""Messages of the library name options in backticks; only the command line has flags."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OWN = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of every string that is no docstring and no option's flag."""
+    """Yield the place and text of every string except docstrings and flags of options."""
     for part in _LIBRARY:
         for path in sorted((ROOT / part).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def test_no_text_of_the_library_says_a_flag() -> None:
-    """Only whole commands, which name their program, and pages for a shell do."""
+    """Except whole commands, which name their program, and pages for a shell."""
     found = [
         f"{place}: {text!r}"
         for place, text in texts()

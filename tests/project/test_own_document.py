@@ -1,4 +1,4 @@
-"""docs/own.md: its network, snippets and commands run word for word, in their order."""
+"""docs/own.md: its network, snippets and commands run word for word, in order."""
 
 import os
 import re
@@ -22,7 +22,7 @@ BLOCKS = re.findall(r"^```(python|bash)\n(.*?)^```", PAGE, re.M | re.S)
 
 
 def operators(model: str) -> list[str]:
-    """Return the kinds of the nodes of nystra's in a file."""
+    """Return the types of the nystra nodes in a file."""
     return [node.op_type for node in onnx.load(model).graph.node if node.domain == "nystra"]
 
 
@@ -82,7 +82,7 @@ def test_the_page_runs() -> None:
 
 @pytest.mark.full
 def test_nothing_beside_the_file_is_imported(tmp_path: Path) -> None:
-    """As a user starts it, in the folder of the file."""
+    """Started as by a user, in the folder of the file."""
     (tmp_path / "layers.py").write_text("raise SystemExit('it ran')")
     (tmp_path / "net.py").write_text("import layers")
     (tmp_path / "a.pth").write_bytes(b"")

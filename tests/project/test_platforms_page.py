@@ -1,4 +1,4 @@
-"""The page of platforms has those that wheels are built for, and names tests that exist."""
+"""The page of platforms lists those with wheels, and tests that exist."""
 
 import importlib.machinery
 import importlib.util

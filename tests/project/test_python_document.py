@@ -1,4 +1,4 @@
-"""docs/python.md: its snippets run word for word, and it names what is public for images."""
+"""docs/python.md: its snippets run word for word, and it names the public functions for images."""
 
 import re
 import shutil

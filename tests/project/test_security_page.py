@@ -1,4 +1,4 @@
-"""Every promise about files of strangers has a test, and what was tried is counted once."""
+"""Every guarantee about untrusted files has a test, and the counts of tries agree."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def test_every_attack_names_a_test_that_exists() -> None:
 
 
 def test_the_page_counts_what_was_tried() -> None:
-    """Of each area its sum of the measured rows, where ``12, 4`` are two counts."""
+    """The sum of the measured rows of each area; ``12, 4`` are two counts."""
     sums: dict[str, int] = {}
     for area, _, tries, *_ in rows("studies/measurements/security.md", "area"):
         counts = re.findall(r"\d+", tries.replace(",", "") if ", " not in tries else tries)

@@ -1,4 +1,4 @@
-"""The documentation as a site: what is made of the repository, and where its links lead."""
+"""The documentation as a site: its generated pages and its links."""
 
 import argparse
 import importlib
@@ -17,7 +17,7 @@ SITE = ROOT / "docs" / "site"
 
 
 def part(name: str) -> ModuleType:
-    """Return a module of docs/site, which is no package."""
+    """Return a module of docs/site, which is not a package."""
     spec = importlib.util.spec_from_file_location(f"site_{name}", SITE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""The site as a browser sees it over HTTP: nothing was built elsewhere, its search finds pages."""
+"""The site in a browser over HTTP: nothing is loaded from elsewhere, the search finds pages."""
 
 from __future__ import annotations
 

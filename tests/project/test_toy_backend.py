@@ -1,4 +1,4 @@
-"""Backends say what they are on their class: one module and one row, and everything takes it."""
+"""A backend is added with one module and one row, and every command accepts it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toy_backend import HOME, ROW, save_program, toy_module
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program, and the backend that opens it in the table of this process."""
+    """A program, and the backend in the table of this process."""
     monkeypatch.setattr(backends, "_BACKENDS", {**backends._BACKENDS, **ROW})
     monkeypatch.delitem(sys.modules, HOME, raising=False)
     monkeypatch.setitem(sys.modules, HOME, toy_module())
@@ -38,7 +38,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_runs_and_validates(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The artefact says who opens it: no command names the backend."""
+    """The artefact determines the backend: no command names it."""
     source, target = tmp_path / "in.png", tmp_path / "out.png"
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     Image.fromarray(pixels).save(source)
@@ -76,7 +76,7 @@ def test_images_are_shared_by_processes_and_threads(model: Path, tmp_path: Path)
 def test_it_is_timed_beside_the_others(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A child process has the row by its own package; here the toy's module brings it along."""
+    """A child process imports the row from its package; here the toy's module is copied."""
     honest = bench_module.session_configuration
 
     def configured(path: Any, backend: str, *rest: Any, **more: Any) -> Any:

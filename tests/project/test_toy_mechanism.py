@@ -1,4 +1,4 @@
-"""A mechanism is added by a folder and a row, and is then everywhere: CONTRIBUTING's table."""
+"""A mechanism is added with a folder and a row, and is then available everywhere."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An operator is added by the files of CONTRIBUTING's table, and then runs everywhere."""
+"""An operator is added with the files of CONTRIBUTING's table, and then runs everywhere."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_in_python(tree: Path) -> None:
 
 
 def test_on_a_gpu_it_compiles(tree: Path, tmp_path: Path) -> None:
-    """As C++ of the block emulator: nvcc is not needed."""
+    """As C++ of the block emulator, without nvcc."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ on this machine")
     csrc = tree / "plugins" / "csrc"

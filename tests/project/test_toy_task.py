@@ -1,4 +1,4 @@
-"""A task that gives depth maps, by the files of CONTRIBUTING alone."""
+"""A task for depth maps, added with the files of CONTRIBUTING only."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ assert answer.media_type in service.gives
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model file, and an image beside its depth map."""
+    """A model file, an image and its depth map."""
     model = onnx.parser.parse_model(GRAPH)
     axes = onnx.numpy_helper.from_array(np.array([1], np.int64), "axes")
     model.graph.initializer.append(axes)

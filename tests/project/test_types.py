@@ -1,4 +1,4 @@
-"""The annotations hold: mypy --strict over the package as it is imported.
+"""mypy --strict over the package as it is imported.
 
 Static checkers do not follow the import hook of an editable install, so the package is laid
 out with links first.

@@ -1,4 +1,4 @@
-"""The version is written in pyproject.toml, and whatever else spells it agrees."""
+"""The version is written in pyproject.toml; all other places agree."""
 
 from __future__ import annotations
 

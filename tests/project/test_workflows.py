@@ -1,4 +1,4 @@
-"""The workflows call scripts that exist, and no action or right that changes under them."""
+"""The workflows call existing scripts, and use pinned actions and minimal permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend of numpy alone, whose files are no ONNX, and the process that times it."""
+"""A backend with numpy only, whose files are not ONNX, and the process that times it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def save_program(path: Path, metadata: Mapping[str, str]) -> Path:
 
 
 def toy_module() -> ModuleType:
-    """Return the author's file as the module that it would be."""
+    """Return the author's file as a module."""
     module = ModuleType(HOME)
     module.__package__ = backends.__name__
     sys.modules[HOME] = module  # where dataclasses look for the annotations

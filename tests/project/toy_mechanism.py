@@ -1,4 +1,4 @@
-"""A mechanism as CONTRIBUTING says to add one: a folder and a row, here for as long as a test."""
+"""A mechanism as described in CONTRIBUTING: a folder and a row, added during a test."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""An operator as CONTRIBUTING says to add one: Y = factor * X, wherever operators run."""
+"""An operator as described in CONTRIBUTING: Y = factor * X, on every backend."""
 
 from toy_tree import Replacements, Toy
 

@@ -1,4 +1,4 @@
-"""A serving target as CONTRIBUTING says to add one: the model file and a JSON text beside it."""
+"""A serving target as described in CONTRIBUTING: the model file and a JSON file."""
 
 from toy_tree import Toy
 

@@ -1,4 +1,4 @@
-"""A transform as CONTRIBUTING says to add one: weights in steps of 1/64 or finer, in float32."""
+"""A transform as described in CONTRIBUTING: weights in steps of 1/64 or finer, in float32."""
 
 from toy_tree import Toy
 

@@ -1,4 +1,4 @@
-"""What an author adds to nystra, as data, and a copy of the package that has it.
+"""What an author adds to nystra, as data, and a copy of the package with it.
 
 Each toy (``TOY`` of the modules ``toy_*``) is one thing that CONTRIBUTING says how to add.
 """
@@ -28,7 +28,7 @@ assert nystra.__file__.startswith(sys.path[0]), nystra.__file__
 
 @dataclass(frozen=True)
 class Toy:
-    """One thing that is added.
+    """One added thing.
 
     Attributes:
         kind: What the heading in CONTRIBUTING calls it: ``Add a <kind>``.

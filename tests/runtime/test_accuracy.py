@@ -1,4 +1,4 @@
-"""How often a classifier is right: measured, printed, and guarded."""
+"""The accuracy of a classifier: measured, printed, and checked against a baseline."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from runtime_models import save_upscaler
 
 
 def guarded(path: Path, **how: object) -> Path:
-    """Write a classifier with references beside it."""
+    """Write a classifier with its references."""
     save_classifier(path, **how)  # type: ignore[arg-type]
     image = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), np.uint8)
     logits = Session(path, threads=1)(image.astype(np.float32) / 255)

@@ -1,4 +1,4 @@
-"""Masks and references beside the images of ``nystra run``: pairing, meaning, bad input."""
+"""Masks and references of ``nystra run``: pairing, meaning, invalid input."""
 
 from dataclasses import replace
 from pathlib import Path

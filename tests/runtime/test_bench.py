@@ -1,4 +1,4 @@
-"""The benchmark: interleaved child processes, sane figures, and children that die."""
+"""The benchmark: interleaved child processes, plausible figures, and children that die."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a benchmark says of a GPU: the time on it, and what it takes of its memory. None is here."""
+"""Times and memory of a benchmark on a GPU, without one."""
 
 import re
 from pathlib import Path

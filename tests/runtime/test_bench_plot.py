@@ -1,4 +1,4 @@
-"""The plot of a benchmark: bars of one size, lines over several."""
+"""The plot of a benchmark: bars for one size, lines for several."""
 
 from pathlib import Path
 

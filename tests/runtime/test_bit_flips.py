@@ -1,4 +1,4 @@
-"""Single bits of a model file turned over: what changes images is caught by load or validate."""
+"""Single flipped bits of a model file: changes of images are caught when loading or validating."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Tally:
-    """What became of the flips of one part of a file."""
+    """The outcomes of the flips of one part of a file."""
 
     flips: int = 0
     changed: int = 0
@@ -38,12 +38,12 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The caught ones of those that change images."""
+        """The share of caught flips among those that change images."""
         return self.caught / max(self.changed, 1)
 
 
 def spans(content: bytes) -> dict[str, list[tuple[int, int]]]:
-    """Return where the initialisers' numbers and the functions' messages lie in a file."""
+    """Return the positions of initializer values and of function messages in a file."""
     model = onnx.load_from_string(content)
     parts = {
         "initialisers": [tensor.raw_data for tensor in model.graph.initializer],
@@ -60,7 +60,7 @@ def sessions(path: Path) -> list[Session]:
 
 
 def tallied(model: Path, folder: Path, part: str, flips: int, references: References) -> Tally:
-    """Turn bits over one by one; the manifest, which would catch each, is left out."""
+    """Flip bits one by one; the manifest, which would detect each, is left out."""
     content = model.read_bytes()
     expected = Session(model, threads=1)(FRESH)
     rng = np.random.default_rng(len(part))

@@ -1,4 +1,4 @@
-"""The CI gate: regressions exit 1, bad input 2, a missing backend 3; reports that CI can read."""
+"""``nystra check``: regressions exit 1, invalid input 2, a missing backend 3; its reports."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_a_damaged_model_is_exit_code_1(model: Path, capsys: pytest.CaptureFixtu
 
 
 def record(model: Path, **meta: Any) -> None:
-    """Write references of the undamaged upscaler again, with these tolerances."""
+    """Write references of the original upscaler again, with these tolerances."""
     references = read_references(model.with_suffix(".npz"))
     write_references(model.with_suffix(".npz"), references.cases, meta)
 
@@ -86,7 +86,7 @@ def states(model: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 
 
 def same_as_validate(model: Path, capsys: pytest.CaptureFixture[str]) -> bool:
-    """Whether the file passes, which ``check`` and ``validate`` must say alike."""
+    """Whether the file passes; ``check`` and ``validate`` must agree."""
     verdict = states(model, capsys)["max_abs"] == "passed"
     assert main(["validate", str(model), "--threads", "1", "-q"]) == (0 if verdict else 1)
     return verdict

@@ -1,4 +1,4 @@
-"""The gate binds what it measures against: weights, references, and what computes the operators."""
+"""``check`` compares weights, references and the implementation of operators with the baseline."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 
 def export_honestly(model: Path, gain: float, meta: dict[str, Any] | None = None) -> Path:
-    """Write an upscaler with its references and its manifest, as an export of it would."""
+    """Write an upscaler with its references and its manifest, like an export."""
     metadata = nystra_metadata()
     save_upscaler(model, metadata=metadata, gain=gain)
     image = np.random.default_rng(0).random((1, 3, 12, 16), np.float32) / 2
@@ -171,14 +171,14 @@ def test_the_file_is_what_was_exported_only_where_its_manifest_says_so(
 
 
 def without_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put in the library's place a file that no program loads."""
+    """Replace the library by a file that no program can load."""
     (folder / "libnystra_onnxruntime.so").write_bytes(b"not a library")
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(folder))
 
 
 @pytest.fixture
 def doubling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a file of one operator, run by its body as the library cannot be loaded."""
+    """Return a file of one operator, run by its body since the library cannot be loaded."""
     path = save_operator(tmp_path / "d.onnx", body=True)
     image = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
     write_references(
@@ -217,7 +217,7 @@ def test_run_and_validate_say_that_the_library_refuses_a_file(
 
 @pytest.fixture
 def accepted_swinir(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
-    """A SwinIR in a folder of its own, with a baseline that has what it shows today."""
+    """A SwinIR in its own folder, with a baseline of its current figures."""
     if not available():
         pytest.skip("the operator library is not built")
     exported, model = swinir_files(tmp_path_factory), tmp_path / "model.onnx"

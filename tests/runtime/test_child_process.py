@@ -29,7 +29,7 @@ print(json.dumps({
 
 @pytest.fixture
 def trapped(tmp_path: Path) -> Path:
-    """Return a folder of modules that leave a file behind where they are imported."""
+    """Return a folder of modules that leave a file behind when they are imported."""
     folder = tmp_path / "downloads"
     folder.mkdir()
     for name in TRAPS:
@@ -40,7 +40,7 @@ def trapped(tmp_path: Path) -> Path:
 
 
 def looked(module_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Return what a child process sees."""
+    """Return the environment that a child process sees."""
     (module_folder / "looking_around.py").write_text(LOOK)
     monkeypatch.syspath_prepend(str(module_folder))
     with tempfile.TemporaryFile() as words:
@@ -145,7 +145,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 
 def running(process: int) -> bool:
-    """Say whether a process is there and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""`nystra run` of a classifier: what is printed and written, and what is refused."""
+"""`nystra run` with a classifier: output, files, and refusals."""
 
 import csv
 import io
@@ -205,7 +205,7 @@ def test_an_image_from_stdin_is_any_image(
 
 
 def test_no_cell_of_a_table_is_a_formula() -> None:
-    """Labels are a stranger's, and names of files too."""
+    """Labels and file names may come from strangers."""
     classes = [RankedClass(0, '=HYPERLINK("http://evil","x")', 0.5, -1.5)]
     classes += [RankedClass(1, label, 0.5, 0.0) for label in ("@x", "+1", " =1", "a-b", "\t=2")]
     results = [

@@ -1,4 +1,4 @@
-"""``nystra run --ray`` without Ray: who gets which work, and again where a worker died."""
+"""``nystra run --ray`` without Ray: the assignment of work, and its repetition after a death."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from runtime_models import nystra_metadata, save_upscaler
 
 
 class RayError(Exception):
-    """Something of the cluster."""
+    """An error of the cluster."""
 
 
 class RayTaskError(RayError):
@@ -40,7 +40,7 @@ class RayTaskError(RayError):
 
 
 class FakeRay:
-    """As much of Ray as a `WorkerPool` uses; one thing happens at each wait.
+    """As much of Ray as a `WorkerPool` uses; one thing happens in each wait.
 
     Attributes:
         kind: Class of the workers.
@@ -105,7 +105,7 @@ class _Reference:
 
 
 class Doubler:
-    """Doubles numbers; 13 kills it, 7 does so once, and 5 makes its method raise."""
+    """Doubles numbers; 13 kills it, 7 kills it once, and 5 makes its method raise."""
 
     seven = 0
 
@@ -187,7 +187,7 @@ class Lame(Doubler):
 
 
 class Stillborn(Doubler):
-    """Dies when it opens the model."""
+    """Dies while it opens the model."""
 
     def open(self) -> str:
         raise RayError("out of memory")

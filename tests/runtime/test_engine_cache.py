@@ -1,4 +1,4 @@
-"""The cache of engines: keys, the seal, who may write, two writers, and a kill at any point."""
+"""The cache of engines: keys, the seal, permissions, two writers, and a kill at any point."""
 
 from __future__ import annotations
 

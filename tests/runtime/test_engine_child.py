@@ -1,4 +1,4 @@
-"""Asking a process that calls a builder: answers, progress, errors and deaths, of a stand-in."""
+"""Requests to a process that calls a builder: answers, progress, errors and deaths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines where no TensorRT is: shapes, keys, the cache and its seal, and what the command says."""
+"""Engines without TensorRT: shapes, keys, the cache and its seal, and the command's messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data files of a model: found wherever a tensor stands, and refused outside its folder."""
+"""The data files of a model: found for every tensor, and refused outside its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime_models import save_upscaler
 
 
 def outside(location: str) -> onnx.TensorProto:
-    """Return a tensor of 16 numbers whose data lie in a file."""
+    """Return a tensor of 16 numbers whose data are in a file."""
     tensor = helper.make_tensor("w", TensorProto.FLOAT, [16], np.zeros(16, np.float32))
     del tensor.float_data[:]
     tensor.data_location = TensorProto.EXTERNAL

@@ -1,4 +1,4 @@
-"""``--backend fastest``: timed once, remembered, and said."""
+"""``--backend fastest``: timed once, cached, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders, streams and names of ``nystra run``: what is done, skipped, failed, and said of it."""
+"""Folders, streams and names of ``nystra run``: what is done, skipped and failed."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of two images, a damaged one, a text, and a subfolder with an image."""
+    """A folder of two images, a damaged one, a text file, and a subfolder with an image."""
     place = tmp_path / "in"
     (place / "sub").mkdir(parents=True)
     for name in ("a.png", "c.jpg", "sub/d.png"):
@@ -162,7 +162,7 @@ def test_streams(
 def test_whatever_one_image_raises_the_others_are_made(
     model: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Also after the model ran: when it is looked at, and when it is written."""
+    """Also after the model ran, while it is checked or written."""
     real = restored.find_problems
 
     def fail(output: Any, name: str, expected: Any) -> Any:

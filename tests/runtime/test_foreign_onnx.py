@@ -1,4 +1,4 @@
-"""ONNX files of other programs in ``nystra run``: sizes, ranges and types that nothing states."""
+"""ONNX files of other programs in ``nystra run``: sizes, ranges and types that are not stated."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Images made to harm: without end, larger than they say, of kinds no camera writes."""
+"""Malicious images: truncated, larger than declared, of unusual kinds."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Recorded references that somebody made by hand: refused in one sentence, and within bounds."""
+"""Malicious references: refused in one sentence, within limits."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""An image is read from the page of its size, whole, or not at all."""
+"""An image is read from the page of its size, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def tiff(deep: bool, compression: str | None, tile: tuple[int, int] | None = None) -> bytes:
-    """Return a TIFF of 20x24 pixels in colour, in strips of 4 rows or in tiles."""
+    """Return a TIFF of 20x24 pixels in color, in strips of 4 rows or in tiles."""
     stream = io.BytesIO()
     values = RANDOM.integers(0, 65536, (24, 20, 3)).astype(np.uint16)
     options = {"rowsperstrip": 4} if tile is None else {"tile": tile}
@@ -38,7 +38,7 @@ def tiff(deep: bool, compression: str | None, tile: tuple[int, int] | None = Non
 
 
 def by_pillow(compression: str) -> bytes:
-    """Return an 8-bit TIFF of 20x24 pixels in colour and one strip."""
+    """Return an 8-bit TIFF of 20x24 pixels in color and one strip."""
     image = Image.fromarray(RANDOM.integers(0, 256, (24, 20, 3)).astype(np.uint8))
     stream = io.BytesIO()
     image.save(stream, "TIFF", compression=compression)
@@ -157,7 +157,7 @@ def test_lzw_is_counted_as_libtiff_decodes_it() -> None:
 
 
 def changed_header(content: bytes, place: int, value: int) -> bytes:
-    """Return a PNG with another number in its header, checksum and all."""
+    """Return a PNG with another number in its header, with a correct checksum."""
     header = bytearray(content[16:29])
     struct.pack_into(">I", header, place, value)
     checksum = struct.pack(">I", zlib.crc32(b"IHDR" + header))
@@ -205,7 +205,7 @@ def jpeg(progressive: bool = False, **options: int) -> bytes:
 
 @pytest.mark.parametrize("options", [{}, {"subsampling": 2}, {"restart_marker_blocks": 3}])
 def test_a_jpeg_that_ends_early_is_no_image(options: dict[str, int]) -> None:
-    """libjpeg fills the rest with grey where an end marker follows."""
+    """libjpeg fills the rest with gray if an end marker follows."""
     content = jpeg(**options)
     with Image.open(io.BytesIO(content)) as image:
         expected = np.asarray(image) / np.float32(255)
@@ -249,7 +249,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_small_files_that_say_they_are_large_take_no_memory(tmp_path: Path) -> None:
-    """346 bytes of ten million rows took 3.5 GB."""
+    """346 bytes that declare ten million rows took 3.5 GB."""
     cases: dict[str, Callable[[], bytes]] = {
         "good.tif": lambda: tiff(True, "zlib"),
         "deep.tif": lambda: with_tag(tiff(True, "zlib"), LENGTH, 10_000_000),

@@ -1,4 +1,4 @@
-"""Images from and to files: every format, depth and what they carry."""
+"""Reading and writing images: every format, depth and kind of metadata."""
 
 import os
 from pathlib import Path

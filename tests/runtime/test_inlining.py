@@ -1,4 +1,4 @@
-"""Functions inlined without onnx: what comes out is plain ONNX, and computes the same."""
+"""Functions inlined without onnx: the result is plain ONNX with the same output."""
 
 from __future__ import annotations
 

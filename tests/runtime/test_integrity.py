@@ -1,4 +1,4 @@
-"""Files that were changed though their outputs look right: hashes, metadata, scale, bodies."""
+"""Files that were changed although their outputs look right: hashes, metadata, scale, bodies."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def changed_values(value: str) -> list[str]:
-    """Return other values of a metadata entry: of its own kind, and of none."""
+    """Return other values of a metadata entry, of its own kind and of others."""
     values = ["", f"{value}x", value.replace("1", "2"), value.replace("0", "3"), value.upper()]
     return [other for other in values if other != value]
 
@@ -142,7 +142,7 @@ def test_hashes_of_the_manifest(model: Path, capsys: pytest.CaptureFixture[str])
 
 
 class Kernels:
-    """A session as it would be with the operator library: a body's damage does not show in it."""
+    """A session as with the operator library: a damaged body does not show in it."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

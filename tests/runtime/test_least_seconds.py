@@ -1,4 +1,4 @@
-"""The least time of functions that are called in turns."""
+"""The shortest time of functions that are called in turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nystra.runtime.machine.clock import least_seconds
 
 
 class Machine:
-    """A clock that functions move on by what they take, call by call."""
+    """A clock that functions advance by their duration, call by call."""
 
     def __init__(self, **times: list[float]) -> None:
         self.now, self.calls = 0.0, dict.fromkeys(times, 0)

@@ -1,4 +1,4 @@
-"""Files that give logits are held against their references by what logits are compared by."""
+"""Files that give logits are compared with their references by the measure of logits."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def case(expected: np.ndarray) -> ReferenceCase:
-    """Return a film whose sums over all pixels are `EXPECTED`, and what is recorded for it."""
+    """Return a video whose sums over all pixels are `EXPECTED`, and its references."""
     film = np.zeros((1, 2, 3, 4, 4), np.float32)
     film[:, 0, :, 1, 2] = EXPECTED
     return ReferenceCase({"frames": film}, {"logits": expected})

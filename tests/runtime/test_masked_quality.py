@@ -1,4 +1,4 @@
-"""Quality of models that take a mask or a reference: inside and outside the hole, bad input."""
+"""Quality of models with a mask or a reference: inside and outside the hole, invalid input."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How outputs are compared, by their role: figures computed by hand on small arrays."""
+"""The comparison of outputs by their role: figures computed by hand on small arrays."""
 
 from __future__ import annotations
 

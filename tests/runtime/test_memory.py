@@ -1,4 +1,4 @@
-"""Tiles by memory: what a model takes is measured, and the estimate is near the peak."""
+"""Tiles by memory: the use of a model is measured, and the estimate is near the peak."""
 
 import subprocess
 import sys
@@ -107,7 +107,7 @@ def test_the_estimate_is_near_the_peak(
 
 @needs_marks
 def test_a_foreign_file_is_measured_before_it_runs(models: dict[str, Path]) -> None:
-    """120x120 pixels of the attention take 1.7 GB at once; the default tile assumed 0.6."""
+    """Attention on 120x120 pixels takes 1.7 GB; the default assumed 0.6."""
     restorer = restorer_for(Session(models["attention"], threads=1))
     image = np.full((120, 120, 3), 0.5, np.float32)
     limit = (PeakMemory().before or 0) + 200 * MIB
@@ -146,7 +146,7 @@ def test_a_model_is_measured_once_and_only_where_it_matters(tmp_path: Path) -> N
 
 @needs_marks
 def test_tiles_of_the_present_size_cover_an_image_evenly() -> None:
-    """With a limit of its memory an image was computed more than twice where tiles overlapped."""
+    """With a memory limit, overlaps computed an image more than twice."""
     pixels = []
 
     def run(image: np.ndarray) -> np.ndarray:

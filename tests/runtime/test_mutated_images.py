@@ -1,4 +1,4 @@
-"""Files of images with a fault: no other pixels in silence, no memory beyond what they cost."""
+"""Faulty image files: no wrong pixels without an error, no memory beyond the estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend ``openvino``: our files in OpenVINO, its operators those of libnystra_cpu."""
+"""The backend ``openvino``: nystra's files in OpenVINO, with the operators of libnystra_cpu."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_it_gives_what_onnxruntime_gives_at_every_size(model: Path) -> None:
 @built
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process has one CPU")
 def test_no_thread_is_kept_to_one_cpu(model: Path) -> None:
-    """OpenVINO does so by itself, each process from the first CPU on, and ours inherit it."""
+    """OpenVINO pins its threads by default, which ours would inherit."""
     tasks, allowed, seen = Path("/proc/self/task"), os.sched_getaffinity(0), set()
     others = set(tasks.iterdir()) - {tasks / str(threading.get_native_id())}
     over = threading.Event()
@@ -96,7 +96,7 @@ def test_the_bodies_run_without_the_library(model: Path) -> None:
 
 
 def test_the_body_of_a_search_is_refused(tmp_path: Path) -> None:
-    """OpenVINO takes Div and Mod of int64 in float32, which is exact below 2**24 only."""
+    """OpenVINO computes Div and Mod of int64 in float32, exact below 2**24 only."""
     searching = tmp_path / "search.onnx"
     case = next(case for case in CASES if case.operator == "NystraPatchMatch")
     onnx.save(node_model(case), searching)
@@ -109,7 +109,7 @@ def test_the_body_of_a_search_is_refused(tmp_path: Path) -> None:
 
 @built
 def test_the_library_may_be_named(model: Path) -> None:
-    """As the child processes of a folder do."""
+    """Like the child processes of a folder."""
     named = Session(model, "openvino", 1, library_path(CPU_LIBRARY))
     assert named.library == library_path(CPU_LIBRARY)
 
@@ -152,7 +152,7 @@ def test_no_node_converts_beside_ours_in_bfloat16(model: Path) -> None:
 
 
 def before(node: Any) -> Any:
-    """The node before one, those left out that do nothing."""
+    """The node before one, skipping those that do nothing."""
     source = node.input_value(0).get_node()
     return before(source) if said(source, "execTimeMcs") == "not_executed" else source
 
@@ -166,7 +166,7 @@ def after(node: Any) -> Any:
 
 
 def said(node: Any, what: str) -> str:
-    """What OpenVINO says of a node that it runs."""
+    """OpenVINO's information on a node that it runs."""
     return str(node.get_rt_info()[what].value)
 
 

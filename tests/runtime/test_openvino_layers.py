@@ -1,4 +1,4 @@
-"""Linear layers of token maps are convolutions in OpenVINO, where nothing has to be turned."""
+"""Linear layers of token maps are convolutions in OpenVINO if no transpose is needed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_layers_become_convolutions(kind: str) -> None:
 
 
 def test_a_layer_stays_whose_result_would_be_turned() -> None:
-    """The norm after the second would have its map turned; a layer takes one as it lies."""
+    """The norm after the second would need a transpose."""
     given = opset.parameter([2, 4, 5, 6], np.float32)
     axes = opset.constant(np.array([-1]))
     norm = opset.mvn(mlp(given), axes, True, 1e-5, "inside_sqrt")
@@ -59,7 +59,7 @@ def test_a_layer_stays_whose_result_would_be_turned() -> None:
 
 
 def test_names_need_not_differ() -> None:
-    """Nodes of other programs' files may share one."""
+    """Nodes of other programs' files may have equal names."""
     given = opset.parameter([2, 4, 5, 6], np.float32)
     rows = [opset.reshape(opset.add(mlp(given), given), [-1, 6], False) for _ in range(2)]
     model = openvino.Model([opset.concat(rows, 1)], [given], "mlps")

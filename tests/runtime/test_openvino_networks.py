@@ -1,4 +1,4 @@
-"""Networks that OpenVINO compiled ahead, in the cache; and the devices it has."""
+"""Networks compiled ahead by OpenVINO, in the cache; and its devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The shapes that were compiled in this process, one after the other."""
+    """The shapes that were compiled in this process, in order."""
     kind: Any = find_backend("openvino")
     shapes: list[Any] = []
     plain = kind.compile

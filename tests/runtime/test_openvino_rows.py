@@ -1,4 +1,4 @@
-"""What OpenVINO computes as rows: sums of token maps, and linear layers of 8-bit integers."""
+"""What OpenVINO computes on matrices: sums of token maps, and 8-bit linear layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ opset = pytest.importorskip("openvino.opset13")
 
 
 def block(tokens: Any) -> Any:
-    """A linear layer with a bias, and what went in."""
+    """A linear layer with a bias, added to its input."""
     weight = opset.constant(np.full((6, 6), 0.25, np.float32))
     bias = opset.constant(np.arange(6, dtype=np.float32))
     return opset.add(tokens, opset.add(opset.matmul(tokens, weight, False, False), bias))
@@ -71,7 +71,7 @@ def layer(tokens: Any, weight: Any) -> Any:
 
 
 def integers() -> Any:
-    """Weights of 8 bits, as a DequantizeLinear reads them."""
+    """8-bit weights with their DequantizeLinear."""
     kept = opset.constant(np.random.default_rng(1).integers(-127, 127, (6, 6), np.int8))
     steps = opset.constant(np.full((6, 1), 0.01, np.float32))
     return opset.multiply(opset.convert(kept, "f32"), steps)
@@ -79,7 +79,7 @@ def integers() -> Any:
 
 @pytest.mark.parametrize("kind", ["8-bit", "float32"])
 def test_layers_of_integers_become_rows(kind: str) -> None:
-    """With the bias, the function and the rounding that OpenVINO then computes in the layer."""
+    """With bias, function and rounding, which OpenVINO then computes in the layer."""
     given = opset.parameter([2, 4, 5, 6], np.float32)
     weights = [
         integers() if kind == "8-bit" else opset.constant(np.full((6, 6), 0.25, np.float32))

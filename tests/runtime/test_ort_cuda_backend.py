@@ -1,4 +1,4 @@
-"""The backends ort-cuda and ort-tensorrt with an onnxruntime of the test: no GPU is involved.
+"""The backends ort-cuda and ort-tensorrt with a fake onnxruntime: no GPU is involved.
 
 What is loaded, refused and said is shown here; that a GPU runs it is not, see docs/gpu.md.
 """
@@ -62,7 +62,7 @@ class FakeOnnxruntime(types.ModuleType):
                 return ort.OrtValue.ortvalue_from_numpy(array)
 
         class Binding:
-            """Inputs and outputs bound to the GPU, which is this machine's memory."""
+            """Inputs and outputs bound to a GPU that is this machine's memory."""
 
             def __init__(self, binding: Any) -> None:
                 self._binding = binding
@@ -252,14 +252,14 @@ def test_what_is_missing_is_named(
 
 
 def test_auto_stays_on_the_cpu(fake: FakeOnnxruntime) -> None:
-    """Also beside a GPU: nothing has run on one yet, so nobody gets there unasked."""
+    """Also with a GPU: nothing has run on one yet, so only explicit requests use it."""
     assert backend_class("auto")[0] == "ort-cpu"
 
 
 @pytest.mark.skipif("NYSTRA_ORT_GPU_ROOT" not in os.environ, reason="no NYSTRA_ORT_GPU_ROOT")
 @pytest.mark.parametrize("name", NAMES)
 def test_onnxruntime_gpu_without_a_driver(name: str, tmp_path: Path) -> None:
-    """The real wheel, told that there is a GPU: it cannot load its provider, and that is said."""
+    """The real wheel, told that there is a GPU, cannot load its provider and says so."""
     if not isinstance(ort_cuda.find_device(), str):
         pytest.skip("this machine has a GPU")
     save_upscaler(tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""The backend ``ort:NAME``: any execution provider of onnxruntime, and what it takes.
+"""The backend ``ort:NAME``: any execution provider of onnxruntime, and its nodes.
 
 The plug-in of these tests (``provider.cc``) is a real one: it takes every Relu, and computes it
 rightly under one name and wrongly under another.
@@ -36,13 +36,13 @@ WEBGPU = "ort:WebGpuExecutionProvider"
 
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plug-in; a process that loaded it keeps it, as sessions may still use it."""
+    """The plug-in; a process keeps it, since sessions may still use it."""
     return build_plugin(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture(autouse=True)
 def quiet_again() -> Iterator[None]:
-    """What the backend sets for the process goes back."""
+    """Settings that the backend changed for the process are restored."""
     yield
     ort.set_default_logger_severity(2)
 
@@ -57,7 +57,7 @@ def make_image() -> np.ndarray:
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """Run a command; return its exit code and all that it prints."""
+    """Run a command; return its exit code and everything that it prints."""
     code = main([str(argument) for argument in arguments])
     return code, "".join(capsys.readouterr())
 
@@ -133,7 +133,7 @@ def test_a_plug_in_of_a_package(model: Path, plugin: Path, tmp_path: Path) -> No
 
 
 def test_a_device_of_several(model: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plug-in has one device; what chooses among several is shown with names alone."""
+    """The plug-in has one device; the choice among several is tested by names alone."""
     kinds = [SimpleNamespace(device=SimpleNamespace(type=SimpleNamespace(name="NPU")))]
     real = _providers.find_devices(RIGHT, plugin)
     monkeypatch.setattr(backend, "find_devices", lambda *_: [*kinds, *real])
@@ -311,7 +311,7 @@ def test_webgpu_computes_an_export_in_software(
 
 
 def test_openvino_says_what_it_lacks(model: Path) -> None:
-    """It opens the file where it has a device, and says that it has none elsewhere."""
+    """It opens the file if it has a device, otherwise it says that it has none."""
     pytest.importorskip(
         "onnxruntime_ep_openvino", reason="pip install --no-deps onnxruntime-ep-openvino"
     )

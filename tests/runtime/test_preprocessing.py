@@ -1,4 +1,4 @@
-"""How images are prepared: the record and its metadata, the numbers, and the graph."""
+"""The preparation of images: the record and its metadata, the numbers, and the graph."""
 
 from pathlib import Path
 

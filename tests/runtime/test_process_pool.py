@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
-    """The children that were started; one that is asked for ``poison.png`` dies over it."""
+    """The started children; one that gets ``poison.png`` dies."""
     started: list[Child] = []
     start, ask = Child.__init__, Child.ask
 

@@ -1,4 +1,4 @@
-"""``nystra run --ray`` on a real cluster of three nodes, of which some are lost on the way.
+"""``nystra run --ray`` on a real cluster of three nodes, of which some are lost during the run.
 
 Every good image is equal to the byte to that of a run without Ray.
 """
@@ -60,7 +60,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images of 8 and 16 bits, and one that is none."""
+    """Images of 8 and 16 bits, and one invalid file."""
     place = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(3)
     for number in range(IMAGES):
@@ -81,7 +81,7 @@ def expected(session: Session, folder: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def same(one: Path, other: Path) -> None:
-    """Assert that two folders hold the same files, and nothing besides."""
+    """Assert that two folders hold the same files, and nothing else."""
     names = sorted(path.name for path in one.iterdir())
     assert names == sorted(path.name for path in other.iterdir())
     for name in names:

@@ -1,4 +1,4 @@
-"""A connection to Ray, without Ray: who answers an address, and what workers are told."""
+"""A connection to Ray, without Ray: the check of an address, and the settings of workers."""
 
 from __future__ import annotations
 

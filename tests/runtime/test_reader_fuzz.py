@@ -1,4 +1,4 @@
-"""Every reader of what others made, on damaged files: what it gives, or one NystraError.
+"""Every reader of untrusted files, on damaged files: a result, or one NystraError.
 
 Seeds are fixed. A warning is an error here too: it would be a second line on the terminal.
 """
@@ -57,7 +57,7 @@ class Reader:
 
 
 def damaged(content: bytes, seed: int) -> bytes:
-    """Return a file with one to four faults: bits, bytes, numbers, pieces cut, doubled or moved."""
+    """Return a file with one to four faults: bits, bytes, numbers, pieces cut, copied or moved."""
     rng = np.random.default_rng(seed)
     data = bytearray(content)
     for _ in range(int(rng.integers(1, 5))):
@@ -82,7 +82,7 @@ def damaged(content: bytes, seed: int) -> bytes:
 
 
 def replaced_number(data: bytearray, token: bytes, rng: np.random.Generator) -> bytearray:
-    """Put a token in place of one of the numbers that stand in the file as text."""
+    """Replace one of the numbers that the file holds as text."""
     places = [place for place, byte in enumerate(data) if chr(byte).isdigit()]
     if places:
         place = places[int(rng.integers(len(places)))]
@@ -183,7 +183,7 @@ READERS = {
 
 
 def fuzzed(reader: Reader, folder: Path, count: int, seconds: float) -> dict[str, int]:
-    """Read damaged files until the count or the time is up; return how many were what."""
+    """Read damaged files until the count or the time is reached; return the outcomes."""
     save_upscaler(folder / "model.onnx", metadata=nystra_metadata())
     path = folder / f"file{reader.suffix}"
     reader.good(path)

@@ -1,4 +1,4 @@
-"""The queue under the service: queue, memory, cancellation, and tiles that share runs."""
+"""The queue of the service: order, memory, cancellation, and tiles that share runs."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def queue() -> Iterator[RequestQueue]:
 
 
 class Gate:
-    """Work that is under way until it is let go."""
+    """Work that runs until it is released."""
 
     def __init__(self, queue: RequestQueue, cost: int = 0) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
@@ -171,7 +171,7 @@ def test_limits_let_something_through(name: str) -> None:
 
 
 class Model:
-    """Doubles images, slowly enough for others to gather; remembers what it was given."""
+    """Doubles images, slowly enough for others to queue; records its inputs."""
 
     def __init__(self) -> None:
         self.shapes: list[tuple[int, ...]] = []
@@ -187,7 +187,7 @@ class Model:
 
 
 def gathered(batcher: Batcher, model: Model, given: list[np.ndarray]) -> list[Any]:
-    """Return the futures of orders that came, in this order, while the model ran another."""
+    """Return the futures of jobs that arrived in this order while the model ran another."""
     pool = ThreadPoolExecutor(len(given) + 1)
     first = pool.submit(batcher, Work(lambda _: None), np.zeros((1, 1, 1, 1)))
     assert model.held.wait(PATIENCE)

@@ -1,4 +1,4 @@
-"""Images through a model file: what is written, and what is refused with nothing written."""
+"""Images through a model file: outputs, and refusals that write nothing."""
 
 import os
 from pathlib import Path
@@ -157,7 +157,7 @@ def test_model_of_another_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
 def test_model_of_another_program_in_tiles(tmp_path: Path, dtype: int) -> None:
-    """Without a word of metadata; inputs and outputs of fp16 are converted."""
+    """Without metadata; fp16 inputs and outputs are converted."""
     path = save_upscaler(tmp_path / "m.onnx", dtype=dtype)
     write_image(tmp_path / "in.png", ImageData(pixels(60, 70)))
     assert main(["run", str(path), "-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "-t",
@@ -305,7 +305,7 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
 
 
 def test_profile_of_other_colours_is_dropped(tmp_path: Path) -> None:
-    """A model that turns grey into colour must not pass the grey profile on."""
+    """A model that turns gray into color must not keep the gray profile."""
     graph = helper.make_graph(
         [helper.make_node("Concat", ["input"] * 3, ["output"], axis=1)],
         "colour",

@@ -1,4 +1,4 @@
-"""The images of a folder in one process: files are read and written beside the model."""
+"""The images of a folder in one process: files are read and written while the model runs."""
 
 import threading
 from pathlib import Path
@@ -22,7 +22,7 @@ SMALL = ImageData(np.zeros((4, 5, 3), np.float32))
 
 
 class Job:
-    """Notes what is done; a step fails over an image that is named after it."""
+    """Records the steps; a step fails for an image that is named after it."""
 
     def __init__(self, image: ImageData = SMALL, max_memory: int | None = None) -> None:
         self.image = image
@@ -60,7 +60,7 @@ def ran(job: Any, given: list[tuple[Path, Path]]) -> list[ImageResult]:
 
 
 class Overlapping(Job):
-    """Its model waits until the next image was read and the last one written."""
+    """Its model waits until the next image was read and the last one was written."""
 
     def __init__(self, names: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Connections that are silent, many or ambiguous, on a service that runs."""
+"""Connections that are idle, too many or ambiguous, on a running service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS = 1.0
 
 @contextmanager
 def service(model: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    """Yield a process that serves a model, and where."""
+    """Yield a process that serves a model, and its address."""
     command = [sys.executable, "-m", "nystra.cli.main", "serve", str(model), "--json"]
     process = subprocess.Popen(
         [*command, "--port", "0", "--threads", "1", *flags],
@@ -69,7 +69,7 @@ def place(model: Path) -> Iterator[tuple[str, int]]:
 
 
 def head(path: str, length: int | None = None, **headers: str) -> bytes:
-    """Return the head of a request: a POST where there is a body."""
+    """Return the header of a request: a POST if there is a body."""
     given = {"Host": "127.0.0.1", **headers}
     if length is not None:
         given["Content-Length"] = str(length)
@@ -78,7 +78,7 @@ def head(path: str, length: int | None = None, **headers: str) -> bytes:
 
 
 def asked(place: tuple[str, int], request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send everything, then read the answer: as a client does that does not look meanwhile."""
+    """Send everything, then read the answer, like a client that does not read while it sends."""
     with socket.create_connection(place, 60) as client:
         client.sendall(request)
         return answer(client)
@@ -160,7 +160,7 @@ def test_two_lengths_of_one_body_close_the_connection(place: tuple[str, int]) ->
 
 
 def test_a_client_that_sends_first_reads_why_it_was_refused(place: tuple[str, int]) -> None:
-    """Uploads beyond the bound of one, and of all together: an answer, never a reset."""
+    """Uploads above a limit get an answer, never a reset."""
     large = bytes(20 << 20)
     status, _, body = asked(place, head("/v1/restore", len(large)) + large)
     assert (status, json.loads(body)["error"]["code"]) == (413, "too_large")
@@ -182,7 +182,7 @@ def test_a_client_that_sends_first_reads_why_it_was_refused(place: tuple[str, in
 
 @pytest.mark.full
 def test_good_clients_among_bad_ones(model: Path) -> None:
-    """310 half a head, 155 that leave, 20 that take no answer: 52 images come back."""
+    """310 half headers, 155 disconnects, 20 that read nothing: 52 images are answered."""
     small, large = png(), png(500, 500)
     limits = ("--connections", "64", "--header-timeout", "2", "--upload-timeout", "3")
     with service(model, *limits) as (process, address), ExitStack() as stack:
@@ -212,7 +212,7 @@ def test_good_clients_among_bad_ones(model: Path) -> None:
 
 @pytest.mark.full
 def test_the_end_of_patience(model: Path) -> None:
-    """An image that takes long and an upload that stands still: both are told, in time."""
+    """A slow image and a stalled upload are both answered in time."""
     image = png(3000, 3000, flat=True)
     limits = ("--patience", "2", "--tile", "16")
     with service(model, *limits) as (process, address), ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Clients that leave, stall or come too often, and a process that is told to stop."""
+"""Clients that disconnect, stall or send too much, and a process that is stopped."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def slow(model: Path) -> Iterator[Service]:
 
 
 def idle(service: Service) -> None:
-    """Wait until nothing is under way."""
+    """Wait until no work is in progress."""
     end = time.monotonic() + 5
     while service.queue.under_way or service.queue.waiting:
         assert time.monotonic() < end

@@ -1,4 +1,4 @@
-"""The service as its clients see it: answers, and what is refused with which status."""
+"""The service from the view of its clients: answers, and the status of refusals."""
 
 import asyncio
 import io
@@ -208,7 +208,7 @@ def test_what_another_web_page_sends(
 
 @pytest.mark.parametrize("path", ["/nowhere", "/v1/models/", "/healthz/", "/v1/%2e%2e/"])
 def test_an_address_where_nothing_is(service: Service, path: str) -> None:
-    """Also with a slash behind it: nobody is sent where ``Host`` says."""
+    """Also with a trailing slash: nobody is redirected to ``Host``."""
     reply = service.ask(path, None, {"host": "evil"})
     assert (reply.status, reply.code) == (404, "not_found")
     assert "location" not in reply.headers
@@ -263,7 +263,7 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path) -> None:
 def test_what_is_costed_is_what_is_decoded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thumbnail first was decoded in place of the image, whatever its size."""
+    """A thumbnail on the first page was decoded instead of the image."""
     stream = io.BytesIO()
     values = np.random.default_rng(0).integers(0, 256, (9, 7, 3)).astype(np.uint8)
     with tifffile.TiffWriter(stream) as file:

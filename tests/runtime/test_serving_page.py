@@ -1,4 +1,4 @@
-"""The page of the service in a headless browser: an image goes up, before and after show."""
+"""The page of the service in a headless browser: upload an image, see it before and after."""
 
 import threading
 from collections.abc import Iterator

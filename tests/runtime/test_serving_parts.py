@@ -1,4 +1,4 @@
-"""Models of ``nystra serve`` that take more than an image, or give no image."""
+"""Models of ``nystra serve`` with more inputs than an image, or other outputs."""
 
 from collections.abc import Iterator
 from pathlib import Path

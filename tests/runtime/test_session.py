@@ -1,4 +1,4 @@
-"""Sessions: what is loaded, what is said about it, what is refused."""
+"""Sessions: what is loaded, reported and refused."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The record a session is opened from."""
+"""The record that a session is opened from."""
 
 from __future__ import annotations
 

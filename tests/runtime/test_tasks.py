@@ -1,4 +1,4 @@
-"""The table of tasks, and that a new kind of network is ports and a row."""
+"""The table of tasks: a new kind of network needs ports and a row."""
 
 from dataclasses import is_dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from runtime_models import nystra_metadata, save_upscaler
 
 
 class Slow(nn.Module):
-    """A film at twice the size, each frame by itself."""
+    """A video at twice the size, each frame separately."""
 
     def forward(self, frames: torch.Tensor) -> torch.Tensor:
         """Return (B, T, C, 2H, 2W)."""

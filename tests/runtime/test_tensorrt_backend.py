@@ -30,7 +30,7 @@ DEVICE = gpu.Device("Test GPU", "sm89", 13)
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
-    """Everything that a GPU machine has, faked."""
+    """A fake GPU machine."""
     library = FakeCuda()
 
     class Logger:
@@ -56,7 +56,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
 
 
 def session(tmp_path: Path, **changes: Any) -> Session:
-    """A session on an engine that is in the cache."""
+    """A session on an engine from the cache."""
     model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
     profile = {"input": ((1, 3, 1, 1), (1, 3, 8, 8), (1, 3, 16, 16))}
     fields = {"profile": profile, **BUILT, **changes}
@@ -102,7 +102,7 @@ def make_image(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def run(driver: FakeCuda, loaded: Session, image: np.ndarray) -> list[str]:
-    """Run and check one image; return the calls that were made, allocation left out."""
+    """Run and check one image; return the calls except allocations."""
     mark = len(driver.calls)
     np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
     memory = ("cuMemAlloc_v2", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeHost")
@@ -262,7 +262,7 @@ def test_a_shape_outside_the_profile(driver: FakeCuda, tmp_path: Path) -> None:
 def test_a_run_uses_the_engine_whose_profile_takes_its_shapes(
     driver: FakeCuda, tmp_path: Path
 ) -> None:
-    """Built for 16x16, then for 8x8: both sizes run, and so does the first again."""
+    """Built for 16x16, then for 8x8: both sizes run."""
     profiles = [{"input": ((1, 3, side, side),) * 3} for side in (16, 8)]
     session(tmp_path, profile=profiles[0])
     loaded = session(tmp_path, profile=profiles[1])

@@ -1,4 +1,4 @@
-"""Real TensorRT, without a GPU: it takes the exported files, with the plugins and without."""
+"""Real TensorRT without a GPU: it accepts the exported files, with the plugins and without."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) ->
 def test_float32_is_not_rounded_to_tf32(
     sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TensorRT's own default is TF32, in strongly typed networks too."""
+    """TF32 is TensorRT's default, also in strongly typed networks."""
     backend = use_sdk(sdk, monkeypatch)
     if backend == "tensorrt":
         monkeypatch.setenv("TRT_INTERNAL_OPTIONS", "--cpu_only=1")
@@ -101,7 +101,7 @@ def test_swinir_with_bodies(sdk: str, precision: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("target", [None, "tensorrt"])
 @pytest.mark.parametrize("sdk", SDKS)
 def test_swinir_in_bfloat16(sdk: str, target: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with convolutions of a type that ONNX allows them from opset 22 on only."""
+    """Also with convolutions in a type that ONNX allows from opset 22 on."""
     backend = use_sdk(sdk, monkeypatch)
     verdict = _dry_run(swinir("bf16", target), plugins(), backend)
     assert verdict.accepted, verdict.refusal

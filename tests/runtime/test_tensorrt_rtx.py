@@ -54,7 +54,7 @@ def test_swinir_for_three_architectures() -> None:
 
 
 def test_the_targets_of_a_machine_without_a_gpu_take_swinir(tmp_path: Path) -> None:
-    """The command as a user types it: no target, and a folder that is not there yet."""
+    """As typed by a user: no target, and a new folder."""
     folder = tmp_path / "engines"
     words = ["build", str(swinir()), "--backend", "tensorrt-rtx", "--tile", "64"]
     assert main([*words, "--library", str(plugins()), "-o", str(folder)]) == 0
@@ -94,7 +94,7 @@ def test_an_operator_alone(operator: str, dtype: str, tmp_path: Path) -> None:
 
 
 def test_open_sizes_give_equal_bytes_too(tmp_path: Path) -> None:
-    """With address randomisation off, which a system may forbid."""
+    """With address randomization off, which a system may forbid."""
     if ctypes.CDLL(None).personality(0xFFFFFFFF) < 0:
         pytest.skip("this system has no personality(2)")
     model = EngineModel.open(operator_model(tmp_path / "m.onnx", ["NystraPinv"]), plugins())

@@ -1,4 +1,4 @@
-"""Small images of a folder side by side, as ``nystra run`` restores them where there are many."""
+"""Small images of a folder in parallel threads, as ``nystra run`` restores many of them."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Small images, one that is none, and one that is large in a small file."""
+    """Small images, one invalid file, and one large image in a small file."""
     made = tmp_path / "in"
     made.mkdir()
     for number in range(COUNT):

@@ -1,4 +1,4 @@
-"""Tiles: the same as untiled where the network cannot see a seam, and blended where it can."""
+"""Tiles: equal to the untiled output if the network cannot see a seam, otherwise blended."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -157,7 +157,7 @@ def test_equal_weights_average() -> None:
 
 
 def test_tiles_of_two_images_in_one_batch() -> None:
-    """A server plans and stitches by itself, and runs whatever tiles are there together."""
+    """A server plans and stitches itself, and batches any tiles."""
     images = [make_image(50, 70), make_image(41, 33)]
     plans = [plan_tiles(image.shape[2:], 24, 8, 8) for image in images]
     stitchers = [Stitcher(plan, 2) for plan in plans]
@@ -238,7 +238,7 @@ def test_a_batch_that_fails_is_run_tile_by_tile() -> None:
 
 
 def test_an_even_tile_does_no_work_twice() -> None:
-    """2000 pixels in tiles of 1000 were 3x3 of them: more than twice the work."""
+    """2000 pixels in tiles of 1000 needed 3x3 tiles."""
     assert even_tile((2000, 2000), 1000, 32, 8) == (688, 688)
     assert even_tile((3000, 4000), 800, 32, 8) == (776, 696)
     assert even_tile((100, 40), 128, 32, 8) == (104, 40)

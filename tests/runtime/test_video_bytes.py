@@ -1,4 +1,4 @@
-"""A video file has the same bytes in every run, also where the run was stopped and went on."""
+"""A video file has the same bytes in every run, also after an interruption."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stopped_at(frames: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the next runs be interrupted where they write one of some frames."""
+    """Interrupt the next runs when they write one of these frames."""
     write = file_sink.VideoSink.write
 
     def interrupted(self: file_sink.VideoSink, frame: object, image: object) -> None:

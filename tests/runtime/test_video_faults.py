@@ -1,4 +1,4 @@
-"""Bad videos and bad flags: one clear sentence, exit code 2 (3 without PyAV), nothing lost."""
+"""Invalid videos and flags: one clear sentence, exit code 2 (3 without PyAV), nothing lost."""
 
 import re
 import sys
@@ -56,7 +56,7 @@ def test_frames_of_different_size(
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_frames(tmp_path: Path, count: int) -> None:
-    """A network that takes four frames gets them mirrored; what is written is not padded."""
+    """A network of four frames gets mirrored ones; the output is not padded."""
     network = save_temporal_mean(tmp_path / "mean.onnx", 4, 2)
     source = save_video(tmp_path / "in.mp4", STEADY[:count])
     assert run(network, source, tmp_path / "out.mp4") == 0
@@ -195,7 +195,7 @@ def rename_but(name: str, full):  # type: ignore[no-untyped-def]
 
 
 def test_the_disk_is_full_while_the_video_is_written(tmp_path: Path, clip: Path) -> None:
-    """What the container cannot write reaches us as an error, from inside FFmpeg too."""
+    """A write error inside FFmpeg is reported."""
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")

@@ -1,4 +1,4 @@
-"""Video files through ``nystra run``: frames, time stamps, colours and sound come out right."""
+"""Video files through ``nystra run``: frames, time stamps, colors and sound."""
 
 import json
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Frames against their ground truth: PSNR and SSIM a frame, and how a video flickers."""
+"""Frames against their ground truth: PSNR and SSIM per frame, and flicker."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from video_files import save_frames, save_temporal_mean, scene, temporal_mean
 
 
 def flicker(errors: list[np.ndarray], channel: str = "rgb", border: int = 0) -> float:
-    """Return the figure of a video with these errors, on a truth that moves."""
+    """Return the flicker of a video with these errors, on a moving ground truth."""
     figure = Flicker(border, channel)
     for index, error in enumerate(errors):
         truth = scene(index).astype(np.float64) / 255
@@ -41,7 +41,7 @@ def test_flicker_by_hand() -> None:
 
 @pytest.fixture
 def frames(tmp_path: Path) -> tuple[Path, Path]:
-    """Return small frames and what the mean of neighbours makes of them, two of which flicker."""
+    """Return small frames and the mean of their neighbors, two of which flicker."""
     low, high = save_frames(tmp_path / "low", 11, (16, 16)), tmp_path / "high"
     high.mkdir()
     means = temporal_mean([scene(index, 16, 16).astype(np.float32) / 255 for index in range(11)])
@@ -96,7 +96,7 @@ def test_frame_by_frame_it_is_the_quality_of_images(
 
 
 def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``nystra check`` guards the flicker, and does not pass over it in silence."""
+    """``nystra check`` compares flicker with the baseline, and reports it if it is missing."""
     baseline = str(model.with_name("baseline.json"))
     check = ["check", str(model), "--baseline", baseline, "--threads", "1"]
     assert main([*check, *given, "--video", "--update", "-q"]) == 0

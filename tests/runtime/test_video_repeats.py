@@ -1,4 +1,4 @@
-"""Videos whose frames repeat: no tile is computed twice, and the result is the same."""
+"""Videos with repeated frames: no tile is computed twice, and the result is the same."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def save(folder: Path, frames: list[np.ndarray]) -> FrameFolder:
 
 @pytest.fixture
 def frames() -> list[np.ndarray]:
-    """Three equal frames, one with another pixel at the top left, and that again."""
+    """Three equal frames, one with another pixel at the top left, and that one again."""
     still = np.random.default_rng(0).integers(0, 256, (32, 40, 3)).astype(np.float32) / 255
     changed = still.copy()
     changed[0, 0, 0] = 1 - changed[0, 0, 0]
@@ -41,7 +41,7 @@ def frames() -> list[np.ndarray]:
 
 
 class Counting:
-    """Doubles an image in each direction, with sums over all of a tile."""
+    """Doubles an image in each direction, and depends on the sum over a tile."""
 
     def __init__(self) -> None:
         self.tiles = 0
@@ -67,7 +67,7 @@ def one_by_one(network: Restorer, frames: list[np.ndarray]) -> Iterator[np.ndarr
 def test_a_tile_is_computed_once_and_gives_the_same(
     tmp_path: Path, frames: list[np.ndarray], channels: int, batch: int
 ) -> None:
-    """A network of one channel takes those of an image one by one, each of them in tiles."""
+    """A network of one channel gets the channels one by one, in tiles."""
     source = save(tmp_path / "in", frames)
     function = Counting()
     network = Restorer(function, 2, input_channels=channels, output_channels=channels, batch=batch)
@@ -81,7 +81,7 @@ def test_a_tile_is_computed_once_and_gives_the_same(
 
 
 def test_a_pixel_of_the_overlap_counts(tmp_path: Path, frames: list[np.ndarray]) -> None:
-    """Rows 12 to 15 and columns 12 to 15 lie in four tiles."""
+    """Rows and columns 12 to 15 are in four tiles."""
     inner = frames[0].copy()
     inner[14, 14, 1] = 1 - inner[14, 14, 1]
     function = Counting()

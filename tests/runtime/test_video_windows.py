@@ -1,4 +1,4 @@
-"""Networks on frames: cut in time and in space, blended, in order, in bounded memory."""
+"""Networks on frames: split in time and space, blended, in order, in bounded memory."""
 
 import gc
 import weakref
@@ -38,7 +38,7 @@ def written(folder: Path, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 13, 21])
 def test_a_cut_video_is_the_uncut_one(tmp_path: Path, count: int) -> None:
-    """A quarter of 4 frames is what the network sees: not one frame shows where the cuts are."""
+    """The network sees a quarter of 4 frames, so no split is visible."""
     model = save_temporal_mean(tmp_path / "mean.onnx", 8)
     folder = save_frames(tmp_path / "in", count)
     given = ["run", str(model), "-i", str(folder), "-o", str(tmp_path / "out"), "-q"]
@@ -92,7 +92,7 @@ def test_a_short_video_is_mirrored_and_a_wrong_overlap_refused() -> None:
 
 
 class Counted(FrameFolder):
-    """A folder that counts how many of its images are in memory."""
+    """A folder that counts its images in memory."""
 
     alive = most = 0
 

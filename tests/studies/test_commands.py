@@ -50,7 +50,7 @@ def test_every_command_says_what_it_takes(command: str) -> None:
 
 
 def test_studies_import_what_nystra_has() -> None:
-    """Imports inside functions too, since no command of these is run to its end by a test."""
+    """Also imports inside functions, since no test runs these commands to the end."""
     missing = []
     for path in (ROOT / "studies").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -81,7 +81,7 @@ def test_studies_use_what_other_studies_have() -> None:
 
 
 def used(tree: ast.AST, modules: Container[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is imported from some modules, and the attributes that are read of them."""
+    """Yield imports from some modules, and the attributes that are read of them."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -98,7 +98,7 @@ def used(tree: ast.AST, modules: Container[str]) -> Iterator[tuple[str, str]]:
 
 
 def defined(module: ast.Module) -> Iterator[str]:
-    """Yield the names that a module binds, those inside its functions left out."""
+    """Yield the names that a module defines, except those inside its functions."""
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             yield statement.name

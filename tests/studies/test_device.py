@@ -1,4 +1,4 @@
-"""The first hour on a GPU, on a machine without one: pieces, pruning, steps, merging, the page."""
+"""``.ci/gpu`` on a machine without a GPU: packing, pruning, stages, merging, the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorRT as it is packed for a GPU of one architecture: it still makes a network and a parser."""
+"""TensorRT as packed for a GPU of one architecture: it still builds a network and a parser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _sdk() -> Path:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """The bindings alone, which load whatever libraries the loader finds."""
+    """The bindings only, which load the libraries that the loader finds."""
     folder = tmp_path / "site"
     shutil.copytree(_sdk() / "python" / "tensorrt_bindings", folder / "tensorrt_bindings")
     (folder / "tensorrt.py").write_text(

@@ -1,4 +1,4 @@
-"""The study of engines: its tables fit together, its processes answer, its page says why."""
+"""The study of engines: its tables are consistent, its processes answer, its page gives reasons."""
 
 import sys
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def started(worker: str = "plain_onnxruntime", seconds: float = 60) -> Process:
 
 @pytest.fixture
 def request_of(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """What opens a file that doubles an image."""
+    """The request that opens a file that doubles an image."""
 
     def write() -> dict[str, Any]:
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
@@ -172,7 +172,7 @@ def test_the_page_shows_the_results() -> None:
 
 
 def test_the_readme_shows_the_results() -> None:
-    """Its first figures: exact attention in float32, by the fastest of nystra's rows."""
+    """The first table: exact attention in float32, and the fastest other engine."""
     results = read()
 
     def of(network: str, *, ours: bool) -> dict[str, Any]:

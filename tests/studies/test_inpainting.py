@@ -1,4 +1,4 @@
-"""The training of the small inpainting generator, and how its sheet is judged."""
+"""The training of the small inpainting generator, and the figures of its sheet."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_stopped_training_goes_on(folder: Path) -> None:
-    """In the steps with the discriminator too; weights that moved, and a file that is loaded."""
+    """Also in the steps with the discriminator; weights change and the file loads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -92,7 +92,7 @@ def test_holes(folder: Path) -> None:
 
 
 def test_yardsticks() -> None:
-    """Both give a plane its own values back; a wedge only the smooth one."""
+    """Both return a plane unchanged; a wedge only the smooth one."""
     rows, columns = np.mgrid[:24, :24].astype(np.float32)
     mask = np.zeros((1, 1, 24, 24), np.float32)
     mask[0, 0, 8:16, 9:15] = 1

@@ -1,4 +1,4 @@
-"""The tables of networks: what stands in the page and in README is what was measured."""
+"""The tables of networks: the page and README show the measured results."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_every_attention_that_was_looked_for_is_served_or_named() -> None:
 @pytest.mark.filterwarnings("ignore")  # of spandrel's networks
 @pytest.mark.parametrize("name", ["NAFNet", "SPAN"])
 def test_an_architecture_comes_out_as_the_table_says(name: str) -> None:
-    """Two of them; the whole takes an hour: ``python -m studies.networks measure``."""
+    """Two of them; all take an hour: ``python -m studies.networks measure``."""
     pytest.importorskip("spandrel", reason="the extra spandrel is not installed")
     found, recorded = exporting.outcome_of(name), read(exporting.RESULTS)[name]
     assert "failed" not in found

@@ -163,7 +163,7 @@ def test_only_valid_keys_give_values() -> None:
 
 
 def test_training_moves_queries_to_keys() -> None:
-    """A few steps of descent through the layer lower a loss that only q and k can lower."""
+    """A few steps of gradient descent reduce a loss that depends on q and k only."""
     torch.manual_seed(0)
     key, value = torch.randn(1, 2, 10, 10), torch.randn(1, 1, 10, 10)
     query = torch.nn.Parameter(torch.randn(1, 2, 10, 10))

@@ -1,4 +1,4 @@
-"""The benchmark of quality computes what ``nystra validate`` does, and its Markdown shows it."""
+"""The benchmark of quality computes the figures of ``nystra validate`` and prints them."""
 
 import json
 import subprocess

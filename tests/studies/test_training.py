@@ -1,4 +1,4 @@
-"""Training small networks: their data, its determinism, and its errors."""
+"""Training of small networks: data, determinism, and errors."""
 
 from __future__ import annotations
 

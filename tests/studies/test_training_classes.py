@@ -1,4 +1,4 @@
-"""Training a classifying network: its data, what is drawn, and the file that is written."""
+"""Training of a classifier: its data, its random choices, and the written file."""
 
 import dataclasses
 import re

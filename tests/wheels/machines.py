@@ -1,4 +1,4 @@
-"""What runs the wheels of other platforms on this machine, and a clean skip where it is absent."""
+"""Programs that run the wheels of other platforms on this machine; skips without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the conformance table and whole models in files, to be replayed where no tests are.
+"""Rows of the conformance table and whole models in files, replayed where no tests are installed.
 
 ``rows.txt`` has a line a fact, its words between tabs; ``rows.bin`` has the numbers. Lines that
 follow a row are its own:
@@ -48,7 +48,7 @@ class Recorder:
         (self.folder / "rows.txt").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
 
     def add_case(self, case: Case, dtype: str) -> None:
-        """Add a row of the conformance table: what its reference gives, and how exactly."""
+        """Add a row of the conformance table: the output of its reference, and its tolerance."""
         schema = find_schema(case.operator)
         model = node_model(case, dtype=dtype, functions=False)
         arrays = case.inputs(dtype)
@@ -64,7 +64,7 @@ class Recorder:
             self._output(info.name, kind, output, bound)
 
     def add_model(self, model: Path, inputs: Named, bound: float) -> None:
-        """Add a whole model: what its standard operators give here."""
+        """Add a whole model: the output of its standard operators on this machine."""
         self._row("-", model.read_bytes(), frozenset(), model.name)
         self._inputs(inputs)
         session = Session(model, "ort-cpu", library=None)
@@ -96,7 +96,7 @@ class Recorder:
 
 
 def _expected(case: Case, dtype: str) -> tuple[tuple[np.ndarray, ...], float]:
-    """What the outputs of a row are expected to be, and how far they may be off."""
+    """The expected outputs of a row, and their tolerances."""
     if case.refused_by:
         return (np.zeros(()),) * len(find_schema(case.operator).outputs), 0.0
     outputs = expected(case, dtype)
@@ -106,14 +106,14 @@ def _expected(case: Case, dtype: str) -> tuple[tuple[np.ndarray, ...], float]:
 
 
 def is_recorded(case: Case) -> bool:
-    """Whether one comparison of numbers judges the row: searches of reals are judged otherwise."""
+    """Whether a row is compared as numbers; searches of real numbers are not."""
     if case.refused_by:
         return "cpu" in case.refused_by
     return not isinstance(case, PatchMatchCase) or case.exact
 
 
 def record(folder: Path, every: int = 1, models: Sequence[tuple[Path, Named, float]] = ()) -> None:
-    """Write every so manieth row of each operator, in float32 and float16, and whole models.
+    """Write every n-th row of each operator, in float32 and float16, and whole models.
 
     Args:
         folder: Is made.

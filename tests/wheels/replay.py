@@ -1,4 +1,4 @@
-"""Replays recorded rows on an installed nystra: the C interface, and onnxruntime where it is.
+"""Replays recorded rows on an installed nystra: the C interface, and onnxruntime if installed.
 
     python replay.py FOLDER
 
@@ -21,7 +21,7 @@ from nystra.plugins.library import isa, library_path
 
 @dataclass
 class Output:
-    """What an output is expected to be, and how far it may be off."""
+    """An expected output, and its tolerance."""
 
     name: str
     kind: str
@@ -70,12 +70,12 @@ def read(folder: Path) -> list[Row]:
 
 
 def by_interface(row: Row) -> list[np.ndarray]:
-    """Run a row by the C interface."""
+    """Run a row through the C interface."""
     return native.run(row.operator, list(row.inputs.values()), row.attributes, threads=2)
 
 
 def by_onnxruntime(row: Row) -> list[np.ndarray]:
-    """Run a row's model in onnxruntime with the operator library; no row's node has a body."""
+    """Run a row's model in onnxruntime with the operator library; no node has a body."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -116,7 +116,7 @@ def _difference(got: np.ndarray, output: Output) -> str | None:
 
 
 def main() -> int:
-    """Replay the rows of the folder that the command line names."""
+    """Replay the rows of the folder on the command line."""
     rows = read(Path(sys.argv[1]))
     ways = {"interface": by_interface, "onnxruntime": by_onnxruntime}
     faults, lines = 0, [f"instruction set {isa()}"]

@@ -19,7 +19,7 @@ from recorded_rows import is_recorded, record
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some rows of each operator, in both types; all that are refused."""
+    """Some rows of each operator, in both types; all refused ones."""
     folder = tmp_path_factory.mktemp("rows") / "rows"
     record(folder, every=16)
     return folder
@@ -31,7 +31,7 @@ def test_by_python(rows: Path) -> None:
 
 
 def test_what_is_off_is_reported(rows: Path) -> None:
-    """A number that is too far off, and a row that should have been refused."""
+    """A wrong number, and a row that should have been refused."""
     good = [row for row in replay.read(rows) if not row.refused]
     for row in good:
         assert replay.fault(row, replay.by_interface) is None
@@ -63,7 +63,7 @@ def onnxruntime_library() -> Path:
 @pytest.mark.full
 @pytest.mark.parametrize("program", ["replay_kernels", "replay_models"])
 def test_by_programs(program: str, rows: Path, tmp_path: Path) -> None:
-    """Other numbers in place of the expected ones are reported, with exit code 1."""
+    """Wrong expected numbers are reported, with exit code 1."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ on this machine")
     built = compiled(["g++"], program, tmp_path, "-ldl")

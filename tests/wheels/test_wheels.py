@@ -28,7 +28,7 @@ Model = tuple[Path, Named, float]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A whole model, what goes in, and how far an output may be off."""
+    """A whole model, its inputs, and its tolerance."""
     pixels = np.random.default_rng(0).random((1, 3, 24, 32), np.float32)
     return swinir_files(tmp_path_factory) / "model.onnx", {"input": pixels}, 1e-4
 
@@ -43,14 +43,14 @@ def rows(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Path:
 
 @pytest.fixture(scope="module")
 def few_rows(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Path:
-    """Every fourth row, for a processor that is emulated."""
+    """Every fourth row, for an emulated processor."""
     folder = tmp_path_factory.mktemp("rows") / "few"
     record(folder, every=4, models=[model])
     return folder
 
 
 def python_of(version: str) -> Path:
-    """A working interpreter of that version; the command may be a shim that has none behind it."""
+    """A working interpreter of that version; the command may be a shim without one."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = sorted(root.glob(f"versions/{version}.*/bin/python"))
     if not found and (command := shutil.which(f"python{version}")):
@@ -65,7 +65,7 @@ def python_of(version: str) -> Path:
 def test_manylinux_x86_64(
     version: str, isa: str, rows: Path, model: Model, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The wheel in an environment of its own, by pip; "": the best set of this processor."""
+    """The wheel in its own environment, by pip; "": the best set of this processor."""
     wheel = find_wheel("manylinux*x86_64")
     folder = tmp_path_factory.getbasetemp() / f"python{version}"
     python = folder / "bin" / "python"
@@ -96,7 +96,7 @@ def test_manylinux_aarch64(few_rows: Path, model: Model, tmp_path: Path) -> None
 
 
 def test_musllinux_x86_64(rows: Path, tmp_path: Path) -> None:
-    """The library in a program of musl's; no onnxruntime for musl is on the package index."""
+    """The library in a program of musl; there is no onnxruntime for musl on the index."""
     find_tool("/lib/ld-musl-x86_64.so.1", "musl")
     libraries = unpacked("musllinux*x86_64", tmp_path / "wheel")
     program = zig_host("replay_kernels", "x86_64-linux-musl", tmp_path, "-dynamic", "-fPIC", "-pie")

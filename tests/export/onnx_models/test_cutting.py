@@ -1,4 +1,4 @@
-"""A piece is put between two values of a file, and all else stays byte for byte."""
+"""A piece is inserted between two values of a file; everything else stays byte for byte."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from onnx_files import window_attention
 
 
 def hand_stated_site(model: onnx.ModelProto) -> tuple[str, str]:
-    """The values that the attention of `window_attention` stands between: windows, in and out."""
+    """The values around the attention of `window_attention`: windows, in and out."""
     products = [node for node in model.graph.node if node.op_type == "MatMul"]
     return products[0].input[0], products[-1].output[0]
 
 
 def piece(source: str, output: str, opset: int = 17) -> onnx.ModelProto:
-    """A piece that computes twice what goes in."""
+    """A piece that doubles its input."""
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         [
@@ -78,7 +78,7 @@ def test_what_is_around_a_piece_stays_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_a_piece_is_what_is_computed(tmp_path: Path) -> None:
-    """The values that a piece stands between are those that it takes and gives."""
+    """The piece takes and returns the values that it was inserted between."""
     model = onnx.load(window_attention(tmp_path / "theirs.onnx"))
     source, output = hand_stated_site(model)
     model.graph.output.append(onnx.ValueInfoProto(name=source))

@@ -1,4 +1,4 @@
-"""Files of half precision throughout: found in float32, written and judged in their own type."""
+"""Files in half precision throughout: searched in float32, written and validated in float16."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_wrong_piece_of_a_half_file_does_not_pass(
 
 
 def _single_until(model: onnx.ModelProto, operator: str) -> None:
-    """Make a model half precision behind its first node of an operator, in place."""
+    """Convert a model to half precision from its first node of an operator on, in place."""
     as_half(model)
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT
     first = next(n for n, node in enumerate(model.graph.node) if node.op_type == operator)

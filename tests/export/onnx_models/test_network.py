@@ -1,4 +1,4 @@
-"""A file, read as PyTorch, gives what onnxruntime gives, control flow included."""
+"""A file read as a PyTorch network gives the output of onnxruntime, control flow included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ONNX file of another program is exported with nystra's nodes, and does what it did."""
+"""An ONNX file of another program is exported with nystra's nodes and gives the same output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_image(*size: int) -> np.ndarray:
 
 
 def difference(first: Path, second: Path, *size: int) -> float:
-    """The largest difference of two files, of the largest value."""
+    """The largest difference of two files, relative to the largest value."""
     one, other = (in_onnxruntime(path, make_image(*size)) for path in (first, second))
     return float(np.abs(one - other).max() / np.abs(other).max())
 
@@ -118,7 +118,7 @@ def test_exact_attention_of_a_file_is_replaced(
 @pytest.mark.full
 @pytest.mark.usefixtures("faster")
 def test_a_wrong_piece_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control of the validation: a piece whose weights are changed after it was traced."""
+    """Negative control: the weights of a piece are changed after its trace."""
     from nystra.core.errors import ValidationError
     from nystra.export.onnx_models import pieces
 

@@ -1,4 +1,4 @@
-"""Every operator that is read gives what onnxruntime gives, at the opsets that know it."""
+"""Every operator that is read gives the output of onnxruntime, at every opset that has it."""
 
 from __future__ import annotations
 

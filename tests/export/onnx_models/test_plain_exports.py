@@ -1,4 +1,4 @@
-"""Plain exports of both exporters of PyTorch do what they did, with nystra's nodes in them."""
+"""Plain exports of both exporters of PyTorch give the same output with nystra's nodes."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def difference(first: Path, second: Path, *size: int, batch: int = 1) -> float:
-    """The largest difference of two files in plain onnxruntime, of the largest value."""
+    """The largest difference of two files in plain onnxruntime, relative to the largest value."""
     image = np.random.default_rng(0).random((batch, 3, *size)).astype(np.float32)
     one, other = (in_onnxruntime(path, image) for path in (first, second))
     return float(np.abs(one - other).max() / np.abs(other).max())
 
 
 def has_batch_baked_in(model: Path, side: int) -> bool:
-    """Whether a file of two images computes something else where they stand among three."""
+    """Whether a file of two images gives another output for them in a batch of three."""
     images = np.random.default_rng(0).random((3, 3, side, side)).astype(np.float32)
     two, three = in_onnxruntime(model, images[:2]), in_onnxruntime(model, images)
     return float(np.abs(two - three[:2]).max() / np.abs(two).max()) > 1e-3
@@ -119,7 +119,7 @@ def test_a_plain_export_of_a_published_network_does_what_it_did(
 
 @pytest.mark.filterwarnings("ignore")
 def test_attention_beside_a_class_token_is_found(tmp_path: Path) -> None:
-    """Its queries, keys and values are flattened inside of one MatMul."""
+    """Its queries, keys and values are flattened inside one MatMul."""
     pytest.importorskip("torchvision")
     path = write_plain(SMALL["vit_b_16"], "script", 17, "fixed", tmp_path / "theirs.onnx")
     loaded = load_onnx(path, {})

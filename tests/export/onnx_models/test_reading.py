@@ -1,4 +1,4 @@
-"""Hostile and unreadable ONNX files end in one sentence and exit code 2."""
+"""Hostile and unreadable ONNX files end with one sentence and exit code 2."""
 
 from __future__ import annotations
 

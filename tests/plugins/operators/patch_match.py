@@ -185,7 +185,7 @@ def _sizes() -> list[PatchMatchCase]:
 
 
 def _neighbours() -> list[PatchMatchCase]:
-    """Numbers of matches, above the number of keys too."""
+    """Numbers of matches, also above the number of keys."""
     neighbours = [
         _row((1, 2, 6, 7), (7, 6), 3, k, metric=k % 2, seed=k) for k in (4, 7, 15, 16, 17, 31, 32)
     ]

@@ -28,7 +28,7 @@ def _cases() -> list[Case]:
         table: int | None = None,
         **rest: Any,
     ) -> Case:
-        """A row; its bias table has ``table`` entries a head, none without it."""
+        """A row; its bias table has ``table`` entries per head, or there is none."""
         case = window_row("NystraWindowOverlap", size, heads, window, **rest)
         kept = {name: n for name, n in case.attributes.items() if not name.startswith("shift")}
         margins = {"margin_h": margin[0], "margin_w": margin[1], "bias": int(table is not None)}
