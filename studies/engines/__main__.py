@@ -33,14 +33,14 @@ def read() -> Results:
 
 
 def keep(network: str, outcomes: dict[str, dict[str, Any]]) -> None:
-    """Add outcomes of a network to the file of results."""
+    """Add results of a network to the file of results."""
     results = read()
     results[network] = results.get(network, {}) | outcomes
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> None:
-    """Measure what is missing or wanted, then write the page."""
+    """Measure what is missing or requested, then write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The engines of the table: one row a way of running a network."""
+"""The engines of the table: one row per way of running a network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Engine:
 
     @property
     def ours(self) -> bool:
-        """It is nystra."""
+        """Whether it is nystra."""
         return self.environment == "nystra" and self.worker == "nystra_session"
 
 

@@ -1,4 +1,4 @@
-"""The environments of the engines: one table of pinned packages, made where they are missing."""
+"""The environments of the engines: one table of pinned packages, created if they are missing."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ ENVIRONMENTS = {
 
 
 class NoEnvironmentError(Exception):
-    """An environment cannot be made, and why."""
+    """An environment cannot be created; the text is the reason."""
 
 
 def interpreter(name: str, folder: Path) -> Path:
-    """Return the interpreter of an environment, which is made where it is missing.
+    """Return the interpreter of an environment, which is created if it is missing.
 
     Args:
         name: In `ENVIRONMENTS`.

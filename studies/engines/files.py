@@ -24,7 +24,7 @@ CALIBRATED = 4
 
 
 def make_image(side: int, which: int = 0) -> np.ndarray:
-    """Return a square out of the middle of a shipped photograph: (1, 3, side, side) in 0..1."""
+    """Return the square in the middle of a shipped photograph: (1, 3, side, side) in 0..1."""
     from nystra.export.load.images import photographs
     from nystra.runtime.images.images import read_image
 

@@ -66,7 +66,7 @@ class Contender:
 
 
 def measure(network: str, names: Sequence[str], settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return what comes of each engine, by name; one that does not run has a ``reason``."""
+    """Return the outcome of each engine by name; one that does not run has a ``reason``."""
     outcomes: dict[str, dict[str, Any]] = {}
     folder = settings.folder / network
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _process(python: Path, engine: Engine, settings: Settings) -> Process:
 def _first(
     process: Process, request: dict[str, Any], folder: Path, settings: Settings
 ) -> dict[str, Any]:
-    """Return what opening and the first run took, and how far its output is from float32."""
+    """Return the times of opening and of the first run, and the difference from float32."""
     begun = time.perf_counter()
     answer = process.ask("open", request)
     opened = time.perf_counter() - begun
@@ -158,7 +158,7 @@ def _first(
 
 
 def psnr(got: np.ndarray, expected: np.ndarray) -> float | None:
-    """Return the PSNR in dB, of the range of what is expected; None where both are equal."""
+    """Return the PSNR in dB over the range of the expected output; None if both are equal."""
     error = float(np.mean((got - expected) ** 2))
     return None if error == 0 else 10 * float(np.log10(np.ptp(expected) ** 2 / error))
 
@@ -166,7 +166,7 @@ def psnr(got: np.ndarray, expected: np.ndarray) -> float | None:
 def _take_turns(
     running: dict[str, Contender], settings: Settings, outcomes: dict[str, dict[str, Any]]
 ) -> None:
-    """Run every engine once a round; add the times, or why it stopped."""
+    """Run every engine once per round; add the times, or the reason why it stopped."""
     begun, busy = time.perf_counter(), busy_seconds()
     for turn in range(settings.rounds):
         order = list(running.items())

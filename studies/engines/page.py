@@ -49,7 +49,7 @@ def with_tables(page: str, results: Mapping[str, Rows]) -> str:
 
 
 def basis(*outcomes: Outcome) -> str:
-    """Return what some outcomes are compared by: ``seconds`` of the clock, or of the processor.
+    """Return how outcomes are compared: by ``seconds`` of the clock, or of the processor.
 
     By the processor where others used the machine while one of them was measured.
     """
@@ -57,7 +57,7 @@ def basis(*outcomes: Outcome) -> str:
 
 
 def ran(rows: Rows, group: str, *, ours: bool | None = None) -> dict[str, Outcome]:
-    """Return the rows of a group that have times, nystra's alone or the others' where asked."""
+    """Return the rows of a group that have times, optionally only nystra's or the others'."""
     return {
         name: rows[name]
         for name, engine in ENGINES.items()
@@ -73,7 +73,7 @@ def milliseconds(outcome: Outcome, by: str) -> float:
 
 
 def fastest(rows: Mapping[str, Outcome]) -> Outcome | None:
-    """Return the fastest row of an idle machine, or the one that takes less of the processor."""
+    """Return the fastest row of an idle machine, or the one with the least processor time."""
     best = []
     for busy in (False, True):
         alike = [row for row in rows.values() if is_busy(row) == busy]
@@ -82,14 +82,14 @@ def fastest(rows: Mapping[str, Outcome]) -> Outcome | None:
 
 
 def ratio(outcome: Outcome, other: Outcome) -> float:
-    """Return the median over the rounds of one time by another."""
+    """Return the median over the rounds of one time divided by another."""
     by = basis(outcome, other)
     pairs = zip(outcome[by], other[by], strict=False)
     return statistics.median(own / its for own, its in pairs)
 
 
 def summary(results: Mapping[str, Rows]) -> str:
-    """Return the table of nystra against the best of the others, a line a network."""
+    """Return the table of nystra against the best of the others, one line per network."""
     lines = [
         "| network | precision | nystra ms | best other engine | its ms | times as fast | peak MB "
         "| its peak MB |\n|" + " --- |" * 8
@@ -112,7 +112,7 @@ def summary(results: Mapping[str, Rows]) -> str:
 
 
 def is_busy(outcome: Outcome) -> bool:
-    """Whether others used the machine meanwhile."""
+    """Whether other programs used the machine during the measurement."""
     return bool(outcome["others"] > BUSY)
 
 
@@ -155,7 +155,7 @@ def _line(name: str, rows: Rows) -> str:
 
 
 def draw(results: Mapping[str, Rows]) -> None:
-    """Draw times and memory of the others over nystra's, network by network."""
+    """Draw times and memory of the others relative to nystra's, network by network."""
     from matplotlib.figure import Figure
 
     names = [name for name in reversed(NETWORKS) if fastest(ran(results.get(name, {}), "f32"))]
@@ -190,7 +190,7 @@ _COLOURS = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "k", "go
 
 
 def _short(label: str) -> str:
-    """Return the engine without how it is set up."""
+    """Return the engine's name without its settings."""
     return label.partition(",")[0]
 
 

@@ -1,4 +1,4 @@
-"""The process of an engine, as the study sees it."""
+"""The process of an engine, from the side of the study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class EngineError(Exception):
-    """What an engine could not do."""
+    """An engine failed; the text is its error."""
 
 
 class Process:

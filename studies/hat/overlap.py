@@ -23,7 +23,7 @@ HEADS, DIM = 6, 180
 
 
 def main() -> None:
-    """Print a line a mechanism."""
+    """Print one line per mechanism."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--side", type=int, default=64, help="of the map, in tokens")
     parser.add_argument("--rounds", type=int, default=3)

@@ -33,7 +33,7 @@ Pixels = np.ndarray
 
 
 def generated(conv_scale: float) -> HAT:
-    """Return a network of published proportions whose every layer hands on what it gets."""
+    """Return a network of published proportions in which every layer passes its input on."""
     torch.manual_seed(0)
     network = HAT(
         upscale=2,
@@ -52,7 +52,7 @@ def generated(conv_scale: float) -> HAT:
 
 @contextmanager
 def hooked(network: nn.Module, hook: Callable[[int, Tensor], Tensor | None]) -> Iterator[None]:
-    """Let a hook see, and replace, the channel weights of every block."""
+    """Let a hook read, and replace, the channel weights of every block."""
     blocks = [part for part in network.modules() if isinstance(part, ChannelAttention)]
     handles = [
         block.attention.register_forward_hook(

@@ -51,7 +51,7 @@ SIDES = (8, 16, 24, 32, 48, 64, 96, 128)
 
 
 def table(rows: Sequence[Mapping[str, Any]], shown: Mapping[str, Callable[[Any], str]]) -> str:
-    """Return columns of rows as a Markdown table, without a column that no row has."""
+    """Return columns of rows as a Markdown table, without columns that are empty in all rows."""
     names = [name for name in shown if any(name in row for row in rows)]
     body = [[shown[name](row[name]) for name in names] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *body])
@@ -86,7 +86,7 @@ def errors_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_noisy(folder: Path, out: Path, sigma: float) -> None:
-    """Write the images of a folder with the noise that ``denoising`` of quality gives."""
+    """Write the images of a folder with the noise of ``studies.quality.denoising``."""
     out.mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(sorted(folder.glob("*.png"))):
         with Image.open(path) as image:

@@ -24,7 +24,7 @@ SHARE = 0.05
 
 
 def spectrum_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Draw singular values over their place, the largest 1, on a logarithmic axis."""
+    """Draw singular values over their index, the largest 1, on a logarithmic axis."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.add_subplot()
     for name, values in curves.items():
@@ -79,12 +79,12 @@ class Query:
     token: int
 
     def map(self, mechanism: Mechanism) -> Tensor:
-        """Return the weights that it gives the tokens of its window, (rows, columns)."""
+        """Return the token's weights of its window, (rows, columns)."""
         rows = self.at.matrices(mechanism, self.head)[self.window, self.token]
         return rows.unflatten(0, self.at.site.geometry.window)
 
     def crop(self, image: Pixels) -> Pixels:
-        """Return the window of the image, (h, w, 3); of a halved map it covers more pixels."""
+        """Return the window of the image, (h, w, 3); at half resolution it covers more pixels."""
         (rows, columns), factor = self.at.site.geometry.window, self._factor(image)
         across = self.at.qkv.shape[2] // columns
         top = self.window // across * rows * factor
@@ -93,7 +93,7 @@ class Query:
         return np.moveaxis(cut, 0, 2)
 
     def place(self, image: Pixels) -> tuple[float, float]:
-        """Return column and row of its middle in the crop."""
+        """Return column and row of the token's center in the crop."""
         columns, factor = self.at.site.geometry.window[1], self._factor(image)
         row, column = divmod(self.token, columns)
         return (column + 0.5) * factor - 0.5, (row + 0.5) * factor - 0.5
@@ -125,7 +125,7 @@ def sharp_query(model: LoadedModel, image: Pixels) -> Query:
 def maps_figure(
     rows: Mapping[str, tuple[LoadedModel, Pixels]], plans: Mapping[str, Mechanism]
 ) -> Figure:
-    """Draw the weights of one token of each network: the window, then a map a plan.
+    """Draw the weights of one token of each network: the window, then one map per plan.
 
     The maps of a row share their colours; below each its error by Frobenius norm, relative.
     """

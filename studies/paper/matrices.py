@@ -1,4 +1,4 @@
-"""The attention matrices of a network on an image: exact ones, and those of a mechanism.
+"""The attention matrices of a network on an image, exact ones and those of a mechanism.
 
 Only the exact mechanism computes its matrix. All of them are linear in the values, so that unit
 vectors as values give the matrix, with mask, bias, guard and clusters.
@@ -40,7 +40,7 @@ SPECTRUM = 50
 
 @dataclass(frozen=True)
 class Seen:
-    """What a site is given on an image.
+    """The input of a site for an image.
 
     Attributes:
         path: Of the site.
@@ -92,7 +92,7 @@ def matrices(
 
 
 def _places(sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
-    """Return the number (H, W) that each token has in its window after the cyclic shift."""
+    """Return the index (H, W) of each token in its window after the cyclic shift."""
     rows, cols = (
         torch.arange(size) % window for size, window in zip(sides, geometry.window, strict=True)
     )
@@ -100,7 +100,7 @@ def _places(sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
 
 
 def images(folder: Path, side: int) -> list[Pixels]:
-    """Return the middle of every image of a folder, (1, 3, H, W), at most that side, 0..1."""
+    """Return the center of every image of a folder, (1, 3, H, W), at most that side, 0..1."""
     cut = []
     for path in sorted(folder.glob("*.png")):
         pixels = read_image(path).pixels
@@ -113,7 +113,7 @@ def images(folder: Path, side: int) -> list[Pixels]:
 
 
 def seen(model: LoadedModel, image: Pixels) -> list[Seen]:
-    """Return what each site of a network with full attention is given."""
+    """Return the input of each site of a network with full attention."""
     network = planned(model, EXACT)
     places: list[Seen] = []
     for site in find_sites(network):
@@ -145,7 +145,7 @@ def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[tuple[Seen, 
 def error_rows(
     name: str, model: LoadedModel, inputs: Sequence[Pixels], plans: Sequence[Mechanism]
 ) -> list[Row]:
-    """Return the mean square error of the matrices of plans, a row a site.
+    """Return the mean square error of the matrices of plans, one row per site.
 
     The queries and keys are those of the network with full attention. ``square`` is the mean
     square of the exact entries: the error of a matrix of zeros; ``uniform`` the error of 1/N

@@ -50,7 +50,7 @@ PUBLISHED = "full, window 8 with bias and mask"
 
 @dataclass(frozen=True)
 class Case:
-    """A network at the paper's window, and as it was published; weights are random.
+    """A network at the paper's window, and as published; weights are random.
 
     Attributes:
         what: It is.
@@ -143,7 +143,7 @@ NETWORK_PLANS = (*PLANS, MATRIX, PUBLISHED)
 
 
 def network_rows(rounds: int, case: Case, plans: Sequence[str] = NETWORK_PLANS) -> list[Row]:
-    """Time a whole network in PyTorch, its attention by the operators' kernels.
+    """Time a whole network in PyTorch, with the operators' kernels as attention.
 
     Args:
         rounds: Turns of every plan.
@@ -181,7 +181,7 @@ def _eager(network: nn.Module, image: torch.Tensor) -> Callable[[], object]:
 
 
 def _rows(about: Row, times: Times) -> list[Row]:
-    """Return a row a plan: median milliseconds, and full's time over its own, round by round."""
+    """Return one row per plan: median milliseconds, and full attention's ratio in each round."""
     rows = []
     for plan, own in times.items():
         ratios = [full / other for full, other in zip(times["full"], own, strict=True)]

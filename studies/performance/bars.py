@@ -102,7 +102,7 @@ def measure(
 
 
 def w8_error(runs: dict[str, Callable[[], object]]) -> str:
-    """Return how far our export of the official network is from the plain one."""
+    """Return the difference of our export of the official network from the plain one."""
     ours, plain = (np.asarray(runs[name]()) for name in ("w8-full", "w8-plain"))
     error = np.abs(ours - plain).max() / np.abs(plain).max()
     return f"official SwinIR-M, our export against the plain one: {error:.1e} of the largest value"

@@ -33,11 +33,11 @@ class Stopwatch:
     """Prints the seconds of each step when the next one begins."""
 
     def __init__(self) -> None:
-        """Begin with what comes before the first step."""
+        """Start before the first step."""
         self._step, self._begun, self._busy = "start", time.perf_counter(), time.process_time()
 
     def __call__(self, step: str) -> None:
-        """End the present step."""
+        """End the current step."""
         now, busy = time.perf_counter(), time.process_time()
         spent = f"{now - self._begun:7.1f} s  {busy - self._busy:7.1f} s busy"
         print(f"{spent}  {self._step}", flush=True)

@@ -1,4 +1,4 @@
-"""Print how long an operator takes with each instruction set and each library, on one core.
+"""Print the time of an operator with each instruction set and each library, on one core.
 
 With the library built::
 

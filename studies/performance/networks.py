@@ -81,13 +81,13 @@ def network(name: str) -> nn.Module:
 
 
 def make_image(name: str = "") -> Tensor:
-    """Return the image that a network is timed on: (1, 3, side, side) in 0..1."""
+    """Return the image for timing a network: (1, 3, side, side) in 0..1."""
     side = SHIPPED_SIDE if name.partition("-")[0] in SHIPPED else SIDE
     return torch.rand((1, 3, side, side), generator=torch.Generator().manual_seed(1))
 
 
 def qkv() -> Tensor:
-    """Return the map that a region is timed on: (1, 128, 128, 540)."""
+    """Return the map for timing a region: (1, 128, 128, 540)."""
     shape = (1, SIDE, SIDE, 3 * HEADS * HEAD_DIM)
     return torch.randn(shape, generator=torch.Generator().manual_seed(1))
 
@@ -167,7 +167,7 @@ def _ours(
 
 
 def _quantise(model: onnx.ModelProto) -> None:
-    """Write 8-bit layers, whatever they cost: the ranges are those of one image."""
+    """Write 8-bit layers without an accuracy limit; the ranges are those of one image."""
     policy = PrecisionPolicy(modules=dict.fromkeys(("conv_first", "conv_last"), "an image's own"))
     feeds = [{"input": make_image().numpy()}]
     quantise_model(model, policy, feeds, MEASURES["picture"], -math.inf)
@@ -203,7 +203,7 @@ ON_LIBRARY = tuple(
 
 
 def file(name: str, folder: Path) -> Path:
-    """Return the path of a file in the cache folder; what is not there yet is made."""
+    """Return the path of a file in the cache folder, which is created if it is missing."""
     path = folder / f"{name}.onnx"
     if not path.exists():
         start = time.perf_counter()
@@ -217,7 +217,7 @@ def file(name: str, folder: Path) -> Path:
 
 
 def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
-    """Return a session on a file, with the library where the file has our operators in it."""
+    """Return a session on a file, with the library if the file has our operators."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_reuse = (
@@ -233,7 +233,7 @@ def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
 def explicit_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None
 ) -> Tensor:
-    """Return softmax attention written as the published networks do, in three steps."""
+    """Return softmax attention in three steps, as the published networks compute it."""
     scores = (q * scale) @ k.transpose(-2, -1)
     if bias is not None:
         scores = scores + bias

@@ -25,7 +25,7 @@ from studies.performance import networks
 
 
 def node_times(model: Path, image: Array, runs: int, *, library: bool) -> dict[str, float]:
-    """Return the milliseconds of each node type, all its nodes together.
+    """Return the milliseconds of each node type, summed over its nodes.
 
     Args:
         model: Takes one image.

@@ -1,4 +1,4 @@
-"""Plain ONNX exports of networks with attention, and the same files with nystra's nodes in them.
+"""Plain ONNX exports of networks with attention, and the same files with nystra's nodes.
 
     OMP_NUM_THREADS=1 python -m studies.performance.onnx_files
     OMP_NUM_THREADS=1 python -m studies.performance.onnx_files SwinIR:script:17:free swin_t:dynamo:18:fixed
@@ -41,12 +41,12 @@ CASES = (
 
 
 def _plain_of(name: str) -> Plain:
-    """Return a network of restoration as it is small, a classifier as it is published."""
+    """Return a restoration network in small, or a classifier at its published size."""
     return PUBLISHED[name] if SMALL[name].library == "torchvision" else SMALL[name]
 
 
 def difference(first: Path, second: Path) -> float:
-    """Return the largest difference of two files in plain onnxruntime, of the largest value."""
+    """Return the largest relative difference of two files in plain onnxruntime."""
     sessions = [
         onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         for path in (first, second)

@@ -1,4 +1,4 @@
-"""How long plain onnxruntime takes to open a file, with one option of a session changed at a time.
+"""The time of plain onnxruntime to open a file, with one option of a session changed at a time.
 
     python -m studies.performance.opening MODEL.onnx [--seconds 120]
 
@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def opened(path: Path, changed: dict[str, Any], seconds: int, answer: Any) -> None:
-    """Open a file and send processor seconds and the peak of memory in MiB."""
+    """Open a file and send processor seconds and the peak memory in MiB."""
     import onnxruntime
 
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -1,4 +1,4 @@
-"""A process of ``openvino_bars``: a model file in OpenVINO alone, by its own API."""
+"""A process of ``openvino_bars``: a model file in OpenVINO alone, through its own API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDE = 128
 
 
 def alone(request: Mapping[str, Any]) -> Opened:
-    """Compile the file and return what runs it on an image of noise."""
+    """Compile the file and return a function that runs it on an image of noise."""
     settings = {
         "INFERENCE_PRECISION_HINT": request["precision"],
         "INFERENCE_NUM_THREADS": request["threads"],

@@ -85,13 +85,13 @@ DECIBELS = [
 
 
 def file(name: str, folder: Path) -> tuple[Path, str]:
-    """Return the file, which is made where it is missing, and the way of ``<file>@<way>``."""
+    """Return the file, which is created if missing, and the variant of ``<file>@<variant>``."""
     stem, _, way = name.partition("@")
     return networks.file(stem, folder), WAYS.get(way, way)
 
 
 def alone_worker() -> str:
-    """Return the name under which a worker finds ``openvino_alone``.
+    """Return the name by which a worker finds ``openvino_alone``.
 
     Workers do not look into the folder that they are started from, which may be anybody's: they get
     this one.
@@ -133,7 +133,7 @@ def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[s
 
 
 def milliseconds(rows: dict[str, Row]) -> dict[str, list[float]]:
-    """Return the times as the table takes them."""
+    """Return the times in the form of the table."""
     return {name: [1e3 * seconds for seconds in row.times] for name, row in rows.items()}
 
 
@@ -162,14 +162,14 @@ def session(name: str, folder: Path, threads: int) -> Session:
 
 
 def run(opened: Session) -> np.ndarray:
-    """Return what a session makes of the image."""
+    """Return the output of a session for the image."""
     return opened.run({opened.inputs[0].name: networks.make_image().numpy()})[
         opened.outputs[0].name
     ]
 
 
 def print_decibels(low: str, high: str, least: float, folder: Path, threads: int) -> None:
-    """Print how far low precision is from float32, both ours."""
+    """Print the difference of low precision from float32, both by nystra."""
     got = run(session(low, folder, threads))
     exact = run(session(high, folder, threads))
     error = float(np.mean((got - exact).astype(np.float64) ** 2))
@@ -178,7 +178,7 @@ def print_decibels(low: str, high: str, least: float, folder: Path, threads: int
 
 
 def profile(opened: Session) -> None:
-    """Print the milliseconds of each kind of node, in OpenVINO's own words."""
+    """Print the milliseconds of each kind of node, by OpenVINO's names."""
     backend = opened._backend
     backend.settings |= {"PERF_COUNT": True}  # type: ignore[attr-defined]
     run(opened)
@@ -193,7 +193,7 @@ def profile(opened: Session) -> None:
 
 
 def opening(name: str, folder: Path, threads: int) -> None:
-    """Print the seconds of the processor until a session is ready to run."""
+    """Print the processor seconds until a session is ready."""
     path, way = file(name, folder)
     shapes = {"input": (1, 3, networks.SIDE, networks.SIDE)}
 

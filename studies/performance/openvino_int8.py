@@ -1,4 +1,4 @@
-"""Linear layers of 8-bit integers in OpenVINO: fully connected, or as convolutions of 1x1.
+"""8-bit linear layers in OpenVINO: fully connected, or as 1x1 convolutions.
 
     python -m studies.performance.openvino_int8 MODEL --size 128 --rounds 15
 
@@ -26,7 +26,7 @@ FORMS = ("fully connected", "convolutions")
 
 
 def constant(node: Any) -> Any:
-    """Return the constant that a chain of first inputs begins with."""
+    """Return the constant at the start of a chain of first inputs."""
     while node.get_type_name() != "Constant":
         node = node.input_value(0).get_node()
     return node
@@ -66,7 +66,7 @@ def compiled(path: Path, form: str, size: int, precision: str) -> Any:
 
 
 def main() -> None:
-    """Print both times, their ratio and their distance from onnxruntime."""
+    """Print both times, their ratio and their difference from onnxruntime."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--size", type=int, default=128)

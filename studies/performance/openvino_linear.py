@@ -62,7 +62,7 @@ def layer(channels: int, out: int, low: str, threads: int, convolution: bool) ->
 
 
 def took(request: Any) -> tuple[float, str]:
-    """Return the seconds of the layer in one run, and what OpenVINO computed it with."""
+    """Return the seconds of the layer in one run, and its implementation in OpenVINO."""
     request.infer()
     kinds = ("FullyConnected", "Convolution")
     (node,) = [node for node in request.get_profiling_info() if node.node_type in kinds]

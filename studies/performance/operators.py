@@ -1,4 +1,4 @@
-"""Single operators in SwinIR-M geometry, to be timed: 16,384 tokens, 180 channels in 6 heads."""
+"""Single operators in SwinIR-M geometry for timing: 16,384 tokens, 180 channels in 6 heads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def node(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def runner(name: str, threads: int, side: int = SIDE) -> Callable[[], None]:
-    """Return a function that runs a configuration once, on inputs and outputs bound beforehand.
+    """Return a function that runs a configuration once, with preallocated inputs and outputs.
 
     Args:
         name: ``nystrom``, ``nystromformer``, ``cluster`` or ``softmax``, the window's side, then

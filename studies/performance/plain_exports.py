@@ -1,4 +1,4 @@
-"""Networks of other libraries and the ONNX files that PyTorch's two exporters make of them."""
+"""Networks of other libraries, and the ONNX files of PyTorch's two exporters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Plain:
-    """A network that plain exports are made of.
+    """A network for plain exports.
 
     Attributes:
         library: That has it.
@@ -164,7 +164,7 @@ PUBLISHED = {
 
 
 def lively(network: nn.Module) -> nn.Module:
-    """Return a network whose attention matters to what it gives."""
+    """Return a network in which attention affects the output."""
     for key, tensor in network.named_parameters():
         if any(part in key for part in ("table", "qkv", "in_proj_weight")):
             nn.init.normal_(tensor, std=min(0.5, 4 / tensor.shape[-1]) if tensor.dim() > 1 else 0.5)
@@ -174,7 +174,7 @@ def lively(network: nn.Module) -> nn.Module:
 
 
 def write_plain(plain: Plain, exporter: str, opset: int, sizes: str, path: Path) -> Path:
-    """Write a network as PyTorch does; return the path.
+    """Write a network with one of PyTorch's exporters; return the path.
 
     Args:
         plain: Weights are drawn from a seed.

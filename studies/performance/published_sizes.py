@@ -104,7 +104,7 @@ def save(name: str, path: Path) -> None:
 
 
 def export(name: str, attention: str, folder: Path) -> dict[str, Any]:
-    """Export a network in a process of its own and return the row of what that took."""
+    """Export a network in its own process and return the row of its time and memory."""
     checkpoint, model = folder / f"{name}.safetensors", folder / "m.onnx"
     save(name, checkpoint)
     tool = Path(sys.executable).with_name("nystra-export")
@@ -127,7 +127,7 @@ def export(name: str, attention: str, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Export what the file of rows does not have, and print all rows."""
+    """Export what is missing in the file of rows, and print all rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

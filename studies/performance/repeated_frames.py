@@ -76,7 +76,7 @@ class _NothingKept(Restorer):
     """A network whose tiles are all computed."""
 
     def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:
-        """Return what has no room for a tile."""
+        """Return a cache without room for a tile."""
         return RepeatedTiles(0)
 
 
@@ -101,7 +101,7 @@ def processor_seconds(
 
 
 def share_of_comparing(model_seconds: float, shape: tuple[int, ...]) -> float:
-    """Return how long it takes to compare a tile, over how long the network takes for it."""
+    """Return the time to compare a tile divided by the network's time for it."""
     one = np.random.default_rng(0).random(shape, np.float32)
     other = one.copy()
     other[..., -1, -1] += 1

@@ -1,4 +1,4 @@
-"""The common command line and table of benchmarks of configurations against each other."""
+"""Command line and table of benchmarks that compare configurations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def chosen(bars: Sequence[Bar], only: Sequence[str]) -> list[Bar]:
-    """Return the rows that have one of these texts in a configuration's name."""
+    """Return the rows with one of these texts in a configuration's name."""
     return [bar for bar in bars if any(name in bar.slow or name in bar.fast for name in only)]
 
 

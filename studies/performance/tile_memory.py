@@ -1,4 +1,4 @@
-"""The estimate of ``nystra run`` for a tile's memory and the measured peak: published sizes.
+"""The memory estimate of ``nystra run`` for a tile, and the measured peak, at published sizes.
 
 Takes some minutes (``tests/runtime/test_memory.py`` does the same on small
 networks)::

@@ -1,4 +1,4 @@
-"""Measure what a low precision costs each network.
+"""Measure the accuracy drop of low precision. The table is in studies/measurements/precision.md.
 
 The table is in studies/measurements/precision.md.
 
@@ -56,7 +56,7 @@ STRESS = 3000.0
 
 
 def networks(folder: Path, golden: Path | None) -> Iterator[tuple[str, Path, str]]:
-    """Yield a label, a checkpoint and a mechanism; golden cases where there is a folder of them."""
+    """Yield a label, a checkpoint and a mechanism; also golden cases if their folder is given."""
     for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "hat_x2_w16", "uformer_denoise25_w16"):
         for mechanism in ("full", "nystra"):
             yield name, pretrained_path(name), mechanism
@@ -189,7 +189,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Print the rows of the networks whose label begins so."""
+    """Print the rows of the networks whose label starts so."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("label", nargs="?", default="", help="how labels begin; default: all rows")
     parser.add_argument("--golden", type=Path, metavar="FOLDER")

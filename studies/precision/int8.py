@@ -1,4 +1,4 @@
-"""Measure what int8 and bfloat16 cost the shipped networks.
+"""Measure the accuracy drop of int8 and bfloat16 in the shipped networks.
 
 The tables are in studies/measurements/precision.md.
 
@@ -41,7 +41,7 @@ IMAGE = MEASURES["picture"]
 
 
 def planes(path: Path) -> Array:
-    """Return an image as (1, 3, H, W) in 0..1, three times the same plane where it is gray."""
+    """Return an image as (1, 3, H, W) in 0..1; gray ones are repeated three times."""
     pixels = read_image(path).pixels.transpose(2, 0, 1)[None]
     return np.ascontiguousarray(pixels.repeat(3 // pixels.shape[1], axis=1), np.float32)
 
@@ -52,7 +52,7 @@ def outputs(
     backend: str = "ort-cpu",
     precision: str | None = None,
 ) -> list[Array]:
-    """Return what a model without bodies gives."""
+    """Return the outputs of a model without bodies."""
     whole = onnx.ModelProto.FromString(model.SerializeToString())
     attach_bodies(whole, 20)
     with tempfile.TemporaryDirectory() as folder:
@@ -63,13 +63,13 @@ def outputs(
 
 
 def against(got: list[Array], wanted: list[Array], border: int) -> list[float]:
-    """Return the PSNR of each image, a border left out."""
+    """Return the PSNR of each image without a border."""
     inside = (..., slice(border, -border), slice(border, -border))
     return [clipped_psnr(a[inside], b[inside]) for a, b in zip(got, wanted, strict=True)]
 
 
 def figures(got: list[Array], exact: list[Array], high: list[Array], border: int) -> list[str]:
-    """Return the columns of PSNR: against float32, of float32 against truth, and what is lost."""
+    """Return the columns of PSNR: against float32, of float32 against truth, and the drop."""
     kept = against(got, exact, border)
     truth, reached = (float(np.mean(against(one, high, border))) for one in (exact, got))
     return [f"{np.mean(kept):.1f} ({np.min(kept):.1f})", f"{truth:.2f}", f"{truth - reached:.3f}"]

@@ -1,4 +1,4 @@
-"""A linear layer of 8-bit integers in OpenVINO, fully connected and as a convolution of 1x1.
+"""An 8-bit linear layer in OpenVINO, fully connected and as a 1x1 convolution.
 
     python -m studies.precision.openvino_int8
 
@@ -33,7 +33,7 @@ def rounded(value: Any, levels: int, integers: bool) -> Any:
 
 
 def layers(count: int, form: str, levels: int, integers: bool) -> openvino.Model:
-    """Return so many linear layers of tokens (1, SIDE, SIDE, CHANNELS).
+    """Return a number of linear layers of tokens (1, SIDE, SIDE, CHANNELS).
 
     Args:
         count: Of layers.
@@ -67,7 +67,7 @@ def layers(count: int, form: str, levels: int, integers: bool) -> openvino.Model
 
 
 def output(model: openvino.Model, precision: str) -> np.ndarray:
-    """Return what a network makes of noise, on one thread."""
+    """Return the output of a network for noise, on one thread."""
     settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": 1}
     compiled = openvino.Core().compile_model(model, "CPU", settings)
     shape = (1, SIDE, SIDE, CHANNELS)

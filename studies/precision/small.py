@@ -1,4 +1,4 @@
-"""Small networks of random weights, written as checkpoints."""
+"""Small networks with random weights, written as checkpoints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def save_rvrt(path: Path, **hyper: Any) -> Path:
 
 
 def save_patch_network(name: str, path: Path) -> Path:
-    """Write a network with patch attention, its weights large enough for the attention to show."""
+    """Write a network with patch attention and weights large enough for it to matter."""
     build, hyper = PATCH_NETWORKS[name]
     torch.manual_seed(5)
     network = build()

@@ -58,7 +58,7 @@ def network(name: str) -> Colorization:
 
 
 def put(network: Colorization, name: str) -> None:
-    """Put an attention into the network's place for it."""
+    """Set the attention of the network."""
     if name.startswith("full"):
         network.attention.implementation = exact_patches
         return
@@ -71,7 +71,7 @@ def put(network: Colorization, name: str) -> None:
 
 
 class Pairs:
-    """Pairs of a grey crop with its colours, and a reference in colour of the same place."""
+    """Pairs of a gray crop and its colors, with a color reference of the same place."""
 
     def __init__(self, folder: Path, side: int, seed: int) -> None:
         """Read every photograph of a folder."""
@@ -84,7 +84,7 @@ class Pairs:
         self.random = np.random.default_rng(seed)
 
     def draw(self, photograph: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return grey (1, 1, s, s), reference (1, 3, s, s) and truth (1, 3, s, s).
+        """Return gray (1, 1, s, s), reference (1, 3, s, s) and truth (1, 3, s, s).
 
         The reference is turned by up to 10 degrees, scaled by 0.9 to 1.1, shifted by up to a
         sixth of the side and brightened by up to 5 %.
@@ -112,7 +112,7 @@ class Pairs:
 
 
 def train(name: str, data: Pairs, steps: int, output: Path) -> None:
-    """Train a network and keep it with its losses."""
+    """Train a network and store it with its losses."""
     torch.manual_seed(0)
     model = network(name)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
@@ -135,7 +135,7 @@ def train(name: str, data: Pairs, steps: int, output: Path) -> None:
 def test(
     trained: str, attention: str, data: list[tuple[Tensor, Tensor, Tensor]], output: Path
 ) -> float:
-    """Return the mean squared error of a trained network with an attention in its place."""
+    """Return the mean squared error of a trained network with another attention."""
     model = network(trained).eval()
     model.load_state_dict(load_file(output / f"{trained}.safetensors"), strict=False)
     put(model, attention)
@@ -147,7 +147,7 @@ def test(
 
 
 def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, dict[str, float]]:
-    """Return the errors of every network that is there, by attention at test."""
+    """Return the errors of every stored network, by attention at test time."""
     results: dict[str, dict[str, float]] = {}
     grey = float(np.mean([F.mse_loss(g.expand_as(t), t).item() for g, _, t in data]))
     print(f"grey, without any colour: {grey:.5f}")
@@ -162,7 +162,7 @@ def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, 
 
 
 def sheet(data: Pairs, output: Path, path: Path) -> None:
-    """Write what each trained network makes of a few photographs, one row each."""
+    """Write the outputs of each trained network for a few photographs, one row each."""
     from nystra.runtime.images.sheet import comparison_sheet
 
     names = [name for name in ATTENTIONS if (output / f"{name}.safetensors").exists()]

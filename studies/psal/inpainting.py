@@ -47,7 +47,7 @@ def export(checkpoint: Path | None, attention: str, paper: bool, folder: Path) -
 
 
 def holes(height: int, width: int, side: int) -> np.ndarray:
-    """Return a mask (H, W), 1 in twelve squares; 1/8 of a small image."""
+    """Return a mask (H, W), 1 in twelve squares; in small images 1/8 of the side."""
     side = min(side, min(height, width) // 8)
     mask = np.zeros((height, width), np.float32)
     for row in (0.2, 0.5, 0.8):

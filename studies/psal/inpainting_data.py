@@ -35,7 +35,7 @@ def rectangle(side: int, random: np.random.Generator) -> Plane:
 
 
 def strokes(side: int, random: np.random.Generator) -> Plane:
-    """Return a mask (side, side), 1 along a few thick lines that wind."""
+    """Return a mask (side, side), 1 along a few thick curved lines."""
     image = Image.new("L", (side, side))
     draw = ImageDraw.Draw(image)
     for _ in range(random.integers(*_STROKES)):
@@ -64,7 +64,7 @@ def discount(mask: Plane, base: float) -> Plane:
 def draw_crops(
     images: list[ImageData], side: int, batch: int, seed: int, step: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Draw the crops and the holes of one step; a step never depends on another.
+    """Draw the crops and holes of one step, independently of other steps.
 
     Args:
         images: What to draw from, every side at least ``side``.

@@ -77,7 +77,7 @@ def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, 
 
 
 def mean_colour(image: Array, mask: Array) -> Array:
-    """Fill the hole with the mean colour of the pixels around it."""
+    """Fill the hole with the mean color of the pixels around it."""
     hole = mask[0, 0] > 0.5
     ring = binary_dilation(hole, iterations=_RING) & ~hole
     return np.where(hole, image[:, :, ring].mean(2)[:, :, None, None], image)
@@ -92,7 +92,7 @@ def biharmonic(image: Array, mask: Array) -> Array:
 
 
 def coarse_only(network: InpaintingGenerator) -> Callable[[Array, Array], Array]:
-    """Return the first stage alone, pasted into the hole."""
+    """Return the network's first stage alone, pasted into the hole."""
 
     def fill(image: Array, mask: Array) -> Array:
         sides = [-length % 8 for length in image.shape[2:]]
@@ -107,7 +107,7 @@ def coarse_only(network: InpaintingGenerator) -> Callable[[Array, Array], Array]
 
 
 def without_attention(checkpoint: Path) -> Callable[[Array, Array], Array]:
-    """Return the network with its attention giving zeros: what a swap could lose at most."""
+    """Return the network with attention replaced by zeros: the largest possible loss."""
     network = load(checkpoint).network
     for module in network.modules():
         if isinstance(module, PatchSite):
@@ -138,7 +138,7 @@ def export(checkpoint: Path, folder: Path) -> dict[str, Path]:
 def judge(
     fillers: dict[str, Session | Restorer], folder: Path, sides: list[int]
 ) -> dict[int, dict[str, QualityReport]]:
-    """Measure every way to fill on every size of hole, and print a table of the holes."""
+    """Measure every way of filling on every size of hole, and print a table."""
     results: dict[int, dict[str, QualityReport]] = {}
     for side in sides:
         here = folder / str(side)
@@ -163,7 +163,7 @@ def judge(
 def rows_of(
     folder: Path, corners: dict[str, tuple[int, int]], coarse: Restorer, side: int, count: int
 ) -> list[dict[str, Array]]:
-    """Return the surroundings of some holes, evenly spread over the images, by column title."""
+    """Return the surroundings of some holes, spread evenly over the images, by column title."""
     names = sorted(corners)
     rows = []
     for name in names[:: max(1, len(names) // count)][:count]:

@@ -45,7 +45,7 @@ _AVERAGE = 0.998
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the result, besides the photographs.
+    """All settings that determine the result, besides the photographs.
 
     Attributes:
         seed: Of the start weights, the crops and the holes.
@@ -83,7 +83,7 @@ def _precise(
 
 
 def generator(recipe: Recipe) -> InpaintingGenerator:
-    """Return a generator that starts by passing a blurred image on.
+    """Return a generator that initially returns a blurred image.
 
     The network has neither normalisation nor a skip, and from a random start learns little in
     half an hour. Here every convolution begins as the identity plus noise, without noise in the
@@ -108,7 +108,7 @@ def _bias(module: nn.Conv2d) -> Tensor:
 
 
 def _pass_on(module: nn.Conv2d, last: bool) -> None:
-    """Let output channel i begin as input channel i, averaged where the size is halved."""
+    """Initialize output channel i to input channel i, averaged where the size is halved."""
     weight = module.weight.data
     nn.init.kaiming_normal_(weight)
     weight *= 0.03 if last else 0.3
@@ -121,7 +121,7 @@ def _pass_on(module: nn.Conv2d, last: bool) -> None:
 
 
 def discriminator() -> nn.Sequential:
-    """Return a network from image and mask to one number a patch of 61 x 61 pixels."""
+    """Return a network from image and mask to one number per patch of 61 x 61 pixels."""
     layers: list[nn.Module] = []
     widths = (4, 24, 48, 96, 96)
     for before, after in pairwise(widths):
@@ -131,7 +131,7 @@ def discriminator() -> nn.Sequential:
 
 
 class Training:
-    """Networks, optimisers and averages, from the state file where there is one."""
+    """Networks, optimizers and averages, from the state file if there is one."""
 
     def __init__(self, recipe: Recipe, images: list[ImageData], state: Path) -> None:
         """Build everything, or read it."""
@@ -149,7 +149,7 @@ class Training:
             self._read()
 
     def _keep(self, place: int, module: nn.Module, inputs: tuple[Tensor], image: Tensor) -> None:
-        """Remember an image as it was before it was clamped: a clamped pixel learns nothing."""
+        """Store an image before clamping, since a clamped pixel has no gradient."""
         self.unclamped[place] = image
 
     def _parts(self) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class Training:
         return score.float()
 
     def _judged(self, truth: Tensor, refined: Tensor, mask: Tensor) -> dict[str, float]:
-        """Train the discriminator and return its loss, 2 where it knows nothing."""
+        """Train the discriminator and return its loss, 2 if it has learned nothing."""
         real, fake = self._score(torch.cat((truth, truth * (1 - mask) + refined * mask)),
                                  torch.cat((mask, mask))).chunk(2)  # fmt: skip
         loss = F.relu(1 - real).mean() + F.relu(1 + fake).mean()
@@ -227,7 +227,7 @@ class Training:
         return {"judge": loss.item()}
 
     def _adversarial(self, pull: Tensor, refined: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
-        """Return the discriminator's gradient at the refined image, as long as its share."""
+        """Return the discriminator's gradient at the refined image, scaled to its share."""
         score = self._score(truth * (1 - mask) + refined * mask, mask)
         (gradient,) = torch.autograd.grad(-score.mean(), refined)
         inside = (pull * mask).norm()

@@ -25,7 +25,7 @@ RECONSTRUCTIONS = ("center", "aggregate", "votes")
 
 @dataclass(frozen=True)
 class LayerOptions(PsalOptions):
-    """What a PSAL layer does.
+    """The options of a PSAL layer.
 
     Attributes:
         reconstruction: ``center`` takes the values at the matched centres (PSAL-k),
@@ -50,7 +50,7 @@ class Psal(nn.Module):
     """
 
     def __init__(self, options: LayerOptions | None = None, search: Search = patch_match) -> None:
-        """Keep the options and the search, which may be any that keeps to its contract."""
+        """Store the options and the search, any function with the same contract."""
         super().__init__()
         self.options = options or LayerOptions()
         self.search = search

@@ -32,7 +32,7 @@ GB = 1e9
 
 
 def floats(method: str, side: int) -> float:
-    """Return how many floats the largest tensors of a method hold, which live together."""
+    """Return the number of floats in the largest simultaneous tensors of a method."""
     n = side * side
     patches = 2.0 * n * DEPTH
     return {
@@ -61,7 +61,7 @@ def layer(method: str) -> Callable[..., Any]:
         return scores.softmax(1) @ v[0].flatten(1).T
 
     def local(q: Any, k: Any, v: Any) -> Any:
-        """Every pixel sees the 50 x 50 pixels around it; patch scores are box sums."""
+        """Every pixel attends to the 50 x 50 pixels around it; patch scores are box sums."""
         low, high = WINDOW // 2, WINDOW - WINDOW // 2 - 1
         height, width = q.shape[2:]
         around = F.pad(k, (low, high, low, high), mode="replicate")
@@ -123,7 +123,7 @@ def exported(method: str, side: int, path: Path) -> None:
 
 
 def resident() -> tuple[int, int]:
-    """Return the present and the peak resident memory of this process in bytes."""
+    """Return the current and the peak resident memory of this process in bytes."""
     text = Path("/proc/self/status").read_text()
     fields = {line.split(":")[0]: line.split()[1] for line in text.splitlines() if "kB" in line}
     return 1024 * int(fields["VmRSS"]), 1024 * int(fields["VmHWM"])

@@ -37,7 +37,7 @@ Maps = tuple[np.ndarray, np.ndarray]
 
 
 def features(side: int, images: tuple[Path, ...]) -> Maps:
-    """Return query and key (1, 16, side, side): filtered images, else noise."""
+    """Return query and key (1, 16, side, side): filtered images, otherwise noise."""
     rng = np.random.default_rng(0)
     if not images:
         shape = (1, CHANNELS, side, side)
@@ -81,7 +81,7 @@ def _patches(image: np.ndarray, part: slice = slice(None)) -> torch.Tensor:
 
 
 def exhaustive(query: np.ndarray, key: np.ndarray, rows: slice) -> torch.Tensor:
-    """Return the scores (n, 3) of the nearest patches of some rows of queries, blocks by blocks."""
+    """Return the scores (n, 3) of the nearest patches of some rows of queries, block by block."""
     queries, side = _patches(query, rows), key.shape[2]
     band = max(1, 16384 // key.shape[3])  # rows of keys at a time: all patches would fill memory
     best: list[torch.Tensor] = []
@@ -98,7 +98,7 @@ def exhaustive(query: np.ndarray, key: np.ndarray, rows: slice) -> torch.Tensor:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long ``work`` takes."""
+    """Return the duration of ``work``."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -135,7 +135,7 @@ def growth(
     images: tuple[Path, ...],
     rounds: int,
 ) -> None:
-    """Print how the time grows with n pixels, against n log n."""
+    """Print the growth of the time with n pixels, relative to n log n."""
     pairs = [features(side, images) for side in sides]
     times = [
         [seconds(lambda pair=pair: search(*pair)) for pair in pairs] for _ in range(rounds)
@@ -150,7 +150,7 @@ def growth(
 
 
 def candidates(side: int) -> int:
-    """Return how many candidates a pixel is offered at most, the starts included."""
+    """Return the largest number of candidates per pixel, including the starts."""
     levels = side.bit_length()
     return NEIGHBORS + ITERATIONS * (4 * 4 * NEIGHBORS + levels)
 

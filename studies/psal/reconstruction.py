@@ -33,7 +33,7 @@ _ROWS = 1 << 24
 
 
 def read(path: Path, side: int) -> Tensor:
-    """Return an image (1, 3, side, side) in 0..1, bicubic where it is smaller."""
+    """Return an image (1, 3, side, side) in 0..1, bicubic if it is smaller."""
     image = Image.open(path).convert("RGB")
     if image.size != (side, side):
         image = image.resize((side, side), Image.Resampling.BICUBIC)
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def draw(outputs: dict[str, Tensor], path: Path) -> None:
-    """Write the middle of the frame, and a piece of it enlarged, side by side."""
+    """Write the center of the frame, and an enlarged part of it, side by side."""
     from nystra.runtime.images.sheet import comparison_sheet
 
     cells = []

@@ -1,4 +1,4 @@
-"""Scores of matched patches that gradients flow through, without materialising a patch.
+"""Differentiable scores of matched patches, without materializing a patch.
 
 The search gives an index; what the softmax needs is ``s(Q_i, K_j)`` of equation 9 with a
 derivative. It is added up offset by offset over the patch, in the backward pass too, so that

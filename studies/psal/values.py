@@ -1,4 +1,4 @@
-"""From matches to output with gradients: values at the centres, aggregated, or by patch votes.
+"""From matches to the output, differentiable: values at the centers, aggregated, or patch votes.
 
 Memory is O(n k C), whatever the patch, in the backward pass too.
 """

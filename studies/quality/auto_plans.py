@@ -39,7 +39,7 @@ UNIFORM = ("nystra", "nystromformer", "cluster clusters=2x2", "cluster", "cluste
 
 
 def main() -> None:
-    """Print a table a network as Markdown, row by row."""
+    """Print one table per network as Markdown, row by row."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", action="append", help="checkpoint or shipped name; repeatable")
     parser.add_argument("--folder", type=Path, required=True, help="for what is measured")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def table(name: str, folder: Path, sets: list[ImageSet], budgets: Sequence[float]) -> None:
-    """Choose for each budget and print what the plans take and lose."""
+    """Choose for each limit and print time and accuracy of the plans."""
     model = load(name)
     print(f"\n### {name}\n", flush=True)
     heads = ["plan", "sites", "attention, ms", "as fast", "chosen on", "held out"]
@@ -80,7 +80,7 @@ def table(name: str, folder: Path, sets: list[ImageSet], budgets: Sequence[float
 
 
 def choose(name: str, folder: Path, budget: float) -> AutoResult:
-    """Return what the planner finds."""
+    """Return the choice of the planner."""
     results: list[AutoResult] = []
     costs = folder / f"{Path(name).stem}.costs.json"
     planner = AutoOptions(costs, report=results.append)
@@ -90,7 +90,7 @@ def choose(name: str, folder: Path, budget: float) -> AutoResult:
 
 
 def mechanisms(result: AutoResult, choice: Selection) -> dict[str, Mechanism]:
-    """Return a choice as what is computed at each site."""
+    """Return a choice as the mechanism of each site."""
     return {path: result.mechanisms[option.name] for path, option in choice.items()}
 
 

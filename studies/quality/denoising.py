@@ -65,13 +65,13 @@ def psnr(got: Pixels, truth: Pixels) -> float:
 
 
 def restore(session: Session, noisy: Pixels) -> Pixels:
-    """Return what a file makes of an image (H, W, 3), 0..255."""
+    """Return the output of a file for an image (H, W, 3), 0..255."""
     image = (noisy / 255.0).astype(np.float32).transpose(2, 0, 1)[None]
     return session(image)[0].transpose(1, 2, 0).astype(np.float64) * 255.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row for each way to take the noise out."""
+    """Print one row per denoiser."""
     parser = argparse.ArgumentParser()
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--truth", type=Path, required=True)

@@ -92,7 +92,7 @@ def export(model: LoadedModel, parameters: Mechanism, folder: Path) -> Path:
 
 
 def session_engine(folder: Path, threads: int) -> Engine:
-    """Return what runs the files of plans in onnxruntime with the operator library.
+    """Return a function that runs the files of plans in onnxruntime with the operator library.
 
     Raises:
         BackendUnavailableError: The library is not built.

@@ -71,7 +71,7 @@ class Subject:
 
     @staticmethod
     def of(name: str, side: int) -> Subject:
-        """Return a network at a window; one of a single window size is run at that."""
+        """Return a network at a window; a network of a single window size is run at that window."""
         model = load(name)
         if "window_size" in model.hyper:
             model = load(name, window_size=side)
@@ -125,7 +125,7 @@ def frontier(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
 def times_of(
     subject: Subject, mechanisms: Sequence[Mechanism], rounds: int
 ) -> Mapping[Mechanism, list[float]]:
-    """Return the milliseconds of one site by each mechanism, taking turns."""
+    """Return the milliseconds of one site with each mechanism, in turns."""
     path, site = next(iter(subject.sites().items()))
     modules: dict[Mechanism, Any] = {
         mechanism: subject.with_mechanism(mechanism).get_submodule(path) for mechanism in mechanisms
@@ -148,7 +148,7 @@ def _once(module: WindowSite, qkv: Tensor) -> float:
 
 
 def draw(rows: Sequence[Row], out: Path) -> None:
-    """Write the chart of one window size: loss over time, a panel for each network."""
+    """Write the chart of one window size: drop over time, one panel per network."""
     names = list(dict.fromkeys(row["model"] for row in rows))
     figure = Figure(figsize=(5.2 * len(names), 4), layout="constrained")
     for number, name in enumerate(names):
@@ -198,7 +198,7 @@ def _is_default(row: Row) -> bool:
 
 
 def main() -> None:
-    """Measure what is missing, keep the rows as JSON and draw them."""
+    """Measure what is missing, store the rows as JSON and draw them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("subjects", nargs="*", metavar="NAME:WINDOW")
     parser.add_argument("--set", nargs=2, metavar=("INPUTS", "TRUTHS"), type=Path, required=True)

@@ -42,7 +42,7 @@ class ImageSet:
 
 @dataclass
 class Result:
-    """What one plan makes of a set.
+    """The outputs of a plan for a set.
 
     Attributes:
         quality: Against ground truth, exactly as ``nystra validate`` computes it.
@@ -91,7 +91,7 @@ def planned(
 
 
 def restorer(model: LoadedModel, function: Callable[[Pixels], Pixels]) -> Restorer:
-    """Return a function on arrays as something that takes images, as the exported file is."""
+    """Return a function on arrays with the interface of an exported file."""
     facts = model.facts
     return Restorer(
         function,
@@ -125,7 +125,7 @@ def measure(
 
 
 class _Counted:
-    """A mechanism that also notes the share of tokens its guard touches."""
+    """A mechanism that also records the share of tokens that its guard changes."""
 
     def __init__(self, inner: Windows) -> None:
         self.inner = inner
@@ -168,7 +168,7 @@ def sharpen(factor: float) -> Change:
 
 
 class _Sharpness:
-    """Exact attention that also notes how sharp its content logits are."""
+    """Exact attention that also records the sharpness of its content logits."""
 
     def __init__(self, exact: Any) -> None:
         self.exact = exact
@@ -187,7 +187,7 @@ class _Sharpness:
 
 
 def sharpness(network: nn.Module, image: Pixels) -> Mapping[str, float]:
-    """Return how sharp a network's attention is on an image (1, C, H, W).
+    """Return the sharpness of a network's attention on an image (1, C, H, W).
 
     ``keys``: exp of the entropy of a token's softmax over the content logits q.k (no position
     bias, no mask, unshifted windows), median over the tokens of a window and head and then over

@@ -29,7 +29,7 @@ NAMES = ("full", "cluster", "nystra", "nystromformer")
 
 
 def rows_of(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
-    """Return a row for each mechanism."""
+    """Return one row per mechanism."""
     found = {
         name: measure(subject.model, subject.with_mechanism(mechanism(name)), images).quality.psnr
         for name in NAMES
@@ -49,7 +49,7 @@ def rows_of(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
 
 
 def draw(rows: Sequence[Row], out: Path) -> None:
-    """Write the chart: loss over time, a panel for each network."""
+    """Write the chart: drop over time, one panel per network."""
     names = list(dict.fromkeys(row["model"] for row in rows))
     figure = Figure(figsize=(4.2 * len(names), 3.6), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
@@ -75,7 +75,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    """Measure what is missing, keep the rows as JSON and draw them."""
+    """Measure what is missing, store the rows as JSON and draw them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("subjects", nargs="*", metavar="NAME:WINDOW")
     parser.add_argument("--set", nargs=2, metavar=("INPUTS", "TRUTHS"), type=Path, required=True)

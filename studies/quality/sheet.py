@@ -35,7 +35,7 @@ Pixels = npt.NDArray[Any]
 
 
 def restored(model: LoadedModel, parameters: Mechanism, pixels: Pixels) -> Pixels:
-    """Return what a plan makes of an image, (H, W, 3), 0..1."""
+    """Return the output of a plan for an image, (H, W, 3), 0..1."""
     output, _ = restorer(model, NetworkSession(planned(model, parameters)))(pixels, WHOLE)
     return np.clip(output, 0.0, 1.0)
 
@@ -82,7 +82,7 @@ def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str,
 
 
 def _least_alike(model: LoadedModel, pixels: Pixels, full: Pixels) -> Pixels:
-    """Return what ``nystra`` without guard makes of an image at its worst setting."""
+    """Return the output of ``nystra`` without guard at its worst setting."""
     bare = (restored(model, nystra(m, n, 0.0), pixels) for m in LANDMARKS for n in ITERATIONS)
     return min(bare, key=lambda image: clipped_psnr(image, full))
 

@@ -1,4 +1,4 @@
-"""The tables of quality: their plans, and measuring and writing a row."""
+"""The tables of quality: their plans, and the measurement of a row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Variants = Iterable[tuple[str, Mechanism, Change | None]]
 
 @dataclass(frozen=True)
 class Study:
-    """What the tables are made of.
+    """The settings of the tables.
 
     Attributes:
         models: Name -> network.
@@ -72,7 +72,7 @@ THRESHOLDS = (1.0, 2.0, 5.0, 10.0, 20.0)
 def nystra(
     landmarks: int, iterations: int = 6, guard: float = GUARD, mask: str = "regions"
 ) -> Nystra:
-    """Return ``nystra`` with landmarks as the command line reads them."""
+    """Return ``nystra`` with landmarks in the form of the command line."""
     return Nystra(most_square(landmarks), iterations, guard=guard, mask=mask)
 
 
@@ -114,12 +114,12 @@ def all_plans() -> list[Mechanism]:
 
 
 def plans_table(study: Study) -> list[Row]:
-    """Measure every plan that is wanted."""
+    """Measure every selected plan."""
     return _everywhere(study, study.wanted(all_plans()))
 
 
 def masks_table(study: Study) -> list[Row]:
-    """Measure cut windows: regions kept apart, or the mask ignored."""
+    """Measure shifted windows with separate regions, and with the mask ignored."""
     plans: list[Mechanism] = [Full(mask="none")]
     for mask in ("regions", "none"):
         plans += [*(nystra(m, mask=mask) for m in LANDMARKS)]
@@ -136,7 +136,7 @@ def settings_table(study: Study) -> list[Row]:
 
 
 def bias_table(study: Study) -> list[Row]:
-    """Measure what full attention loses without its position bias, in plain PyTorch."""
+    """Measure the loss of full attention without its position bias, in plain PyTorch."""
     variants = [("full, no position bias", Full(), drop_bias)]
     return [
         row

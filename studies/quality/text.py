@@ -31,7 +31,7 @@ _FIGURES: tuple[Column, ...] = (
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return rows as Markdown, a table a model; columns that hold nothing are left out."""
+    """Return rows as Markdown, one table per model; empty columns are left out."""
     models = dict.fromkeys(row["model"] for row in rows)
     return "\n\n".join(
         f"`{model}`:\n\n{_table([row for row in rows if row['model'] == model])}"

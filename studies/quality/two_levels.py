@@ -74,7 +74,7 @@ class TwoLevels:
 
     @property
     def label(self) -> str:
-        """What it is, for the table."""
+        """Its label in the table."""
         text = f"{self.side**2} of the window"
         return text + (f", {self.near**2} of each {self.cell}x{self.cell}" if self.near else "")
 
@@ -112,7 +112,7 @@ def planned(subject: Subject, setting: TwoLevels) -> nn.Module:
 
 
 def main() -> None:
-    """Print a row for each setting."""
+    """Print one row per setting."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

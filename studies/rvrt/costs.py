@@ -34,7 +34,7 @@ FORMS = {
 
 
 def measure(name: str, frames: int, height: int, width: int) -> tuple[float, float, float]:
-    """Return processor seconds, seconds, and the peak of the process in MiB for one film."""
+    """Return processor seconds, seconds, and the peak memory in MiB for one video."""
     form = dict(FORMS[name])
     landmarks = form.pop("landmarks", None)
     trained = "window_size" not in form
@@ -55,7 +55,7 @@ def measure(name: str, frames: int, height: int, width: int) -> tuple[float, flo
 
 
 def grid_warp(image: Tensor, flow: Tensor) -> Tensor:
-    """What `flow_warp` computes, by GridSample."""
+    """The result of `flow_warp`, by GridSample."""
     height, width = image.shape[2:]
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     x = 2 * (columns + flow[:, 0]) / (width - 1) - 1
@@ -66,7 +66,7 @@ def grid_warp(image: Tensor, flow: Tensor) -> Tensor:
 def grid_attention(
     q: Tensor, k: Tensor, v: Tensor, offset: Tensor, *, heads: int, groups: int
 ) -> Tensor:
-    """What `deformable_attention` computes for an even count of groups, by GridSample."""
+    """The result of `deformable_attention` for an even number of groups, by GridSample."""
     batch, clip, channels = q.shape[0], q.shape[1], q.shape[-1]
     moved = offset.unflatten(2, (clip, groups, 9, 2))
     kv = torch.cat((k, v), -1).permute(0, 1, 4, 2, 3).unflatten(2, (groups, -1))
@@ -93,7 +93,7 @@ def grid_attention(
 
 
 def best(compute: Callable[[], Tensor], runs: int = 3) -> float:
-    """Return the least processor time of some runs in milliseconds."""
+    """Return the shortest processor time of some runs in milliseconds."""
     seconds = []
     for _ in range(runs):
         start = time.process_time()
@@ -103,7 +103,7 @@ def best(compute: Callable[[], Tensor], runs: int = 3) -> float:
 
 
 def samples() -> None:
-    """Time the gathers of RVRT beside GridSample, in PyTorch, at the published widths."""
+    """Time the gathers of RVRT and GridSample in PyTorch, at the published widths."""
     torch.manual_seed(0)
     with torch.inference_mode():
         for channels, side in ((3, 128), (144, 64)):
@@ -128,7 +128,7 @@ def samples() -> None:
 
 
 def main() -> None:
-    """Measure every form in a process of its own, or the gathers."""
+    """Measure every mechanism in its own process, or the gathers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--frames", type=int, default=4)
     parser.add_argument("--size", default="64x64")

@@ -41,13 +41,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 def save_network(path: Path, name: str) -> None:
-    """Write a checkpoint of the published size, its weights from a seed."""
+    """Write a checkpoint of the published size with weights from a seed."""
     torch.manual_seed(0)
     save_file(RVRT(**PUBLISHED[name]).state_dict(), path)
 
 
 def row(name: str, attention: str, frames: int, opset: int, keep: Path | None) -> str:
-    """Export, and return what it took as a row of a table."""
+    """Export, and return its time and memory as a row of a table."""
     options = ExportOptions(
         Plan(mechanism(attention)), {"frames": frames}, opset=opset, speed=False
     )
@@ -69,7 +69,7 @@ def row(name: str, attention: str, frames: int, opset: int, keep: Path | None) -
 
 
 def main() -> None:
-    """Export every number of frames in a process of its own."""
+    """Export every number of frames in its own process."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--network", choices=PUBLISHED, default="001")
     parser.add_argument("--attn", default="full")

@@ -1,4 +1,4 @@
-"""The time of ``nystra run`` for a folder: step by step, as it is, and in processes.
+"""The time of ``nystra run`` for a folder: step by step, with threads, and with processes.
 
     python -m studies.serving.folder model.onnx --images 200 --side 48 --rounds 3
     python -m studies.serving.folder model.onnx --before OLD/bin/python
@@ -17,7 +17,7 @@ NYSTRA = ["-m", "nystra.cli.main"]
 
 
 def main() -> None:
-    """Print a line a round, and how many times as fast as the first way each way is."""
+    """Print one line per round, and the speedup of each variant over the first."""
     parser = arguments(__doc__.splitlines()[0], side=48)
     parser.add_argument("--before", metavar="PYTHON", help="with an older nystra: is compared with")
     args = parser.parse_args()

@@ -19,7 +19,7 @@ PHOTOGRAPH = Path(__file__).parents[2] / "export" / "photographs" / "chelsea.png
 
 
 def arguments(description: str, side: int) -> argparse.ArgumentParser:
-    """Return a parser of what such benchmarks have in common."""
+    """Return a parser of the arguments that such benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("model", type=Path)
     parser.add_argument("--images", type=int, default=200)
@@ -31,7 +31,7 @@ def arguments(description: str, side: int) -> argparse.ArgumentParser:
 def ratios(
     ways: Mapping[str, tuple[Sequence[str], Sequence[str]]], args: argparse.Namespace
 ) -> dict[str, float]:
-    """Time each way once a round, on the same images; print the seconds of each round.
+    """Time each variant once per round on the same images; print the seconds of each round.
 
     Args:
         ways: The program before the word ``run``, and flags behind the folders, by name.
@@ -60,7 +60,7 @@ def ratios(
 
 
 def _cut(folder: Path, count: int, side: int) -> None:
-    """Write parts of a photograph, each another one; it is mirrored as far as they need it."""
+    """Write different parts of a photograph, mirrored as far as they need."""
     pixels = read_image(PHOTOGRAPH).pixels
     short = [max(0, side + 64 - length) for length in pixels.shape[:2]]
     pixels = np.pad(pixels, [*((0, more) for more in short), (0, 0)], "symmetric")

@@ -56,7 +56,7 @@ class Service:
 
 
 class Clients:
-    """Threads that ask one after another, each over a connection that stays."""
+    """Threads that send requests one after another, each over a persistent connection."""
 
     def __init__(self, service: Service, body: bytes, count: int, bad: int = 0) -> None:
         self.seconds: list[float] = []
@@ -66,7 +66,7 @@ class Clients:
         self._lock = threading.Lock()
 
     def run(self, seconds: float = 1e9, requests: int = 1 << 60) -> float:
-        """Ask for so long or so often; return the seconds it took."""
+        """Send requests for a duration or a count; return the seconds."""
         begin = time.perf_counter()
         self._end, self._left, self._every = begin + seconds, requests, requests
         if self._bad:
@@ -132,7 +132,7 @@ def slow_clients(service: Service, body: bytes, over: threading.Event) -> list[t
 
 
 def make_image(side: int) -> bytes:
-    """Return a PNG of soft colours."""
+    """Return a PNG with smooth colors."""
     ramp = np.linspace(0, 255, side, dtype=np.uint8)
     values = np.stack([*np.meshgrid(ramp, ramp), np.full((side, side), 90, np.uint8)], axis=2)
     stream = io.BytesIO()
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def row(clients: Clients, count: int, took: float, service: Service) -> None:
-    """Print what so many clients got."""
+    """Print the results of a number of clients."""
     p50, p99 = np.percentile(clients.seconds, (50, 99)) * 1e3
     answers = ", ".join(f"{number} x {status}" for status, number in clients.statuses.items())
     rate = len(clients.seconds) / took
@@ -176,7 +176,7 @@ def row(clients: Clients, count: int, took: float, service: Service) -> None:
 
 
 def soak(service: Service, body: bytes, count: int, requests: int) -> None:
-    """Print the memory over many requests, bad and slow ones beside."""
+    """Print the memory over many requests, some of them invalid or slow."""
     over = threading.Event()
     slow = slow_clients(service, body, over)
     for share in (requests // 10, requests - requests // 10):

@@ -13,7 +13,7 @@ from nystra.runtime.tasks.restoration.sequential import attempt
 
 
 def step_by_step(job: Any, pairs: Sequence[Any], _: Any) -> Iterator[tuple[int, Any]]:
-    """Yield place and result of each image."""
+    """Yield index and result of each image."""
     written: set[Path] = set()
     for index, pair in enumerate(pairs):
         yield index, attempt(job, pair, written)

@@ -60,7 +60,7 @@ def write_weights(
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc reuse the memory of the scores: without page faults a step takes half the time."""
+    """Let glibc reuse the memory of the scores; page faults would double the time of a step."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for option, value in ((-4, 0), (-1, 2**31 - 1), (-2, 1 << 28)):  # mmaps, trim, top pad
@@ -69,7 +69,7 @@ def _keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Collect the first SIGINT or SIGTERM, so that no step is cut in two."""
+    """Record the first SIGINT or SIGTERM, so that no step is interrupted."""
     signals: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

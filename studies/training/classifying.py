@@ -87,7 +87,7 @@ class Classifying(Recipe):
         }
 
     def metadata(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """Return the constructor arguments, how an image is prepared, what classes are called."""
+        """Return the constructor arguments, the preprocessing and the class names."""
         prepared = {
             "resize": {"sides": [self.side, self.side], "filter": "bilinear", "antialias": True},
             "mean": list(_MEAN),
@@ -130,7 +130,7 @@ class Classifying(Recipe):
     def draw(
         self, examples: Sequence[Any], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return moved and mirrored images, (B, 3, side, side), and their classes (B)."""
+        """Return shifted and mirrored images, (B, 3, side, side), and their classes (B)."""
         images = cast(Labelled, examples)
         random = np.random.default_rng([self.seed, step])
         chosen = random.integers(len(images), size=self.batch)
@@ -149,7 +149,7 @@ class Classifying(Recipe):
         return F.cross_entropy(output, wanted)
 
     def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
-        """Return the share of held-out images whose class has the largest logit."""
+        """Return the accuracy on the held-out images as text."""
         return f"{self.accuracy(weights, cast(Labelled, held_out)):.2%}"
 
     def accuracy(self, weights: Mapping[str, Tensor], images: Labelled) -> float:
@@ -167,7 +167,7 @@ class Classifying(Recipe):
 
 
 def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return images (B, H, W, 3) as the network takes them, (B, 3, H, W)."""
+    """Return images (B, H, W, 3) as the input of the network, (B, 3, H, W)."""
     mean, std = (np.array(values, np.float32) for values in (_MEAN, _STD))
     values = (pixels.astype(np.float32) / 255.0 - mean) / std
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2))

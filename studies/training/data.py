@@ -118,7 +118,7 @@ def _read_pair(file: Path, scale: int, smallest: int) -> Pair:
 def draw_batch(
     pairs: Sequence[Pair], patch: int, batch: int, seed: int, step: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Draw the crops of one step, turned and mirrored at random; a step never depends on another.
+    """Draw the crops of one step, rotated and mirrored at random, independently of other steps.
 
     Args:
         pairs: What to draw from.

@@ -1,4 +1,4 @@
-"""A small Uformer that takes noise out of photographs."""
+"""A small Uformer that removes noise from photographs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Denoising(Restoring):
             )
 
     def network(self) -> Uformer:
-        """Return a network that starts as the identity: its last convolution gives nothing."""
+        """Return a network that starts as the identity: its last convolution is zero."""
         torch.manual_seed(self.seed)
         network = Uformer(**self.hyper())
         for parameter in network.output_proj.parameters():
@@ -86,7 +86,7 @@ class Denoising(Restoring):
         return with_noise(clean * 255.0, self.sigma, (self.seed, step)) / np.float32(255.0), clean
 
     def example(self, pair: Pair, number: int) -> ImageData:
-        """Return the photograph with noise of its own."""
+        """Return the photograph with its own noise."""
         return with_noise(pair.large, self.sigma, (number,)).astype(np.uint8)
 
     def psnr(self, output: Tensor, truth: Tensor) -> float:
@@ -97,7 +97,7 @@ class Denoising(Restoring):
 def with_noise(
     values: ImageData | NDArray[np.float32], sigma: float, seed: tuple[int, ...]
 ) -> NDArray[np.float32]:
-    """Add Gaussian noise to values 0..255 and round and clip them, as an 8-bit file holds them.
+    """Add Gaussian noise to values 0..255, rounded and clipped as in an 8-bit file.
 
     Args:
         values: 0..255, any shape.

@@ -1,4 +1,4 @@
-"""A small SwinIR or HAT that enlarges photographs."""
+"""Small SwinIR and HAT networks for super-resolution."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Enlargement(Restoring):
     def draw(
         self, examples: Sequence[Pair], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return small crops and the large ones they are made of."""
+        """Return small crops and the large ones that they were reduced from."""
         return draw_batch(examples, self.patch, self.batch, self.seed, step)
 
     def example(self, pair: Pair, number: int) -> ImageData:
@@ -100,7 +100,7 @@ class Enlarging(Enlargement):
             raise NystraError(f"--width {self.width} must be a multiple of --heads {self.heads}")
 
     def network(self) -> ImageNetwork:
-        """Return a network that starts as a bilinear enlargement, its transformer nearly silent.
+        """Return a network that starts as bilinear upscaling, with a nearly inactive transformer.
 
         The published network has no interpolating skip and has to learn one from a random start.
         Here three channels of the first convolution pass the image on and the last convolution

@@ -1,4 +1,4 @@
-"""A small SST, whose windows are large, that enlarges photographs."""
+"""A small SST, with large windows, for super-resolution."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class EnlargingBySst(Enlargement):
             )
 
     def network(self) -> SST:
-        """Return a network that starts close to the enlarged image, which it is added to."""
+        """Return a network that starts close to the upscaled image, which its output includes."""
         torch.manual_seed(self.seed)
         network = SST(**self.hyper())
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Images with a class each: a folder of folders."""
+"""Images with one class each: a folder of folders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Labelled(Sequence[tuple[NDArray[np.uint8], int]]):
     names: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Return how many images there are."""
+        """Return the number of images."""
         return len(self.pixels)
 
     def __getitem__(self, place):  # type: ignore[no-untyped-def]

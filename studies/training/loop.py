@@ -30,7 +30,7 @@ OnStep: TypeAlias = Callable[[int, float, Mapping[str, Tensor]], None]
 def train(
     recipe: Recipe, examples: Sequence[Any], state: Path, on_step: OnStep | None = None
 ) -> dict[str, Tensor]:
-    """Train, going on from the state file where there is one.
+    """Train, continuing from the state file if there is one.
 
     Args:
         recipe: What to train.
@@ -84,7 +84,7 @@ def train(
 
 
 def _fill(network: nn.Module, start: str) -> None:
-    """Give a network the weights of a file, where one is named."""
+    """Load weights from a file into a network, if one is named."""
     if not start:
         return
     checkpoint = read_checkpoint(checkpoint_path(start))

@@ -22,7 +22,7 @@ _LAST_RATE = 0.005  # of the highest learning rate
 
 @dataclass(frozen=True)
 class Recipe(Options, ABC):
-    """Everything that decides the result of a training, besides the data.
+    """All settings that determine the result of a training, besides the data.
 
     Attributes:
         architecture: Of the network, as in the registry.
@@ -51,7 +51,7 @@ class Recipe(Options, ABC):
 
     @abstractmethod
     def network(self) -> nn.Module:
-        """Return the network as the training starts with it."""
+        """Return the network at the start of the training."""
 
     @abstractmethod
     def training_set(self, data: Path) -> Sequence[Any]:
@@ -66,22 +66,22 @@ class Recipe(Options, ABC):
 
     @abstractmethod
     def held_out(self, data: Path) -> Sequence[Any]:
-        """Return the examples that the figure is of; as `training_set`."""
+        """Return the examples for the reported figure; as `training_set`."""
 
     @abstractmethod
     def draw(self, examples: Sequence[Any], step: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return inputs and what is wanted of a step; a step never depends on another."""
+        """Return inputs and targets of a step, independently of other steps."""
 
     @abstractmethod
     def loss(self, output: Tensor, wanted: Tensor) -> Tensor:
-        """Return what a step makes smaller."""
+        """Return the loss of a step."""
 
     @abstractmethod
     def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
-        """Return how good a network of these weights is, in words: ``36.2 dB``."""
+        """Return the quality of a network with these weights as text: ``36.2 dB``."""
 
     def metadata(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """Return what the file says besides its tensors.
+        """Return the metadata of the file.
 
         Args:
             examples: What `training_set` gave.

@@ -25,7 +25,7 @@ _SMALLEST = 2  # side of an input of the held-out figure, in pixels
 
 @dataclass(frozen=True)
 class Restoring(Recipe):
-    """A training on crops of the photographs in ``train/``, judged on those in ``val/``.
+    """A training on crops of the photographs in ``train/``, evaluated on those in ``val/``.
 
     Attributes:
         patch: Side of a crop of the network's input, in pixels.
@@ -41,15 +41,15 @@ class Restoring(Recipe):
     def draw(
         self, examples: Sequence[Pair], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return inputs and targets of a step, 0..1; a step never depends on another."""
+        """Return inputs and targets of a step, 0..1, independently of other steps."""
 
     @abstractmethod
     def example(self, pair: Pair, number: int) -> ImageData:
-        """Return what the network is given for a held-out photograph, uint8 (H, W, 3)."""
+        """Return the network's input for a held-out photograph, uint8 (H, W, 3)."""
 
     @abstractmethod
     def psnr(self, output: Tensor, truth: Tensor) -> float:
-        """Return the PSNR in dB of images (H, W, 3), 0..255, as the task is judged."""
+        """Return the PSNR in dB of images (H, W, 3), 0..255, as usual for the task."""
 
     def training_set(self, data: Path) -> list[Pair]:
         """Return the photographs below ``train/``."""
@@ -64,7 +64,7 @@ class Restoring(Recipe):
         return (output - wanted).abs().mean()
 
     def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Pair]) -> str:
-        """Return the mean PSNR in words."""
+        """Return the mean PSNR as text."""
         return f"{mean_psnr(self, weights, held_out):.2f} dB"
 
 

@@ -1,4 +1,4 @@
-"""The kinds of options of trainings."""
+"""The kinds of training options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Counts(Option):
 
     @property
     def expected(self) -> str:
-        """What a value has to be, in words."""
+        """The accepted values, as text."""
         return "whole numbers of 1 or more"
 
     def show(self, value: Any) -> str:

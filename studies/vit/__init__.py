@@ -1,1 +1,1 @@
-"""Vision transformers, one for each attention: costs, and accuracy when trained alike."""
+"""Vision transformers, one per attention: costs, and accuracy after equal training."""

@@ -29,7 +29,7 @@ def model_file(checkpoint: Path, plan: Plan, folder: Path, name: str) -> tuple[P
 
 
 def accuracy_of(file: Path, images: Path, threads: int | None) -> Accuracy:
-    """Return how often a file is right."""
+    """Return the accuracy of a file."""
     return measure_accuracy(classifier_for(Session(file, threads=threads)), images)
 
 

@@ -1,4 +1,4 @@
-"""Vision transformers with each attention: parameters, operations, time and memory against tokens.
+"""Vision transformers with each attention: parameters, operations, time and memory by token count.
 
 To run it::
 
@@ -72,7 +72,7 @@ def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, flo
 
 
 def memory(engine: str, shape: str, folder: Path) -> dict[str, float]:
-    """Return by how many MiB the first run of each attention lies above what stood before."""
+    """Return the memory in MiB of the first run with each attention, above that before it."""
     if engine == "PyTorch":
         return {name: _of_torch(shape, name) for name in names()}
     return {name: _of_file(engine, file(name, shape, folder), int(shape)) for name in names()}
@@ -99,7 +99,7 @@ def _of_torch(shape: str, name: str) -> float:
 
 
 def peak(shape: str, name: str) -> float:
-    """Return what the first run in PyTorch takes above a built network, in MiB."""
+    """Return the memory in MiB of the first run in PyTorch, above that of a built network."""
     run = call("PyTorch", name, shape, Path())
     release_free_memory()
     meter = PeakMemory()
@@ -111,13 +111,13 @@ def peak(shape: str, name: str) -> float:
 
 
 def tokens(shape: str) -> int:
-    """Return how many patches an image has."""
+    """Return the number of patches of an image."""
     patch: int = SHAPES[shape]["patch_size"]
     return (int(shape) // patch) ** 2
 
 
 def table(figures: Mapping[str, Mapping[str, float]], ratios: bool) -> None:
-    """Print one engine: a row for each attention; ratios are exact attention's over the others'."""
+    """Print one engine, one row per attention; ratios are exact attention's time over its time."""
     print("| attention | " + " | ".join(f"{tokens(shape):,}" for shape in figures) + " |")
     print("| --- |" + " ---: |" * len(figures))
     for name in names():
@@ -131,7 +131,7 @@ def table(figures: Mapping[str, Mapping[str, float]], ratios: bool) -> None:
 
 
 def plot(figures: Figures, path: Path) -> None:
-    """Draw milliseconds over tokens of the small network, an engine in each part."""
+    """Draw milliseconds over tokens of the small network, one panel per engine."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.2), layout="constrained")
@@ -153,7 +153,7 @@ def plot(figures: Figures, path: Path) -> None:
 
 
 def main() -> None:
-    """Read the command line; measure, print and keep."""
+    """Parse the command line; measure, print and store."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("count", "time", "memory", "plot", "peak"))
     parser.add_argument("out", type=Path, nargs="?", help="plot: the image to write")

@@ -93,7 +93,7 @@ def operations(network: nn.Module, size: tuple[int, int]) -> float:
 
 
 def attention_share(network: nn.Module, size: tuple[int, int]) -> float:
-    """Return which part of the operations attention is; the network is spoilt for further use."""
+    """Return the share of attention in the operations; it changes the network."""
     whole = operations(network, size)
     for site in find_sites(network):
         idle: Any = lambda q, k, v, *_: v  # noqa: E731
@@ -102,12 +102,12 @@ def attention_share(network: nn.Module, size: tuple[int, int]) -> float:
 
 
 def names() -> tuple[str, ...]:
-    """Return what is timed, exact attention first."""
+    """Return the timed attentions, exact attention first."""
     return (*_TIMED, *(f"{name}, swapped" for name in SWAPPED))
 
 
 def network(name: str, shape: str, form: str = "plain") -> tuple[ViT, Facts]:
-    """Return a network in plain or operator form, and what it promises."""
+    """Return a network in plain or operator form, and its facts."""
     torch.manual_seed(0)
     hyper = SHAPES[shape] | TRAINED.get(name, {})
     built = ViT(**hyper).eval()
@@ -123,7 +123,7 @@ def network(name: str, shape: str, form: str = "plain") -> tuple[ViT, Facts]:
 
 
 def file(name: str, shape: str, folder: Path) -> Path:
-    """Return the model file of a network, made where it is missing."""
+    """Return the model file of a network, created if it is missing."""
     plain = name.replace("+", "and").replace(",", "").replace(" ", "_")
     path = folder / f"{plain}_{shape}.onnx"
     if not path.is_file():

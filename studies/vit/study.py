@@ -60,7 +60,7 @@ Calls = dict[str, dict[str, Callable[[], object]]]
 
 
 def plans(trained: str) -> Iterator[tuple[str, Plan]]:
-    """Yield what a network is exported with: as it is, and exact attention also with the others."""
+    """Yield the plans of a network: as trained, and for exact attention also the others."""
     yield AS_TRAINED, Plan(mechanism("as_trained"))
     if trained == "full":
         for name, parameters in SWAPS.items():
@@ -68,7 +68,7 @@ def plans(trained: str) -> Iterator[tuple[str, Plan]]:
 
 
 def title(network: ViT, hyper: dict[str, Any]) -> str:
-    """Return what a network was trained with: ``linformer k=32``."""
+    """Return the attention of the training: ``linformer k=32``."""
     kind = hyper["attention"]
     key, letter = {
         "linformer": ("linformer_k", "k"),
@@ -88,13 +88,13 @@ class Judge:
 
     @classmethod
     def read(cls, folder: Path, side: int, preprocessing: Preprocessing) -> Judge:
-        """Read a folder and prepare its images as the networks' files say."""
+        """Read a folder and prepare its images as the networks' files require."""
         labelled = read_labelled(folder, side)
         prepared = [prepare(pixels / 255.0, preprocessing, 3) for pixels in labelled.pixels]
         return cls(np.concatenate(prepared), labelled.classes)
 
     def places(self, session: Session, every: int) -> np.ndarray:
-        """Return where the class of every so manieth image stands among the logits, from 0."""
+        """Return the rank of the class among the logits of every n-th image, from 0."""
         name = session.inputs[0].name
         inputs, classes = self.inputs[::every], self.classes[::every, None]
         places = []
@@ -117,7 +117,7 @@ def in_torch(network: nn.Module, image: torch.Tensor) -> Callable[[], object]:
 
 
 def measure(checkpoints: Sequence[Path], images: Path, seconds: float) -> list[Row]:
-    """Return a row for each file: what it is, how often it is right, what it costs."""
+    """Return a row for each file: its plan, accuracy and time."""
     torch.set_num_threads(1)
     rows: list[Row] = []
     calls: Calls = {engine: {} for engine in ENGINES}
@@ -161,7 +161,7 @@ def measure(checkpoints: Sequence[Path], images: Path, seconds: float) -> list[R
 
 
 def table(rows: Sequence[Row]) -> None:
-    """Print the networks as trained, and what the swap costs the one with exact attention."""
+    """Print the networks as trained, and the accuracy drop of replacing exact attention."""
     exact = next((row for row in rows if row["trained"] == "full"), rows[0])
     print("\n| attention | parameters | GFLOPs | top-1 | top-5 | " + " | ".join(ENGINES) + " |")
     print("| --- |" + " ---: |" * (4 + len(ENGINES)))
@@ -172,7 +172,7 @@ def table(rows: Sequence[Row]) -> None:
                 f"| {row['trained']} | {row['parameters']:,} | {row['gflops']:.4f} | "
                 f"{row['top1']:.2%} | {row['top5']:.2%} | {times} |"
             )
-    print("\n| replacement of exact attention | error of the logits | images | top-1 | lost | onnxruntime |")
+    print("\n| replacement | error of the logits | images | top-1 | lost | onnxruntime |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for row in rows:
         if row["runs"] != AS_TRAINED:
@@ -185,7 +185,7 @@ def table(rows: Sequence[Row]) -> None:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw accuracy over latency: full marks as trained, hollow ones put in the place."""
+    """Draw accuracy over latency: filled marks as trained, hollow ones as replacements."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4.6), layout="constrained")
@@ -208,7 +208,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def main() -> None:
-    """Read the command line; measure, print, keep or draw."""
+    """Parse the command line; measure, print, store or draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkpoints", type=Path, nargs="*")
     parser.add_argument("--images", type=Path, help="a sub-folder of images for each class")

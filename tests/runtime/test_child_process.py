@@ -1,4 +1,4 @@
-"""Child processes: nothing in the present folder runs, nothing secret goes along, none outlives."""
+"""Child processes: no code of the current folder, no secrets, and an end with their parent."""
 
 import json
 import os

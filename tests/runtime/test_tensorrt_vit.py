@@ -1,4 +1,4 @@
-"""Real TensorRT, without a GPU: it takes vision transformers with every attention, at any batch."""
+"""Real TensorRT without a GPU accepts vision transformers with every attention, at any batch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The process of each engine, in an environment of its own; none needs nystra but its own."""
+"""The process of each engine, in its own environment; only nystra's own worker imports nystra."""

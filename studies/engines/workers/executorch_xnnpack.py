@@ -1,4 +1,4 @@
-"""ExecuTorch with XNNPACK, on what it makes of the module for one size."""
+"""ExecuTorch with XNNPACK, on a program made of the module for one size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LiteRT on what onnx2tf makes of an ONNX file, in float32."""
+"""LiteRT on a file that onnx2tf converts from an ONNX file, in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ncnn on what pnnx makes of an ONNX file, in float32."""
+"""ncnn on files that pnnx converts from an ONNX file, in float32."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from studies.engines.workers.protocol import Request, Run, serve
 
 
 def open_engine(request: Request) -> Run:
-    """Open the file in the backend, computing in bf16 where that is asked."""
+    """Open the file in the backend, computing in bf16 if requested."""
     from nystra.runtime import Session
 
     bf16 = "bf16" if request["precision"] == "bf16" else None

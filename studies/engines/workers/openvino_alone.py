@@ -1,4 +1,4 @@
-"""OpenVINO by its own API, on an ONNX file or on what NNCF made of it in int8."""
+"""OpenVINO by its own API, on an ONNX file or on an int8 model by NNCF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from studies.engines.workers.protocol import Request, Run, serve
 
 
 def convert(request: Request) -> None:
-    """Quantise an ONNX file by NNCF as its documentation says for transformers."""
+    """Quantize an ONNX file with NNCF as documented for transformers."""
     import nncf
     import openvino
 

@@ -1,4 +1,4 @@
-"""onnxruntime on an ONNX file, by itself or with a plug-in's execution provider."""
+"""onnxruntime on an ONNX file, alone or with the execution provider of a plug-in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an engine's process answers the study: JSON, one line each, on stdin and stdout.
+"""The protocol of an engine's process: JSON, one line each, on stdin and stdout.
 
 It needs numpy alone, since each engine has an environment of its own. Requests are answered in
 order; a request that fails is answered by ``{"error": text}``. Whatever libraries print goes to
@@ -35,14 +35,14 @@ Converter = Callable[[Request], None]
 
 
 class Worker:
-    """The state of an engine's process: what runs, and on which image.
+    """The state of an engine's process: the opened engine and its image.
 
     Attributes:
         package: The distribution whose version the study notes.
     """
 
     def __init__(self, package: str, opener: Opener, converter: Converter | None) -> None:
-        """Keep how the engine opens and converts."""
+        """Store how the engine opens and converts."""
         self.package, self._opener, self._converter = package, opener, converter
         self._run: Run | None = None
         self._image = np.zeros((1, 3, 1, 1), np.float32)
@@ -111,5 +111,5 @@ def peak_memory() -> int:
 
 
 def forget_peak_memory() -> None:
-    """Let the largest resident memory begin anew (proc(5))."""
+    """Reset the largest resident memory (proc(5))."""
     Path("/proc/self/clear_refs").write_text("5")

@@ -13,7 +13,7 @@ from studies.engines.workers.protocol import Request, Run, serve
 
 
 def open_engine(request: Request) -> Run:
-    """Build the network; what a compiler does to it takes place in the first run."""
+    """Build the network; compilation takes place in the first run."""
     torch.set_num_threads(request["threads"])
     network: Any = NETWORKS[request["network"]].module()
     compiler = request.get("compiler")
