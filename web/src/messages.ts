@@ -1,10 +1,10 @@
-/** What a page and the worker that runs its network say to each other. */
+/** Messages between a page and the worker that runs its network. */
 
 import type { Provider } from "./network.js";
 import type { ValidationReport } from "./validation.js";
 import type { Planes } from "./tiling.js";
 
-/** A call: what is asked for, with its arguments. */
+/** A call with its arguments. */
 export type Call =
   | {
       readonly kind: "open";
@@ -16,10 +16,10 @@ export type Call =
   | { readonly kind: "restore"; readonly image: Planes; readonly overlap?: number | undefined }
   | { readonly kind: "validate" };
 
-/** To the worker: a call by its number, or the end of one. */
+/** To the worker: a call with its number, or the end of one. */
 export type Request = { readonly id: number; readonly call: Call | "cancel" };
 
-/** What is known of a network that was opened. */
+/** Facts of an opened network. */
 export interface Description {
   readonly architecture: string;
   readonly scale: number;
@@ -32,7 +32,7 @@ export interface Description {
 
 export type Value = Description | Planes | ValidationReport;
 
-/** From the worker: how far a call is, what it returns, or why it failed. */
+/** From the worker: the progress of a call, its result, or its error. */
 export type Answer =
   | {
       readonly id: number;

@@ -3,19 +3,19 @@
  * of it is trusted: every number has bounds, and what contradicts the graph is refused.
  */
 
-/** A file that is not what it should be; its message is for people. */
+/** An invalid file; its message is shown to the user. */
 export class FileError extends Error {
   override readonly name = "FileError";
 }
 
-/** What the page needs to know of a network. */
+/** The facts of a network that the page needs. */
 export interface Facts {
   /** Output pixels per input pixel and axis. */
   readonly scale: number;
-  /** Lowest and highest value of what it takes, and of what it gives. */
+  /** Lowest and highest value of its input and of its output. */
   readonly inputRange: readonly [number, number];
   readonly outputRange: readonly [number, number];
-  /** Name of the network, for people. */
+  /** Name of the network, shown to the user. */
   readonly architecture: string;
 }
 

@@ -4,7 +4,7 @@ import type { Env, InferenceSession, TensorConstructor } from "onnxruntime-web";
 
 import { type Facts, FileError, MOST_BYTES, readFacts } from "./metadata.js";
 
-/** What of onnxruntime-web is used; any of its modules has it. */
+/** The used part of onnxruntime-web; each of its modules has it. */
 export interface Runtime {
   readonly InferenceSession: typeof InferenceSession;
   readonly Tensor: TensorConstructor;
@@ -17,7 +17,7 @@ export type Provider = "webgpu" | "wasm";
 export interface Network {
   readonly facts: Facts;
   readonly provider: Provider;
-  /** Channels, height and width of what it takes, and of what it gives. */
+  /** Channels, height and width of its input and of its output. */
   readonly input: readonly [number, number, number];
   readonly output: readonly [number, number, number];
   run(tile: Float32Array): Promise<Float32Array>;

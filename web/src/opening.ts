@@ -1,4 +1,4 @@
-/** On what a network runs in this browser: WebGPU where that is right, else WebAssembly. */
+/** Where a network runs in this browser: on WebGPU if that is correct, otherwise on WebAssembly. */
 
 import { FileError } from "./metadata.js";
 import { type Network, openNetwork, type Provider, type Runtime } from "./network.js";
@@ -6,16 +6,16 @@ import type { ReferenceCase } from "./references.js";
 import type { OnProgress } from "./tiling.js";
 import { validate, type ValidationReport } from "./validation.js";
 
-/** A network with what there is to say about where it runs. */
+/** A network and where it runs. */
 export interface Opened {
   readonly network: Network;
-  /** Sentences that whoever uses the page has to see; none where all runs on a GPU. */
+  /** Sentences for the user; none if everything runs on a GPU. */
   readonly warnings: readonly string[];
-  /** What comparing with the references showed; null: WebAssembly is compared when it is asked. */
+  /** Result of the comparison with the references; null: WebAssembly is compared on request. */
   readonly report: ValidationReport | null;
 }
 
-/** The part of WebGPU that is asked; TypeScript's own declarations lack it. */
+/** The used part of WebGPU; TypeScript's own declarations lack it. */
 export interface Gpu {
   requestAdapter(): Promise<{ readonly info: { readonly isFallbackAdapter?: boolean } } | null>;
 }
@@ -30,7 +30,7 @@ export type LoadRuntime = (provider: Provider) => Promise<Runtime>;
  * @param references - Of the file; an empty list compares nothing.
  * @param gpu - `navigator.gpu`.
  * @param wanted - `wasm` does not try WebGPU.
- * @param onProgress - Is called while WebGPU is compared with the references.
+ * @param onProgress - Called while WebGPU is compared with the references.
  * @throws FileError - The file is none that can be run.
  */
 export async function open(

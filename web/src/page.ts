@@ -1,4 +1,4 @@
-/** The page that `nystra deploy web` writes: one network, images of the user's. */
+/** The page that `nystra deploy web` writes: one network for the user's images. */
 
 import type { Description } from "./messages.js";
 import {
@@ -39,7 +39,7 @@ const controls = {
   warning: element("warning"),
 };
 
-/** Open the network that lies beside the page. */
+/** Open the network next to the page. */
 async function start(): Promise<void> {
   controls.about.textContent = "Loading the network …";
   const listing: unknown = await (await fetched("model.json")).json();
@@ -127,7 +127,7 @@ async function restoreFile(restorer: WorkerRestorer, scale: number, file: File):
   }
 }
 
-/** Do what takes long with the controls disabled; show what goes wrong. */
+/** Do long work with the controls disabled; show errors. */
 async function guarded(action: () => Promise<void>): Promise<void> {
   const enabled = [controls.file, controls.validate].filter((control) => !control.disabled);
   enabled.forEach((control) => (control.disabled = true));

@@ -11,13 +11,13 @@ export interface RecordedArray {
   readonly data: Float32Array;
 }
 
-/** One recorded run, and how far a file may be from it. */
+/** One recorded run, and its tolerance. */
 export interface ReferenceCase {
   readonly input: RecordedArray;
   readonly output: RecordedArray;
-  /** The largest difference that is allowed. */
+  /** The largest difference allowed. */
   readonly tolerance: number;
-  /** The mean difference that is allowed where the largest one is not; null: none. */
+  /** The mean difference allowed if the largest one is exceeded; null: none. */
   readonly meanTolerance: number | null;
 }
 
@@ -73,7 +73,7 @@ interface ZipEntry {
   readonly place: number;
 }
 
-/** Return what the directory of an archive lists. */
+/** Return the entries in the directory of an archive. */
 function zipEntries(file: Uint8Array): ZipEntry[] {
   const view = viewOf(file);
   const end = file.length - 22; // an archive of nystra has no comment after its end
@@ -107,7 +107,7 @@ function zipEntries(file: Uint8Array): ZipEntry[] {
   return entries;
 }
 
-/** Return the bytes of an entry, as many as the directory says. */
+/** Return the bytes of an entry, as many as the directory states. */
 async function unpacked(file: Uint8Array, entry: ZipEntry): Promise<Uint8Array> {
   const view = viewOf(file);
   const { place, packedSize } = entry;
@@ -122,7 +122,7 @@ async function unpacked(file: Uint8Array, entry: ZipEntry): Promise<Uint8Array> 
   return content;
 }
 
-/** Inflate bytes; stops as soon as there are more than there should be. */
+/** Inflate bytes; stop as soon as there are more than stated. */
 async function inflated(packed: Uint8Array<ArrayBuffer>, size: number): Promise<Uint8Array> {
   const content = new Uint8Array(size);
   let length = 0;
@@ -142,7 +142,7 @@ async function inflated(packed: Uint8Array<ArrayBuffer>, size: number): Promise<
   return content.subarray(0, length);
 }
 
-/** Return shape, kind of numbers and bytes of a `.npy` file. */
+/** Return shape, number type and bytes of a `.npy` file. */
 function readArray(file: Uint8Array): [number[], "<f4" | "|u1", Uint8Array] {
   const magic = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0];
   if (file.length < 10 || magic.some((byte, index) => file[index] !== byte)) damaged("no array");
@@ -175,7 +175,7 @@ function readMeta(body: Uint8Array): Record<string, unknown> {
   }
 }
 
-/** Return one limit a run: numbers that a wrong image can exceed. */
+/** Return one limit per run, which a wrong image can exceed. */
 function limits(value: unknown, count: number): number[] {
   const list: unknown[] = Array.isArray(value) ? value : Array<unknown>(count).fill(value);
   const usable = list.every(

@@ -11,10 +11,10 @@ export interface Planes {
   readonly data: Float32Array;
 }
 
-/** Is called with how many tiles or runs are done, and how many there are. */
+/** Called with the number of finished tiles or runs, and with their total. */
 export type OnProgress = (done: number, total: number) => void;
 
-/** First place along an axis, and the one after the last. */
+/** First position along an axis, and the one after the last. */
 export type Span = readonly [number, number];
 
 /** The tiles of one image, counted row by row; the last ones may reach beyond it. */
@@ -27,7 +27,7 @@ export interface TilePlan {
 
 const DEFAULT_OVERLAP = 32;
 
-/** Return the overlap of tiles of a side in pixels, where none is asked for. */
+/** Return the default overlap of tiles of a side in pixels. */
 export function defaultOverlap(side: number): number {
   return Math.max(Math.min(DEFAULT_OVERLAP, Math.floor(side / 4), side - 1), 0);
 }
@@ -65,7 +65,7 @@ export function planTiles(
   };
 }
 
-/** Return the place that a place beyond an axis mirrors; the edge is not repeated. */
+/** Return the position that a position beyond an axis mirrors; the edge is not repeated. */
 export function mirrored(place: number, length: number): number {
   const period = Math.max(2 * length - 2, 1);
   const index = place % period;
@@ -88,7 +88,7 @@ export function cutTile(image: Planes, plan: TilePlan, index: number): Float32Ar
   return tile;
 }
 
-/** Return how much each span counts at each of its places; over all spans it adds up to 1. */
+/** Return the weight of each span at each of its positions; the sum over all spans is 1. */
 export function blendWeights(spans: readonly Span[], scale: number): Float32Array[] {
   const weights = spans.map(([start, end]) => new Float64Array((end - start) * scale).fill(1));
   for (let second = 1; second < spans.length; second++) {
@@ -109,7 +109,7 @@ export function blendWeights(spans: readonly Span[], scale: number): Float32Arra
   );
 }
 
-/** An image that grows out of the results of its tiles. */
+/** An image composed of the results of its tiles. */
 export class Stitcher {
   readonly image: Planes;
   private readonly rowWeights: Float32Array[];
@@ -127,7 +127,7 @@ export class Stitcher {
     this.columnWeights = blendWeights(plan.columns, scale);
   }
 
-  /** Blend in what the network made of tile `index`. */
+  /** Blend in the network's output for tile `index`. */
   add(index: number, tile: Float32Array): void {
     const { channels, height, width, data } = this.image;
     const [[top], [left]] = place(this.plan, index);

@@ -1,4 +1,4 @@
-/** Whether a network computes here what PyTorch did: against recorded references. */
+/** Comparison of a network with recorded references, which are PyTorch's outputs. */
 
 import { FileError } from "./metadata.js";
 import type { Network } from "./network.js";
@@ -11,7 +11,7 @@ export interface CaseReport {
   readonly maxAbs: number;
   readonly meanAbs: number;
   readonly tolerance: number;
-  /** What is wrong, in words; null: nothing. */
+  /** The error as text; null: none. */
   readonly fault: string | null;
 }
 
@@ -21,7 +21,7 @@ export interface ValidationReport {
 }
 
 /**
- * Run the recorded inputs and compare what comes out.
+ * Run the recorded inputs and compare the outputs.
  *
  * @throws FileError - The references are of another network.
  */

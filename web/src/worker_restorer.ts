@@ -1,4 +1,4 @@
-/** A network in a worker, so that the page stays alive while it runs. */
+/** A network in a worker, so that the page responds while it runs. */
 
 import type { Answer, Call, Description, Request, Value } from "./messages.js";
 import type { Provider } from "./network.js";
@@ -8,13 +8,13 @@ import type { ValidationReport } from "./validation.js";
 
 /** What to open, and where. */
 export interface OpenOptions {
-  /** The `.npz` file beside the model file; without it a GPU is not checked. */
+  /** The `.npz` file next to the model file; without it a GPU is not checked. */
   readonly references?: Uint8Array | null;
   /** Address of the folder with the files of onnxruntime-web. */
   readonly runtime: string | URL;
   /** `wasm` does not try WebGPU. */
   readonly provider?: Provider;
-  /** Is called while WebGPU is compared with the references. */
+  /** Called while WebGPU is compared with the references. */
   readonly onProgress?: OnProgress;
 }
 
@@ -66,7 +66,7 @@ export class WorkerRestorer {
     return (await this.send({ kind: "validate" }, { onProgress })) as ValidationReport;
   }
 
-  /** End the worker; what it is running fails. */
+  /** End the worker; a running call fails. */
   close(): void {
     this.worker.terminate();
     this.fail(new Error("the worker was closed"));

@@ -1,18 +1,18 @@
-/** From the pixels of a canvas to planes of numbers, and back. */
-/** Most pixels of a result: what browsers hold in a canvas. */
+/** Conversion between the pixels of a canvas and planes of numbers. */
+/** Largest number of pixels of a result, the limit of a canvas. */
 export const MOST_PIXELS = 1 << 27;
 /** Longest side of a result. */
 export const LONGEST_SIDE = 16384;
-/** Return the colours of pixels, from 0 to 1. */
+/** Return the colors of pixels, from 0 to 1. */
 export function coloursOf({ width, height, data }) {
     return { channels: 3, height, width, data: planesOf(data, [0, 1, 2]) };
 }
-/** Return how opaque pixels are, from 0 to 1; null: all of them are. */
+/** Return the opacity of pixels, from 0 to 1; null if all are opaque. */
 export function alphaOf({ width, height, data }) {
     const alpha = planesOf(data, [3]);
     return alpha.every((value) => value === 1) ? null : { channels: 1, height, width, data: alpha };
 }
-/** Return planes as pixels, clipped and rounded to nearest; grey ones have equal colours. */
+/** Return planes as pixels, clipped and rounded to nearest; gray ones have equal colors. */
 export function pixelsOf(colours, alpha) {
     const { channels, height, width } = colours;
     const size = height * width;
@@ -42,7 +42,7 @@ export function enlarged(plane, scale) {
     });
     return { channels: 1, height, width, data };
 }
-/** Return the two places that an enlarged one lies between, and how far from the first. */
+/** Return the two positions around an enlarged one, and the distance from the first. */
 function between(place, scale, length) {
     const exact = Math.min(Math.max((place + 0.5) / scale - 0.5, 0), length - 1);
     const first = Math.floor(exact);

@@ -1,2 +1,2 @@
-/** What a page and the worker that runs its network say to each other. */
+/** Messages between a page and the worker that runs its network. */
 export {};

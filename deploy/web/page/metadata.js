@@ -2,7 +2,7 @@
  * What a model file says of itself, read from its bytes: onnxruntime-web does not tell it. Nothing
  * of it is trusted: every number has bounds, and what contradicts the graph is refused.
  */
-/** A file that is not what it should be; its message is for people. */
+/** An invalid file; its message is shown to the user. */
 export class FileError extends Error {
     name = "FileError";
 }

@@ -1,4 +1,4 @@
-/** On what a network runs in this browser: WebGPU where that is right, else WebAssembly. */
+/** Where a network runs in this browser: on WebGPU if that is correct, otherwise on WebAssembly. */
 import { FileError } from "./metadata.js";
 import { openNetwork } from "./network.js";
 import { validate } from "./validation.js";
@@ -9,7 +9,7 @@ import { validate } from "./validation.js";
  * @param references - Of the file; an empty list compares nothing.
  * @param gpu - `navigator.gpu`.
  * @param wanted - `wasm` does not try WebGPU.
- * @param onProgress - Is called while WebGPU is compared with the references.
+ * @param onProgress - Called while WebGPU is compared with the references.
  * @throws FileError - The file is none that can be run.
  */
 export async function open(load, file, references, gpu, wanted, onProgress) {

@@ -1,4 +1,4 @@
-/** The page that `nystra deploy web` writes: one network, images of the user's. */
+/** The page that `nystra deploy web` writes: one network for the user's images. */
 import { alphaOf, coloursOf, enlarged, LONGEST_SIDE, MOST_PIXELS, pixelsOf, } from "./images.js";
 import { WorkerRestorer } from "./worker_restorer.js";
 const PLAIN_NAME = /^[\w.-]{1,200}$/;
@@ -22,7 +22,7 @@ const controls = {
     validate: element("validate"),
     warning: element("warning"),
 };
-/** Open the network that lies beside the page. */
+/** Open the network next to the page. */
 async function start() {
     controls.about.textContent = "Loading the network …";
     const listing = await (await fetched("model.json")).json();
@@ -107,7 +107,7 @@ async function restoreFile(restorer, scale, file) {
         controls.cancel.removeEventListener("click", cancel);
     }
 }
-/** Do what takes long with the controls disabled; show what goes wrong. */
+/** Do long work with the controls disabled; show errors. */
 async function guarded(action) {
     const enabled = [controls.file, controls.validate].filter((control) => !control.disabled);
     enabled.forEach((control) => (control.disabled = true));

@@ -47,7 +47,7 @@ export async function readReferences(file) {
         return { input, output, tolerance: largest[index], meanTolerance };
     });
 }
-/** Return what the directory of an archive lists. */
+/** Return the entries in the directory of an archive. */
 function zipEntries(file) {
     const view = viewOf(file);
     const end = file.length - 22; // an archive of nystra has no comment after its end
@@ -84,7 +84,7 @@ function zipEntries(file) {
     }
     return entries;
 }
-/** Return the bytes of an entry, as many as the directory says. */
+/** Return the bytes of an entry, as many as the directory states. */
 async function unpacked(file, entry) {
     const view = viewOf(file);
     const { place, packedSize } = entry;
@@ -100,7 +100,7 @@ async function unpacked(file, entry) {
         damaged("the size of an array differs from that in its directory");
     return content;
 }
-/** Inflate bytes; stops as soon as there are more than there should be. */
+/** Inflate bytes; stop as soon as there are more than stated. */
 async function inflated(packed, size) {
     const content = new Uint8Array(size);
     let length = 0;
@@ -122,7 +122,7 @@ async function inflated(packed, size) {
     }
     return content.subarray(0, length);
 }
-/** Return shape, kind of numbers and bytes of a `.npy` file. */
+/** Return shape, number type and bytes of a `.npy` file. */
 function readArray(file) {
     const magic = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0];
     if (file.length < 10 || magic.some((byte, index) => file[index] !== byte))
@@ -154,7 +154,7 @@ function readMeta(body) {
         return damaged("its meta is not JSON");
     }
 }
-/** Return one limit a run: numbers that a wrong image can exceed. */
+/** Return one limit per run, which a wrong image can exceed. */
 function limits(value, count) {
     const list = Array.isArray(value) ? value : Array(count).fill(value);
     const usable = list.every((limit) => typeof limit === "number" && limit >= 0 && limit < LOOSEST);

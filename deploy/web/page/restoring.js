@@ -5,12 +5,12 @@ const LUMA = [0.299, 0.587, 0.114];
 /**
  * Restore an image.
  *
- * The channels of a colour image go one by one through a network of one channel, and a grey
- * image three times into one of three, whose result becomes grey again: as in `nystra run`.
+ * The channels of a color image go one by one through a network of one channel, and a gray
+ * image three times into one of three, whose result becomes gray again: as in `nystra run`.
  *
- * @param image - Grey or RGB, from 0 to 1; at least one pixel.
+ * @param image - Gray or RGB, from 0 to 1; at least one pixel.
  * @returns Planes from 0 to 1, not clipped, `scale` times as high and wide.
- * @throws DOMException - `AbortError`, where the signal says so.
+ * @throws DOMException - `AbortError`, if the signal is aborted.
  */
 export async function restore(network, image, options = {}) {
     const [takes, gives] = [network.input[0], network.output[0]];

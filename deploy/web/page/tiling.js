@@ -3,7 +3,7 @@
  * nystra does for a file that takes one size.
  */
 const DEFAULT_OVERLAP = 32;
-/** Return the overlap of tiles of a side in pixels, where none is asked for. */
+/** Return the default overlap of tiles of a side in pixels. */
 export function defaultOverlap(side) {
     return Math.max(Math.min(DEFAULT_OVERLAP, Math.floor(side / 4), side - 1), 0);
 }
@@ -34,7 +34,7 @@ export function planTiles([height, width], [tileHeight, tileWidth], overlap) {
         columns: tileSpans(width, tileWidth, overlap),
     };
 }
-/** Return the place that a place beyond an axis mirrors; the edge is not repeated. */
+/** Return the position that a position beyond an axis mirrors; the edge is not repeated. */
 export function mirrored(place, length) {
     const period = Math.max(2 * length - 2, 1);
     const index = place % period;
@@ -55,7 +55,7 @@ export function cutTile(image, plan, index) {
     }
     return tile;
 }
-/** Return how much each span counts at each of its places; over all spans it adds up to 1. */
+/** Return the weight of each span at each of its positions; the sum over all spans is 1. */
 export function blendWeights(spans, scale) {
     const weights = spans.map(([start, end]) => new Float64Array((end - start) * scale).fill(1));
     for (let second = 1; second < spans.length; second++) {
@@ -73,7 +73,7 @@ export function blendWeights(spans, scale) {
     });
     return spans.map(([start], span) => Float32Array.from(weights[span], (weight, i) => weight / total[start * scale + i]));
 }
-/** An image that grows out of the results of its tiles. */
+/** An image composed of the results of its tiles. */
 export class Stitcher {
     plan;
     scale;
@@ -89,7 +89,7 @@ export class Stitcher {
         this.rowWeights = blendWeights(plan.rows, scale);
         this.columnWeights = blendWeights(plan.columns, scale);
     }
-    /** Blend in what the network made of tile `index`. */
+    /** Blend in the network's output for tile `index`. */
     add(index, tile) {
         const { channels, height, width, data } = this.image;
         const [[top], [left]] = place(this.plan, index);

@@ -1,7 +1,7 @@
-/** Whether a network computes here what PyTorch did: against recorded references. */
+/** Comparison of a network with recorded references, which are PyTorch's outputs. */
 import { FileError } from "./metadata.js";
 /**
- * Run the recorded inputs and compare what comes out.
+ * Run the recorded inputs and compare the outputs.
  *
  * @throws FileError - The references are of another network.
  */

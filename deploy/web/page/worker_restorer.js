@@ -1,4 +1,4 @@
-/** A network in a worker, so that the page stays alive while it runs. */
+/** A network in a worker, so that the page responds while it runs. */
 export class WorkerRestorer {
     worker;
     waiting = new Map();
@@ -35,7 +35,7 @@ export class WorkerRestorer {
     async validate(onProgress) {
         return (await this.send({ kind: "validate" }, { onProgress }));
     }
-    /** End the worker; what it is running fails. */
+    /** End the worker; a running call fails. */
     close() {
         this.worker.terminate();
         this.fail(new Error("the worker was closed"));
