@@ -107,8 +107,8 @@ class ExportOptions(Options):
     min_psnr: float | None = option(
         Number(
             None,
-            "fail below this PSNR against full attention or, with another window than the trained "
-            "one, against that; also the limit for automatic plans and for int8 layers",
+            "fail below this PSNR against full attention at the trained window; also the limit "
+            "for automatic plans and for int8 layers",
             0,
             real=True,
             above=True,

@@ -48,7 +48,8 @@ TARGETS = {
     for row in (
         Target(
             TENSORRT,
-            "for TensorRT only, with convolutions and attention in bf16 too (needs bf16)",
+            "for TensorRT only, with convolutions and attention in bf16 too (needs `precision` "
+            "bf16)",
             ("bf16",),
         ),
         Target(

@@ -12,7 +12,7 @@ OVERLAP = Number(
 )
 MAX_MEMORY = Bytes(None, "memory limit of the process, such as 4G", 1, usual="the free memory")
 BACKEND = Text("auto", "backend", metavar="NAME")
-BATCH = Number(8, "maximum number of images per run, of any requests", 1)
+BATCH = Number(8, "maximum number of images per run, also of different requests", 1)
 THREADS = Number(None, "threads", 1, usual="all cores")
 WORKERS = Number(None, "worker processes", 1, usual="one per CPU or GPU")
 LIBRARY = FileOrWord(

@@ -58,7 +58,7 @@ class SpeedOptions(Options):
     """Whether and how it is timed."""
 
     speed_against: Path | None = option(
-        File(None, "time it against this model", metavar="OTHER.onnx")
+        File(None, "compare its speed with that of this model", metavar="OTHER.onnx")
     )
     speed_size: Size | None = option(
         ImageSize(None, "image size of the timing", usual="the baseline's, or 128x128")

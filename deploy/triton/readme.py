@@ -98,7 +98,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         inputs = ", ".join(f"`{port.name}` ({port.role}, {port.layout})" for port in ports)
         return (
             f"Tensors: {inputs}, RGB, values {_range(facts)}; the client has to handle tiles, "
-            "colour and alpha. `--backend python` serves image files."
+            "color and alpha. `--backend python` serves image files."
         )
     first = f'a = InferInput("{ports[0].name}", [1], "BYTES")'
     more = "".join(

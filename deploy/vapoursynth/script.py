@@ -46,7 +46,7 @@ if "source" in globals():  # vspipe -a source=FILE
 
 
 _COLOUR = '''def matrix_of(clip):
-    """Return the colour matrix that the first frame names, else the usual one of its size."""
+    """Return the color matrix of the first frame, or the usual one of its size."""
     named = clip.get_frame(0).props.get("_Matrix", vs.MATRIX_UNSPECIFIED)
     if named not in (vs.MATRIX_UNSPECIFIED, vs.MATRIX_RGB):
         return named
@@ -66,9 +66,9 @@ def restore_any(clip):
 '''
 
 _GREY = '''def restore_any(clip):
-    """Return a grey or YUV clip {scale} times as large: colours are enlarged by a spline."""
+    """Return a gray or YUV clip {scale} times as large; its colors are upscaled by a spline."""
     if clip.format.color_family == vs.RGB:
-        raise vs.Error("the model is for luma: give a grey or a YUV clip")
+        raise vs.Error("the model is for luma: use a gray or a YUV clip")
     luma = core.std.ShufflePlanes(clip, 0, vs.GRAY)
     large = restore(core.resize.Bicubic(luma, format=vs.GRAYS))
     large = core.resize.Bicubic(large, format=luma.format.id, dither_type="error_diffusion")

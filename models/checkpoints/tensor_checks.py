@@ -49,7 +49,7 @@ def _fault(value: Tensor) -> str:
     if value.layout != torch.strided:
         return f"a sparse tensor ({str(value.layout).removeprefix('torch.')})"
     if value.is_quantized:
-        return f"a quantised tensor ({str(value.dtype).removeprefix('torch.')})"
+        return f"a quantized tensor ({str(value.dtype).removeprefix('torch.')})"
     if value.device.type != "cpu":
         return f"on the device {value.device.type!r}, without values"
     if value.dim() > _HIGHEST_RANK:

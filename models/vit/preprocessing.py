@@ -39,7 +39,7 @@ def preprocessing_for(
         fits = stated.size == sides
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
     if channels != 3 or layout.name not in ("timm", "torchvision"):
-        assumed = "the normalisation of images is unknown, so they are not normalised"
+        assumed = "the normalization of images is unknown, so they are not normalized"
         return Preprocessing(Resize(sides)), (f"{assumed}: {_SHOWN}",)
     if layout.name == "torchvision":
         usual = Preprocessing(

@@ -108,7 +108,7 @@ class RestorationModel:
             tile = self._tile(0)
             batched = self._batched(tile, Work(lambda _: None))
             try:
-                restore(batched, grey, "a grey image", tile=tile, auxiliary=auxiliary)
+                restore(batched, grey, "a gray image", tile=tile, auxiliary=auxiliary)
             except Exception as error:
                 failure = failure or error
             else:

@@ -160,7 +160,7 @@ def test_a_window_with_fewer_tokens_than_neighbours_keeps_full_attention() -> No
     geometry = WindowGeometry(1, 2, 2, (4, 4), (0, 0), False, 1.0)
     assert mechanism("psal", neighbors=16).fits(geometry) == ""
     reason = mechanism("psal", neighbors=17).fits(geometry)
-    assert reason == "more neighbours than tokens of the 4x4 window"
+    assert reason == "more neighbors than tokens of the 4x4 window"
 
 
 def test_a_psal_plan_survives_its_json() -> None:

@@ -146,7 +146,7 @@ def test_how_images_are_prepared(tmp_path: Path) -> None:
     told: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
     silent = load(path, **told)
     assert silent.facts.preprocessing == Preprocessing(Resize((8, 12)))
-    assert "the normalisation of images is unknown" in silent.warnings[0]
+    assert "the normalization of images is unknown" in silent.warnings[0]
     prepared = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2], "labels": ["cat", "dog"]}
     save_file(load_file(path), path, metadata={"nystra": json.dumps({"preprocessing": prepared})})
     loaded = load(path, **told)

@@ -80,7 +80,7 @@ class Psal(Windowed):
         if self.neighbors <= geometry.tokens:
             return ""
         rows, columns = geometry.window
-        return f"more neighbours than tokens of the {rows}x{columns} window"
+        return f"more neighbors than tokens of the {rows}x{columns} window"
 
     def reseeded(self) -> Psal:
         """Return the same with the next seed."""
