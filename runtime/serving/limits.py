@@ -44,4 +44,6 @@ class Limits(Options):
     connections: int = option(
         Number(512, "maximum open connections; further ones get 503, except probes", 1)
     )
-    patience: float = option(Number(30.0, "seconds that requests in progress get when the service stops", 0))
+    patience: float = option(
+        Number(30.0, "seconds that requests in progress get when the service stops", 0)
+    )
