@@ -1,1 +1,1 @@
-"""The first hour on a GPU: what is packed without one, and what is run there in stages."""
+"""Tests and timings on a GPU: packed on a machine without one, run there in stages."""

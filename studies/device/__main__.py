@@ -1,4 +1,4 @@
-"""The first hour on a GPU. Needs Python alone; on the device nothing is fetched.
+"""Tests and timings on a GPU. Needs Python only; the device needs no network.
 
     .ci/gpu pack DIR [--sm 90] [--python 3.12]     without a GPU: writes DIR/<bundle>-1of2, ...
     .ci/gpu keep FOLDER...                         on the device: take pieces that were carried
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _keep(folders: list[Path], settings: Settings) -> bool:
-    """Take pieces; say what was taken and what was not."""
+    """Take pieces; print which were taken and which were not."""
     whole = True
     for record in pieces.keep(folders, settings.store):
         whole = whole and "reason" not in record
@@ -87,7 +87,7 @@ def _keep(folders: list[Path], settings: Settings) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Carry a command out; 0: every step is ok."""
+    """Run a command; 0: every step succeeded."""
     args = _parser().parse_args(arguments)
     if args.do == "pack":
         from .packing import pack

@@ -1,4 +1,4 @@
-"""Maps of more than 2^31 elements on the GPU: what 32 bits cannot count.
+"""Maps of more than 2^31 elements on the GPU.
 
 python -m studies.device.big_maps OUT.json [--small]
 
@@ -50,7 +50,7 @@ PATCH = 3
 
 
 def run(operator: str, values: Values, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-    """Run the kernel itself, never the plain function.
+    """Run the kernel, never the plain function.
 
     Raises:
         RuntimeError: It refuses these sizes, or was not launched.
@@ -65,7 +65,7 @@ def run(operator: str, values: Values, inputs: list[Tensor], outputs: list[Tenso
 
 
 def check_windows(operator: str, dtype: torch.dtype, side: int, device: str) -> int:
-    """Compare rows of a large map with the same rows alone; return the map's elements."""
+    """Compare rows of a large map with the same rows computed alone; return its elements."""
     values = WINDOWS[operator]
     qkv = torch.empty(1, side, side, CHANNELS, dtype=dtype, device=device).normal_()
     table = torch.randn((2 * WINDOW - 1) ** 2, HEADS, device=device).to(dtype)
@@ -87,7 +87,7 @@ def check_windows(operator: str, dtype: torch.dtype, side: int, device: str) -> 
 
 
 def check_inverses(dtype: torch.dtype, matrices: int, device: str) -> int:
-    """Compare the last matrices of a batch with the same alone; return its elements."""
+    """Compare the last matrices of a batch with the same computed alone; return its elements."""
     a = torch.rand(matrices, 16, 16, device=device).to(dtype)
     z, few = torch.full_like(a, torch.nan), torch.full_like(a[-4:], torch.nan)
     run("NystraPinv", {"iterations": 6}, [a], [z])
@@ -165,7 +165,7 @@ def checks(device: str, small: bool) -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def check(file: Path, small: bool) -> int:
-    """Run all; the file holds what there is so far. Return 1 if one fails."""
+    """Run all checks and write the file after each. Return 1 if one fails."""
     if reason := native_cuda.missing():
         print(reason)
         return 1

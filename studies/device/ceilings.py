@@ -1,4 +1,4 @@
-"""What a GPU can do at best, by PyTorch: copies, bf16 products, attention in windows.
+"""The limits of a GPU, measured with PyTorch: copies, bf16 products, attention in windows.
 
 python -m studies.device.ceilings OUT.json
 
@@ -73,7 +73,7 @@ def _attention(window: int, head_dim: int) -> dict[str, float | str]:
 
 
 def _copies() -> float:
-    """Terabytes a second that a copy reads and writes."""
+    """Terabytes per second that a copy reads and writes."""
     import torch
 
     source = torch.empty(1 << 29, dtype=torch.float32, device="cuda").normal_()
@@ -82,7 +82,7 @@ def _copies() -> float:
 
 
 def measure(file: Path) -> int:
-    """Measure all; the file holds what there is so far."""
+    """Measure everything and write the file after each figure."""
     import torch
 
     if not torch.cuda.is_available():

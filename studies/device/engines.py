@@ -33,7 +33,7 @@ TILE = 256
 
 
 def models(context: Context, mark: str = "") -> list[Path]:
-    """The exported files whose name has ``mark`` in it, those in half precision first."""
+    """The exported files with ``mark`` in their names, those in half precision first."""
     folder = kernels.bundle(context) / "models"
     marked = [file for file in folder.glob("*.onnx") if mark in file.name]
     found = sorted(marked, key=lambda file: ("fp16" not in file.name, file))
@@ -43,12 +43,12 @@ def models(context: Context, mark: str = "") -> list[Path]:
 
 
 def sites(context: Context, *bundles: str) -> list[Path]:
-    """Folders of packages, the first found first."""
+    """Folders of packages, in order of precedence."""
     return [kernels.bundle(context, name) / "site" for name in (*bundles, "kernels")]
 
 
 def environment(context: Context, *bundles: str) -> dict[str, str]:
-    """Of a Python that has the bundles' packages; on a machine without a GPU, its own."""
+    """The environment of a Python with the bundles' packages, or its own without a GPU."""
     if context.settings.backend is not None:
         return {}
     env = machine.python(*sites(context, *bundles))
@@ -59,7 +59,7 @@ def environment(context: Context, *bundles: str) -> dict[str, str]:
 
 
 def backend(context: Context, usual: str) -> str:
-    """What a stage's files are run in."""
+    """The backend of a stage."""
     return context.settings.backend or usual
 
 
@@ -82,17 +82,17 @@ def _unpack(context: Context, *bundles: str) -> None:
 
 
 def unpack_ort(context: Context) -> None:
-    """Make the bundle whole."""
+    """Unpack the bundle."""
     _unpack(context, "ort")
 
 
 def unpack_tensorrt(context: Context) -> None:
-    """Make the bundle whole."""
+    """Unpack the bundle."""
     _unpack(context, "ort", "tensorrt")
 
 
 def probe_ort(context: Context) -> None:
-    """Does onnxruntime load, and does its provider take a small file?"""
+    """Check that onnxruntime loads and that its provider runs a small file."""
     code = "import onnxruntime as o; print(o.__version__, o.get_available_providers())"
     env = environment(context, "ort")
     context.keep(
@@ -102,12 +102,12 @@ def probe_ort(context: Context) -> None:
 
 
 def validate_ort(context: Context) -> None:
-    """The recorded outputs of every file, again."""
+    """Validate every file against its recorded outputs."""
     _validate(context, backend(context, "ort-cuda"), environment(context, "ort"))
 
 
 def validate_tensorrt(context: Context) -> None:
-    """The recorded outputs, from engines."""
+    """Validate engines against the recorded outputs."""
     _validate(context, backend(context, "tensorrt"), environment(context, "ort", "tensorrt"))
 
 
@@ -131,7 +131,7 @@ def _each(
     limit: float,
     spare: float = 0,
 ) -> None:
-    """Run commands of nystra and keep what each says last; one that fails stops no other.
+    """Run commands of nystra and store the last output of each; a failure stops no other.
 
     Args:
         context: Of the step.
@@ -163,7 +163,7 @@ def bench_ort(context: Context) -> None:
 
 
 def bodies_ort(context: Context) -> None:
-    """The bodies of standard operators on the GPU: what the kernels are measured against."""
+    """The bodies of standard operators on the GPU, as the baseline of the kernels."""
     env = environment(context, "ort")
     name = backend(context, "ort-cuda")
     files: dict[str, list[str | Path]] = {
@@ -184,7 +184,7 @@ def bench_torch(context: Context) -> None:
 
 
 def probe_tensorrt(context: Context) -> None:
-    """Does TensorRT load, and does it build an engine of two layers on this device?"""
+    """Check that TensorRT loads and builds an engine of two layers on this device."""
     kernels.script(context, "probe", environment(context, "ort", "tensorrt"))
 
 
@@ -201,7 +201,7 @@ def build_tensorrt(context: Context) -> None:
 
 
 def bench_tensorrt(context: Context) -> None:
-    """Engines with plugins beside those of bodies."""
+    """Engines with plugins against those of bodies."""
     names = ["tensorrt", "tensorrt-bodies", "ort-cuda"]
     if context.settings.backend is not None:
         names = [context.settings.backend]
@@ -212,7 +212,7 @@ def bench_tensorrt(context: Context) -> None:
 def _bench(
     context: Context, names: list[str], env: dict[str, str], files: list[Path], *more: str
 ) -> None:
-    """Time each file by itself: one that hangs costs no other's row."""
+    """Time each file in a separate run, so that one that hangs costs only its own row."""
     rows, failed = [], []
     size = ["--sizes", "64x64" if context.settings.quick else "256x256"]
     sizes = [] if "--sizes" in more else size

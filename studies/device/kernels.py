@@ -39,7 +39,7 @@ STEPS = (
 
 
 def unpack(context: Context) -> None:
-    """Make the bundle whole."""
+    """Unpack the bundle."""
     if context.settings.library is None:
         context.keep(facts={"bundle": str(bundle(context))})
     programs(context)
@@ -69,7 +69,7 @@ def programs(context: Context) -> tuple[Path, Path]:
 
 
 def environment(context: Context) -> dict[str, str]:
-    """Of a Python that has the package and the tests' helpers."""
+    """The environment of a Python with the package and the tests' helpers."""
     helpers = [ROOT / "tests" / "plugins", ROOT / "tests" / "helpers"]
     if context.settings.library is not None:
         return machine.python(*helpers)
@@ -78,7 +78,7 @@ def environment(context: Context) -> dict[str, str]:
 
 
 def host(context: Context) -> None:
-    """What needs no device data: fields, shapes, clones."""
+    """Checks without device data: fields, shapes, clones."""
     program, library = programs(context)
     words = context.command([program, library], codes=(0, 1))
     last = words.strip().splitlines()[-1]
@@ -88,7 +88,7 @@ def host(context: Context) -> None:
 
 
 def first_table(context: Context) -> None:
-    """Every eighth row, so that there is an answer soon."""
+    """Every eighth row, for an early result."""
     _table(context, {"default": WAYS["default"]}, every=8 * _thin(context))
 
 
@@ -124,7 +124,7 @@ def _table(context: Context, ways: dict[str, dict[str, str]], every: int) -> Non
 
 
 def first_times(context: Context) -> None:
-    """Every case for a moment, those in half precision first."""
+    """Every case briefly, those in half precision first."""
     _times(context, 0.05)
 
 
@@ -152,7 +152,7 @@ def _times(context: Context, seconds: float) -> None:
 
 
 def big_maps(context: Context) -> None:
-    """Maps of more elements than 32 bits count, by the torch ops' own call."""
+    """Maps of more than 2^31 elements, through the torch ops."""
     env = environment(context)
     if context.settings.library is not None:
         env["NYSTRA_LIBRARY_DIR"] = str(context.settings.library)
@@ -160,12 +160,12 @@ def big_maps(context: Context) -> None:
 
 
 def ceilings(context: Context) -> None:
-    """What the device can do: copies, matrix products, attention by PyTorch."""
+    """The limits of the device: copies, matrix products, attention by PyTorch."""
     script(context, "ceilings", machine.cuda_libraries())
 
 
 def script(context: Context, name: str, env: dict[str, str], *more: str) -> None:
-    """Run a script of this folder, and keep what it wrote until it ended or was stopped."""
+    """Run a script of this folder, and store what it wrote before it ended or was stopped."""
     found = context.work / f"{name}.json"
     found.unlink(missing_ok=True)
     words: list[str | Path] = [sys.executable, "-m", f"studies.device.{name}", found, *more]
@@ -199,7 +199,7 @@ def counters(context: Context) -> None:
 
 
 def sanitizer(context: Context) -> None:
-    """Start the sanitizer over some rows; it goes on while other things travel."""
+    """Start the sanitizer on some rows; it continues during the next steps."""
     program, library = programs(context)
     tool = which("compute-sanitizer")
     if tool is None:
@@ -230,7 +230,7 @@ def sanitizer(context: Context) -> None:
 
 
 def sanitized(context: Context) -> None:
-    """What the sanitizer has said so far."""
+    """The results of the sanitizer so far."""
     found = {}
     for kind in ("memcheck", "racecheck"):
         log = context.settings.store / f"{kind}.log"

@@ -1,4 +1,4 @@
-"""What is on the machine: the step before all others, and what they need of it."""
+"""A description of the machine, the first step, and environments for the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def describe(context: Context) -> None:
 
 
 def cuda_libraries() -> dict[str, str]:
-    """The environment in which CUDA's libraries that pip installed are found."""
+    """An environment in which CUDA's libraries installed by pip are found."""
     folders = [
         str(folder)
         for entry in sys.path

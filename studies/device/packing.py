@@ -1,4 +1,4 @@
-"""What a device needs, packed on a machine without one.
+"""The files for a device, packed on a machine without one.
 
 Three bundles: ``kernels`` (the wheel with the CUDA libraries, the conformance host, the references
 of the conformance table, exported files), ``ort`` (onnxruntime-gpu) and ``tensorrt``, the machine
@@ -106,7 +106,7 @@ def _kernels(target: Path, python: str, architectures: Sequence[int]) -> None:
 
 
 def build_wheel(architectures: Sequence[int]) -> Path:
-    """Build the wheel with the CUDA libraries, and the conformance host beside it."""
+    """Build the wheel with the CUDA libraries, and the conformance host."""
     _bring_sdk()
     compiler = SDK / "nvcc" / "nvidia" / "cu13" / "bin" / "nvcc"
     wheels = BUILD.with_name("gpu_wheel")
@@ -151,7 +151,7 @@ def _tensorrt(target: Path, architecture: int, python: str) -> None:
 
 
 def _bind(site: Path, python: str) -> None:
-    """Bring the bindings for a Python into a folder beside that of the libraries."""
+    """Unpack the bindings for a Python next to the folder of the libraries."""
     _bring([f"tensorrt-cu13-bindings=={TENSORRT}"], python, site)
     package = site / "tensorrt"
     package.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A page of what was run on a device."""
+"""A page of the results on a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_page(rows: Iterable[Row], file: Path) -> None:
 
 
 def page(rows: Iterable[Row]) -> str:
-    """The page as Markdown: the machine, each step, and tables of what was measured."""
+    """The page as Markdown: the machine, each step, and tables of measurements."""
     rows = list(rows)
     parts = ["# nystra on a GPU", "Written by `.ci/gpu` from `result.json`; no figure by hand."]
     parts.append(_table(("stage", "step", "state", "seconds", "reason"), map(_state, rows)))
@@ -66,7 +66,7 @@ def _conformance(tables: Mapping[str, Any]) -> str:
 
 
 def _times(times: Sequence[Mapping[str, Any]]) -> str:
-    """Median and spread of each case, and the memory rate that its input and output come to."""
+    """Median and spread of each case, and its memory bandwidth from inputs and outputs."""
     rows = []
     for one in times:
         if one.get("reason"):

@@ -1,4 +1,4 @@
-"""Folders cut into pieces that travel one at a time, and made whole again on arrival.
+"""Folders split into pieces for separate transfers, and joined after arrival.
 
 A bundle is a folder, packed as one ``.tar.xz`` and cut. A piece is a folder of its part and of
 ``piece.json``, which says which bundle it is of, its number among how many, and its SHA-256.
@@ -21,11 +21,11 @@ RECORD, PART = "piece.json", "part"
 
 
 class PieceError(Exception):
-    """A piece is missing or not what it was."""
+    """A piece is missing or damaged."""
 
 
 def cut(folder: Path, target: Path, about: dict[str, Any], largest: int = LARGEST) -> list[Path]:
-    """Pack a folder and cut it into pieces.
+    """Pack a folder and split it into pieces.
 
     Args:
         folder: The bundle; its name is that of the bundle.
@@ -67,14 +67,14 @@ def cut(folder: Path, target: Path, about: dict[str, Any], largest: int = LARGES
 
 
 def find(folder: Path) -> list[Path]:
-    """The pieces in a folder: itself, or folders in it."""
+    """The pieces in a folder: the folder itself, or folders in it."""
     if (folder / RECORD).is_file():
         return [folder]
     return sorted(file.parent for file in folder.glob(f"*/{RECORD}"))
 
 
 def keep(folders: Iterable[Path], store: Path) -> list[dict[str, Any]]:
-    """Copy pieces into a store, where they stay when the next ones travel.
+    """Copy pieces into a store, where they remain for later transfers.
 
     Returns:
         Their records; ``reason`` in those that were not kept.
@@ -97,7 +97,7 @@ def keep(folders: Iterable[Path], store: Path) -> list[dict[str, Any]]:
 
 
 def whole(bundle: str, store: Path) -> Path:
-    """Return the folder of a bundle whose pieces are all in the store, unpacked.
+    """Return the unpacked folder of a bundle whose pieces are all in the store.
 
     Raises:
         PieceError: A piece is missing, or pieces are of different packings.

@@ -16,7 +16,7 @@ from typing import Any
 
 
 def probe(file: Path, parser_alone: bool) -> int:
-    """Build the engine; write what was seen so far after each part."""
+    """Build the engine; write the result after each part."""
     facts: dict[str, Any] = {}
 
     def note(**more: Any) -> None:
@@ -29,7 +29,7 @@ def probe(file: Path, parser_alone: bool) -> int:
     note(tensorrt=trt.__version__)
 
     class Log(trt.ILogger):  # type: ignore[misc]
-        """Keeps the first error, since calls that fail return nothing."""
+        """Stores the first error, since calls that fail return nothing."""
 
         def log(self, severity: Any, text: str) -> None:
             if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR) and "error" not in facts:

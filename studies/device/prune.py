@@ -1,4 +1,4 @@
-"""Machine code of other GPUs in a library, made zeros: the file keeps its size and packs small.
+"""Replace machine code of other GPUs in a library by zeros, so that it compresses well.
 
 CUDA's fat binaries stand in a file one after another: a header of 16 bytes or more (magic, version,
 size of the header, bytes that follow), then entries, each with a header (kind, version, its size,
@@ -19,14 +19,14 @@ LARGEST = 1 << 30
 
 
 class Pruned(NamedTuple):
-    """Bytes of code that were made zeros, and bytes that stayed."""
+    """Bytes of code that were replaced by zeros, and bytes that were not."""
 
     zeroed: int
     kept: int
 
 
 def prune(data: bytearray, architecture: int) -> Pruned:
-    """Make machine code of other architectures zeros, in place.
+    """Replace machine code of other architectures by zeros, in place.
 
     Args:
         data: A library or any file with fat binaries inside.

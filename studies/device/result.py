@@ -1,4 +1,4 @@
-"""What was run on a device: rows of steps in one ``result.json``, merged over stages."""
+"""Results on a device: rows of steps in one ``result.json``, merged over stages."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Row:
 
     @property
     def cause(self) -> str:
-        """The reason in one line: how it begins, and how it ends, where an error's words are."""
+        """The reason in one line: its start, and its end if it is an error's text."""
         text = " ".join((self.reason or "").split())
         return text if len(text) <= SHOWN else f"{text[: SHOWN // 3]} ... {text[-SHOWN * 2 // 3 :]}"
 
 
 def load(file: Path) -> list[Row]:
-    """The rows of a file; none where there is no file."""
+    """The rows of a file; none if there is no file."""
     if not file.is_file():
         return []
     document = json.loads(file.read_text())
@@ -53,7 +53,7 @@ def load(file: Path) -> list[Row]:
 
 
 def merge(rows: Iterable[Row]) -> list[Row]:
-    """One row a step: the last that was run, at the place of the first."""
+    """One row per step: the last run, at the position of the first."""
     merged: dict[tuple[str, str], Row] = {}
     for row in rows:
         merged[row.stage, row.step] = row
@@ -61,7 +61,7 @@ def merge(rows: Iterable[Row]) -> list[Row]:
 
 
 def save(file: Path, rows: Iterable[Row]) -> None:
-    """Write rows, whole or not at all."""
+    """Write rows, as a whole or not at all."""
     document = {"schema_version": SCHEMA_VERSION, "rows": [asdict(row) for row in rows]}
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")

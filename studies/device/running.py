@@ -1,4 +1,4 @@
-"""Running a stage: each step in a process of its own, with a limit; a step that fails is a row."""
+"""Running a stage: each step in its own process, with a time limit; a failed step is a row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TAIL = 1500
 
 
 class StepError(Exception):
-    """A step did not do what it is for; the text is the row's reason."""
+    """A step failed; the text is the row's reason."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Settings:
     quick: bool = False
 
     def as_arguments(self) -> list[str]:
-        """The settings as the command line takes them."""
+        """The settings as arguments of the command line."""
         pairs = {"--backend": self.backend, "--library": self.library}
         given = [word for flag, value in pairs.items() if value for word in (flag, str(value))]
         return [*given, *["--quick"] * self.quick, "--store", str(self.store)]
@@ -78,7 +78,7 @@ class Settings:
 
 @dataclass
 class Context:
-    """What a step works with.
+    """The settings and data of a step.
 
     Attributes:
         settings: Where it runs.
@@ -105,7 +105,7 @@ class Context:
         return folder
 
     def keep(self, **data: Any) -> None:
-        """Add to the data, on the disk too."""
+        """Add to the data, also in its file."""
         self.data.update(_finite(data))
         self.file.write_text(json.dumps(self.data, default=str))
 
@@ -224,7 +224,7 @@ def _run_step(stage: str, step: Step, settings: Settings, limit: float) -> Row:
 
 
 def run_work(work: str, file: Path, deadline: float, settings: Settings) -> int:
-    """Do the work of a step here, until a time of `time.monotonic`; return its exit code."""
+    """Run a step in this process until a time of `time.monotonic`; return its exit code."""
     module, _, name = work.partition(":")
     context = Context(settings, deadline, file)
     try:
@@ -248,7 +248,7 @@ def _gather_logs(settings: Settings) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The value with None in place of numbers that JSON has not."""
+    """The value with None in place of numbers that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -259,7 +259,7 @@ def _finite(value: Any) -> Any:
 
 
 def which(name: str) -> Path | None:
-    """A program on the PATH or where CUDA is installed."""
+    """The path of a program on the PATH or in CUDA's folder."""
     found = shutil.which(name) or next(
         (path for path in sorted(map(str, Path("/usr/local").glob(f"cuda*/bin/{name}")))), None
     )
