@@ -21,7 +21,7 @@ Functions = Literal["attached", "none", "inline"]
 
 @dataclass(frozen=True)
 class Shape(Option):
-    """The lengths of the axes of an input; a text says ``1x3x64x64``."""
+    """The lengths of the axes of an input; in text ``1x3x64x64``."""
 
     @property
     def expected(self) -> str:
@@ -29,7 +29,7 @@ class Shape(Option):
         return "lengths of 1 or more, such as 1x3x64x64"
 
     def read(self, name: str, text: str) -> tuple[int, ...]:
-        """Return the shape that a text says."""
+        """Return the shape in a text."""
         try:
             return self._accepted(name, tuple(int(part) for part in text.split("x")))
         except ValueError:

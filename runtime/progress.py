@@ -21,7 +21,7 @@ def progress_bar(
 ) -> Iterator[Callable[[int, int], None]]:
     """Yield a function (done, total) that updates a bar; it does nothing if none is shown.
 
-    The bar has no colours of its own, and with NO_COLOR set only ASCII characters.
+    The bar has no colors of its own, and with NO_COLOR set only ASCII characters.
 
     Args:
         description: The task, in a few words.

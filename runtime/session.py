@@ -131,7 +131,7 @@ class Session:
 
         Copies between the device and this machine are left out. `tensorrt`, `tensorrt-rtx` and
         PyTorch take the time between two CUDA events on their stream; `ort-cuda` and
-        `ort-tensorrt` that of a synchronised run whose inputs and outputs stay on the device.
+        `ort-tensorrt` that of a synchronized run whose inputs and outputs stay on the device.
 
         Returns:
             None where the backend computes on the CPU or cannot tell.

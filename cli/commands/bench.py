@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
                 "device_memory": "growth of the used GPU memory from before loading to after the "
                 "first runs, in bytes",
                 "device_p50": "without copies to and from the GPU: events around the engine or the "
-                "network; with onnxruntime, a synchronised run on tensors in GPU memory",
+                "network; with onnxruntime, a synchronized run on tensors in GPU memory",
                 "megapixels": "of the input",
             },
             "rows": [row.as_dict() for row in rows],

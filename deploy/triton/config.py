@@ -174,7 +174,7 @@ def _answer_tensor(tensor: AnswerTensor, *, labels: bool) -> dict[str, Any]:
         "data_type": Symbol(f"TYPE_{kind}"),
         "dims": list(tensor.shape),
     }
-    if labels and tensor.labelled:
+    if labels and tensor.labeled:
         config["label_filename"] = LABELS
     return config
 

@@ -104,10 +104,10 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
     more = "".join(
         f"\n# and the same for the input {port.name!r}, the {port.role}" for port in ports[1:]
     )
-    labelled = [tensor.name for tensor in answerer.tensors if tensor.labelled]
+    labeled = [tensor.name for tensor in answerer.tensors if tensor.labeled]
     known = answerer.parameters.declared()
-    if labelled:
-        output = labelled[-1]
+    if labeled:
+        output = labeled[-1]
         end = (
             f'answer = client.infer("{name}", [a], outputs=[\n'
             f'    InferRequestedOutput("{output}", class_count=5)])\n'

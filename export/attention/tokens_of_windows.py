@@ -21,7 +21,7 @@ def tokens_of(geometry: WindowGeometry) -> TokenGeometry:
 
 @dataclass(frozen=True)
 class TokensOfWindows:
-    """A mechanism of token sites at a window site; called as ``models.sites.WindowSite`` says.
+    """A mechanism of token sites at a window site; interface of ``models.sites.WindowSite``.
 
     Attributes:
         tokens: The implementation for each window.

@@ -1,4 +1,4 @@
-"""Adds resizing, cropping and normalising in front of a traced graph."""
+"""Adds resizing, cropping and normalizing in front of a traced graph."""
 
 from __future__ import annotations
 

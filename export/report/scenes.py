@@ -56,7 +56,7 @@ def scene_side(restorer: Restorer, *, small: bool) -> int:
 def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
     """Yield the shipped photographs: holes in the middle, the mirrored image as reference.
 
-    A photograph is the ground truth if the model keeps the size: of the hole or of the colours.
+    A photograph is the ground truth if the model keeps the size: of the hole or of the colors.
     """
     for name, path in photographs().items():
         pixels = read_image(path).pixels

@@ -23,7 +23,7 @@ class SheetRow:
 
     Attributes:
         scene: The scene.
-        shown: The input as shown: grey for colorization, with holes in white.
+        shown: The input as shown: gray for colorization, with holes in white.
         exported: By the model file; images from here on are (H, W, 3) in 0..1.
         exact: By PyTorch with exact attention, or None.
         truth: The scene's ground truth, or None.

@@ -1,21 +1,21 @@
-"""The fake-quantised network, from which the tolerances of a low precision are measured.
+"""The fake-quantized network, from which the tolerances of a low precision are measured.
 
 That is the plain PyTorch network in which every layer with weights (convolution, linear)
 gets its input, weight and output rounded to the digits of the type, and every window site its
-position bias; the rest is float32. In a bf16 file for every program only linear layers are: ONNX
-has no bfloat16 convolution below opset 22, onnxruntime no such attention. It knows
-nothing of the file or of the pass that wrote it, so neither can widen its own tolerance. Rounding
-keeps float32's exponent: it never overflows and never loses small numbers, so that overflow in a
-file is never tolerated.
+position bias; the rest is float32. For a bf16 file without ``target tensorrt`` only linear layers
+are rounded: ONNX has no bfloat16 convolution below opset 22, and onnxruntime no bfloat16 attention.
+It knows nothing of the file or of the pass that wrote it, so neither can widen its own tolerance.
+Rounding keeps float32's exponent: it never overflows and never loses small numbers, so that
+overflow in a file is never tolerated.
 
 For int8 a layer's weight is rounded to 127 steps of the largest of an output channel, its input to
 127 steps of the largest of that very map: there is no calibration, so that a badly chosen range is
 not tolerated either. Layers that the export returned to float32 stay exact here too.
 
 ``torch.autocast("cpu")`` would be the alternative, but measurements showed that it does not
-suffice: it computes the products inside attention, pseudoinverse and kernel sums included, in the
-low type, and leaves normalisation and the residual stream in it. That error is many times what a
-good file makes, and a tolerance of twice it would let wrong files pass.
+suffice: it computes the products inside attention, those of the pseudoinverse included, and
+normalization and the residual stream in the low type. Its error is many times that of a correct
+file, and a tolerance of twice that would let wrong files pass.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class LayerDifference:
         return bool(self.finding)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the layer as JSON takes it."""
+        """Return the JSON form of the layer."""
         document = {**asdict(self), "shape": list(self.shape), "departs": self.departs}
         for key in ("largest", "max_abs", "mean_abs", "psnr", "allowed"):
             document[key] = json_number(document[key])
@@ -100,7 +100,7 @@ class LayerReport:
         return next((case.departing[0] for case in self.cases if case.departing), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON takes it; ``first`` is the first layer beyond its limits."""
+        """Return the JSON form of the report; ``first`` is the first layer beyond its limits."""
         cases = []
         for case in self.cases:
             entry: dict[str, Any] = {"shapes": case.shapes, "skipped": case.skipped or None}

@@ -88,7 +88,7 @@ def validate_file(
         bodies: The file runs without the operator library.
         progress: Called with the name of each step.
         rounded_copy: The rounded copy of a file of low precision (see
-            `build.precision.rounded_copy`): compared too, and alone for bfloat16, which
+            `graph.precision.rounded_copy`): compared too, and alone for bfloat16, which
             onnxruntime's CPU cannot compute in.
 
     Raises:

@@ -48,12 +48,12 @@ def record_references(
 
     The tolerance of a size is the largest of what the transform always allows (`measures`), twice
     the difference between the float32 and the float64 run of the plain network, and, for a low
-    precision, twice the difference between the fake-quantised network (see `fake_quantised`) and
+    precision, twice the difference between the fake-quantized network (see `fake_quantised`) and
     the float64 run.
 
     With a seeded search, rounding may swap two matches of nearly equal score; then few pixels
     change, by much. Such a size also has a tolerance of the mean difference: a tenth of what
-    another seed changes, or twice the fake-quantised network's mean difference, so that a file
+    another seed changes, or twice the fake-quantized network's mean difference, so that a file
     whose search finds other matches still fails; the largest difference of that network is then not
     used.
 
@@ -61,13 +61,13 @@ def record_references(
     outputs are few numbers (`Measure.few`), every size has the largest of all tolerances.
 
     A file whose layers are float32 or int8, without a search, also gets tolerances for backends
-    that compute its float32 in a low precision: from the fake-quantised network of that precision,
+    that compute its float32 in a low precision: from the fake-quantized network of that precision,
     which for an int8 file rounds to 8 bits too.
 
     Args:
         source: The loaded network and the mechanism of every site.
         feeds: Inputs at each size.
-        transform: The transform of the file; its fake-quantised network widens the tolerances.
+        transform: The transform of the file; its fake-quantized network widens the tolerances.
         progress: Called with the name of each step.
         exact: Modules that the transform left in float32, in addition to those of the architecture.
 
@@ -132,7 +132,7 @@ class _Runs:
         transform: Transform of the file.
         single: In float32: the expected outputs.
         double: In float64.
-        rounded: The transform's fake-quantised network; None if it has none.
+        rounded: The transform's fake-quantized network; None if it has none.
         reseeded: In float32 with another seed of the search; None if nothing is searched.
         lowered: The same for the precisions in which a backend may compute the file.
         near_ties: A site selects keys, and rounding may change the selection.
@@ -209,7 +209,7 @@ class _Lowered:
     """The tolerances of a file whose float32 is computed in a low precision.
 
     Attributes:
-        network: The fake-quantised network; None if the architecture has none, or rounding changes
+        network: The fake-quantized network; None if the architecture has none, or rounding changes
             too much.
         allowed: The tolerances of each size.
     """

@@ -108,8 +108,8 @@ def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]
         kind = find_backend(candidate)
         if kind.artefact != artefact:
             raise NystraError(
-                f"{candidate} opens {kind.artefact} files, and this is a file of {artefact}, which "
-                f"{' or '.join(_openers(artefact))} opens"
+                f"{candidate} opens {kind.artefact} files, this is a file of {artefact}: use "
+                f"`backend` {' or '.join(_openers(artefact))}"
             )
         usable, reason = kind.available()
         if usable:

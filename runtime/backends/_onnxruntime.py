@@ -106,7 +106,7 @@ class OnnxRuntimeBackend(Backend):
             except Exception as error:  # as above
                 if choice.required:
                     raise NystraError(
-                        f"the operator library {choice.path} does not support {self.path}:  "
+                        f"the operator library {choice.path} does not support {self.path}: "
                         f"{_first_line(error)}. Use `library` auto or none."
                     ) from error
                 choice = LibraryChoice(

@@ -19,7 +19,7 @@ class OrtCpuBackend(OnnxRuntimeBackend):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Return whether onnxruntime is installed, and a sentence that says so."""
+        """Return whether onnxruntime is installed, and a sentence with the reason."""
         if installed("onnxruntime"):
             return True, "onnxruntime is installed"
         return False, not_installed("onnxruntime", "ort")

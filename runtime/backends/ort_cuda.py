@@ -66,7 +66,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Return whether onnxruntime-gpu and a GPU are here, and a sentence that says so."""
+        """Return whether onnxruntime-gpu and a GPU are here, and a sentence with the reason."""
         if not installed("onnxruntime"):
             return False, not_installed("onnxruntime-gpu", "gpu")
         device = find_device()

@@ -120,8 +120,8 @@ class TensorrtBackend(Backend):
 
     The first run at some shapes is a plain one. In the second one of the same shapes the engine's
     work is recorded as a CUDA graph, and later ones launch that; the environment variable
-    NYSTRA_CUDA_GRAPH=0 keeps all runs plain. Where the cache has several engines of a model, for
-    other shapes each, a run uses the newest that takes its shapes; one is loaded at a time.
+    NYSTRA_CUDA_GRAPH=0 keeps all runs plain. If the cache has engines of a model for
+    several shapes, a run uses the newest that accepts its shapes; one is loaded at a time.
     """
 
     device: ClassVar[str] = "cuda"
@@ -164,7 +164,7 @@ class TensorrtBackend(Backend):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Return whether the builder and a GPU are here, and a sentence that says so."""
+        """Return whether the builder and a GPU are here, and a sentence with the reason."""
         try:
             toolkit.require(cls.engine)
         except BackendUnavailableError as error:

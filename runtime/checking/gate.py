@@ -40,7 +40,7 @@ class CheckResult:
     message: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON takes it."""
+        """Return the JSON form of the result."""
         numbers = {
             key: None if (value := getattr(self, key)) is None else json_number(value)
             for key in ("measured", "accepted", "limit")
@@ -118,9 +118,9 @@ def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
     changes = list(measured.changes)
     if baseline.metadata is not None:
         changes += metadata_changes(baseline.metadata, measured.metadata)
-    accepted = "its metadata equal the accepted ones"
+    accepted = "its metadata equals the accepted metadata"
     if baseline.metadata is None:
-        accepted = "the baseline records no metadata: accept them with `update`"
+        accepted = "the baseline records no metadata: accept it with `update`"
     exported = "it equals the file in its manifest"
     if not measured.listed:
         exported = "no manifest next to it, so it is unknown whether it is the exported file"

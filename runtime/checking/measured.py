@@ -35,7 +35,7 @@ class Measured:
 
     Attributes:
         items: Name among `guarded_items` -> value.
-        findings: Name -> what is wrong whatever the baseline says: NaN, a flat image.
+        findings: Name -> what is wrong with any baseline: NaN, a flat image.
         settings: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.

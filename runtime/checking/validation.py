@@ -62,7 +62,7 @@ class SizeReport:
         return not self.findings
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON takes it, each figure a key of its own."""
+        """Return the JSON form of the report, each figure a key of its own."""
         entry = asdict(self)
         numbers = {"max_abs": self.max_abs, "mean_abs": self.mean_abs, **entry.pop("figures")}
         return {
@@ -95,7 +95,7 @@ class ValidationReport:
         return worst_figures(size.figures for size in self.sizes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON takes it."""
+        """Return the JSON form of the report."""
         return {
             "passed": self.passed,
             "max_abs": json_number(self.max_abs),

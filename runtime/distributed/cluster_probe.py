@@ -1,7 +1,7 @@
 """The process that asks an address whether Ray answers there.
 
-Ray itself would wait long; a process of its own can be ended. It answers as `answer_requests` says:
-``{"do": "connect", "address": "HOST:PORT"}`` -> ``{}``.
+Ray itself would wait long; a separate process can be ended. It answers as described in
+`answer_requests`: ``{"do": "connect", "address": "HOST:PORT"}`` -> ``{}``.
 """
 
 from __future__ import annotations

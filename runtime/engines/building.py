@@ -24,12 +24,12 @@ def configure(
     level: int | None = None,
     threads: int | None = None,
 ) -> Any:
-    """Return a builder configuration without TF32 and with one optimisation profile.
+    """Return a builder configuration without TF32 and with one optimization profile.
 
     Args:
         network: What was parsed.
         profile: Input name -> smallest, best and largest shape.
-        level: Level of optimisation, or None for the builder's own.
+        level: Level of optimization, or None for the builder's own.
         threads: Threads of the builder, or None for its own.
 
     Raises:

@@ -1,8 +1,7 @@
 """Requests to a process that calls TensorRT.
 
 TensorRT ends its process in unexpected situations: a plugin without a format, a convolution to be
-timed without a GPU. So every call has a process of its own, and the death of the process is an
-answer too.
+timed without a GPU. So every call has a separate process, and one that dies is an answer too.
 """
 
 from __future__ import annotations
@@ -91,9 +90,9 @@ def ask(
 
 
 def _same_addresses() -> None:
-    """Turn address randomisation off: TensorRT-RTX numbers symbolic sizes in address order.
+    """Turn address randomization off: TensorRT-RTX numbers symbolic sizes in address order.
 
-    With randomisation the bytes of an engine of free sizes differ from build to build. If the
+    With randomization the bytes of an engine of free sizes differ from build to build. If the
     system forbids turning it off, they do.
     """
     with contextlib.suppress(OSError, AttributeError):

@@ -31,7 +31,7 @@ Profile = dict[str, tuple[Shape, Shape, Shape]]
 
 @dataclass(frozen=True)
 class InputShapes(Option):
-    """Shapes by the name of an input; a text says ``input:1x3x64x64,other:1x1``."""
+    """Shapes by the name of an input; in text ``input:1x3x64x64,other:1x1``."""
 
     @property
     def expected(self) -> str:
@@ -44,7 +44,7 @@ class InputShapes(Option):
         return self.metavar or "input:1x3x64x64,..."
 
     def read(self, name: str, text: str) -> dict[str, Shape]:
-        """Return the shapes that a text says."""
+        """Return the shapes in a text."""
         shapes = {}
         for part in text.split(","):
             tensor, _, sizes = part.rpartition(":")
@@ -57,7 +57,7 @@ class InputShapes(Option):
         return shapes
 
     def show(self, value: Mapping[str, Shape]) -> str:
-        """Return shapes as a text says them, which trtexec takes too."""
+        """Return shapes as text, in the form of trtexec."""
         return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in value.items())
 
     def _accepted(self, name: str, value: Any) -> dict[str, Shape]:

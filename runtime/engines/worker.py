@@ -1,4 +1,4 @@
-"""The process that calls TensorRT, which answers requests as `answer_requests` says.
+"""The process that calls TensorRT, which answers requests as described in `answer_requests`.
 
 Every request has ``backend``, ``model`` and ``library`` (a path or null), and ``do``:
 

@@ -1,4 +1,4 @@
-"""Images by Pillow: everything in 8 bits, and grey PNG in 16."""
+"""Images by Pillow: everything in 8 bits, and gray PNG in 16."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def encode(
 
 
 def image_of(image: Any, name: str) -> ImageData:
-    """Return the pixels of a loaded Pillow image, in 8 bits or as 16-bit grey.
+    """Return the pixels of a loaded Pillow image, in 8 bits or as 16-bit gray.
 
     Raises:
         NystraError: It has more bits.
@@ -154,7 +154,7 @@ def image_of(image: Any, name: str) -> ImageData:
 
 def with_extras(decoded: ImageData, image: Any) -> ImageData:
     """Return an image with profile and resolution of the Pillow image that it came from."""
-    # The profile of CMYK and its like is of the colours it had before.
+    # The profile of CMYK and its like is of the colors it had before.
     keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
     icc = (image.info.get("icc_profile") or None) if keeps_colours else None
     return replace(decoded, icc=icc, dpi=_dpi(image.info.get("dpi")))

@@ -15,7 +15,7 @@ _METRES_PER_INCH = 0.0254
 
 
 def is_deep_colour(stream: BinaryIO) -> bool:
-    """Return whether a PNG has 16 bits and is not plain grey, which Pillow can read."""
+    """Return whether a PNG has 16 bits and is not plain gray, which Pillow can read."""
     stream.seek(0)
     head = stream.read(26)
     depth, colour = head[24], head[25]

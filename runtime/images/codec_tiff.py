@@ -1,4 +1,4 @@
-"""TIFF: grey and RGB by tifffile, other kinds by Pillow at the same page; written by tifffile."""
+"""TIFF: gray and RGB by tifffile, other kinds by Pillow at the same page; written by tifffile."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _is_deep(name: str, page: Any) -> bool:
 
 
 def _is_plain(page: Any) -> bool:
-    """Return whether a page is grey or RGB of 8 bits that tifffile alone can decode."""
+    """Return whether a page is gray or RGB of 8 bits that tifffile alone can decode."""
     extras = [int(item) for item in page.extrasamples]
     colours = 3 if int(page.photometric) == _RGB else 1
     return (
@@ -155,7 +155,7 @@ def _dpi(tags: dict[int, Any]) -> tuple[float, float] | None:
 
 
 def _by_tifffile(name: str, page: Any) -> ImageData:
-    """Return a page of grey or RGB in 8 or 16 bits."""
+    """Return a page of gray or RGB in 8 or 16 bits."""
     values = page.asarray()
     kind = int(page.photometric)
     if page.axes == "SYX":

@@ -1,6 +1,6 @@
 """Which library decodes and encodes what.
 
-Pillow has everything in 8 bits and grey in 16, but silently drops the lower half of 16-bit colour;
+Pillow has everything in 8 bits and gray in 16, but silently drops the lower half of 16-bit color;
 pypng (PNG) and tifffile (TIFF) read that. A file is opened once for its size and its pixels, so
 that the pixels have the size that was checked.
 """

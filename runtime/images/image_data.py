@@ -22,7 +22,7 @@ class ImageData:
     """An image in memory.
 
     Attributes:
-        pixels: (H, W, C) float32 in 0..1, C 1 (grey) or 3 (RGB), not premultiplied.
+        pixels: (H, W, C) float32 in 0..1, C 1 (gray) or 3 (RGB), not premultiplied.
         alpha: (H, W) float32 in 0..1, or None for an opaque image.
         bits: Bits per channel, 8 or 16.
         icc: ICC profile of the pixels, or None.
@@ -38,7 +38,7 @@ class ImageData:
     exif: bytes | None = None
 
     @property
-    def grey(self) -> bool:
+    def gray(self) -> bool:
         """Whether it has one channel."""
         return bool(self.pixels.shape[2] == 1)
 
@@ -70,7 +70,7 @@ def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]
 def unpremultiplied(
     pixels: npt.NDArray[np.float32], alpha: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return colours (H, W, C) divided by the alpha (H, W) that they were multiplied by."""
+    """Return colors (H, W, C) divided by the alpha (H, W) that they were multiplied by."""
     divisor = np.maximum(alpha, np.float32(1 / 65535))[:, :, None]
     quotient: npt.NDArray[np.float32] = np.clip(pixels / divisor, 0, 1, dtype=np.float32)
     return quotient

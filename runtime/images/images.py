@@ -1,4 +1,4 @@
-"""Images from and to files and bytes: PNG, JPEG, TIFF and WebP, 8 and 16 bits, grey and colour.
+"""Images from and to files and bytes: PNG, JPEG, TIFF and WebP, 8 and 16 bits, gray and color.
 
 BMP, GIF and AVIF are read only; of an animated GIF or AVIF the first image.
 
@@ -78,7 +78,7 @@ def format_named(name: str) -> str:
 def read_image(path: str | os.PathLike[str]) -> ImageData:
     """Read an image; the format is detected from the content, not from the name.
 
-    Palettes, CMYK and other colour spaces become RGB; bilevel becomes grey. Files with several
+    Palettes, CMYK and other color spaces become RGB; bilevel becomes gray. Files with several
     pages or frames are an error, except GIF and AVIF.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Detects a JPEG whose scan ends early, instead of filling the rest with grey.
+"""Detects a JPEG whose scan ends early, instead of filling the rest with gray.
 
 libjpeg silently fills what is missing after the end marker. Without the marker it asks for more
 data instead, which Pillow reports. Surplus data cannot be distinguished from the padding that

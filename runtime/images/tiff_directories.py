@@ -28,7 +28,7 @@ _NUMBERS = {
     317: (1, 3),
 }
 """Tags with one integer that determine the layout of a page, and the range of each: sizes,
-compression, colours, order of bits and of planes, predictor. Libraries interpret other types
+compression, colors, order of bits and of planes, predictor. Libraries interpret other types
 differently.
 """
 

@@ -34,7 +34,7 @@ class GuardedFigure:
         return accepted + step if self.grows_worse else accepted - step
 
     def passes(self, measured: float, limit: float) -> bool:
-        """Say whether a value is within its limit; NaN never is."""
+        """Return whether a value is within its limit; NaN never is."""
         return measured <= limit if self.grows_worse else measured >= limit
 
     @property

@@ -31,7 +31,7 @@ def luma(image: Array, peak: float = 1.0) -> npt.NDArray[np.float64]:
         peak: The value of white.
 
     Returns:
-        (H, W) in float64, in 16/255..235/255 of the peak for a colour image.
+        (H, W) in float64, in 16/255..235/255 of the peak for a color image.
     """
     values = np.asarray(image, dtype=np.float64)
     if values.ndim == 3 and values.shape[2] == 1:

@@ -32,13 +32,13 @@ class Tolerance:
     Attributes:
         least: Largest difference that is always allowed, as a share of the peak.
         factor: Also allowed: this multiple of the error of the plain network in
-            float32, and of the fake-quantised network, each against float64.
-        coarsest: The headline figure that the fake-quantised network itself must reach; None: no
+            float32, and of the fake-quantized network, each against float64.
+        coarsest: The headline figure that the fake-quantized network itself must reach; None: no
             limit.
         budget: The headline against float32 that has to be kept; the transform leaves layers in
             float32 for it.
         by_mean: If single pixels exceed the tolerance, a size passes with a mean difference up to
-            this multiple of the fake-quantised network's. Values outside of the measured ranges are
+            this multiple of the fake-quantized network's. Values outside of the measured ranges are
             clipped at such pixels.
     """
 

@@ -1,4 +1,4 @@
-"""Outputs that cannot be right, whatever the reference says: NaN, infinity, a flat image."""
+"""Outputs that are wrong for any reference: NaN, infinity, a flat image."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class RestorationModel:
     """A model from images to images; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
-        """Choose the tiles and try the model on a small grey image."""
+        """Choose the tiles and try the model on a small gray image."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
         self._answer = RestorationAnswerer.open(session, name)
@@ -93,7 +93,7 @@ class RestorationModel:
         return replace(self._restorer, function=partial(self._batcher, work), batch=batch)
 
     def _try(self) -> None:
-        """Run a small grey image, so that failures are found before the first request."""
+        """Run a small gray image, so that failures are found before the first request."""
         fixed, least = self._restorer.fixed_size, self._restorer.size_minimum
         sizes = [fixed] if fixed else [(max(side, least),) * 2 for side in _TRIAL_SIDES]
         failure: Exception | None = None

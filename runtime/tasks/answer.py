@@ -60,13 +60,13 @@ class AnswerTensor:
         name: Name of the array.
         dtype: Its numpy name, or ``bytes`` for the content of a file.
         shape: Lengths of its axes; -1 is any.
-        labelled: The last axis has the classes.
+        labeled: The last axis has the classes.
     """
 
     name: str
     dtype: str = "bytes"
     shape: tuple[int, ...] = (1,)
-    labelled: bool = False
+    labeled: bool = False
 
 
 class Answerer(Protocol):

@@ -18,7 +18,7 @@ Runner: TypeAlias = "Callable[..., Sequence[Result]]"
 """
 
 Report: TypeAlias = "Callable[[Any, int, int], None]"
-"""Called with (`Result`, things done, things in total) after each image or frame."""
+"""Called with (`Result`, items done, items in total) after each image or frame."""
 
 
 class Summary(Protocol):

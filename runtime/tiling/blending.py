@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .tile_plan import Span
 
 Ramp = Callable[[int], npt.NDArray[np.float64]]
-"""Takes the number of pixels that two neighbours share; returns the weights of the second one
+"""Takes the number of pixels that two neighbors share; returns the weights of the second one
 there."""
 
 

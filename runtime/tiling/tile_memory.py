@@ -137,10 +137,10 @@ def refuse_too_large(
     needed = int(law.bytes(pixels))
     if needed > free:
         advice = (
-            "take a smaller one, or export the model with an attention that grows less "
+            "use a smaller one, or export the model with an attention that grows less "
             "(nystra-export --attn psal)"
             if law.square
-            else "take a smaller one"
+            else "use a smaller one"
         )
         raise NystraError(
             f"this model needs about {needed >> 20} MiB for {what} of {size[1]}x{size[0]}, and "

@@ -16,7 +16,7 @@ from ...core.errors import NystraError
 from .mirror import mirrored_part
 
 DEFAULT_OVERLAP = 32
-"""Default overlap of neighbouring tiles, in input pixels."""
+"""Default overlap of neighboring tiles, in input pixels."""
 
 Span = tuple[int, int]
 
@@ -89,7 +89,7 @@ def plan_tiles(
         size: Height and width of the image, at least 1.
         tile: Side of a tile in pixels, or (height, width), rounded down to the multiple. None: one
             tile for the whole image.
-        overlap: Smallest overlap of neighbouring tiles, in pixels.
+        overlap: Smallest overlap of neighboring tiles, in pixels.
         multiple: The model's size multiple in pixels; tiles start at multiples of it.
         fixed: Tiles are exactly as large as ``tile``: smaller images are mirrored up to that size.
 
@@ -123,7 +123,7 @@ def even_tile(
     Args:
         size: Height and width of the image.
         side: Side of the square tile.
-        overlap: Smallest overlap of neighbouring tiles, in pixels.
+        overlap: Smallest overlap of neighboring tiles, in pixels.
         multiple: The model's size multiple in pixels.
         minimum: Smallest side of a tile.
 
@@ -156,7 +156,7 @@ def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> lis
     Args:
         size: Length of the axis, a multiple of ``multiple``.
         tile: Length of a tile, rounded down to the multiple.
-        overlap: Least overlap of neighbours, 0 or more.
+        overlap: Least overlap of neighbors, 0 or more.
         multiple: Every start is a multiple of it.
 
     Raises:

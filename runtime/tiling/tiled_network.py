@@ -214,8 +214,8 @@ class TiledNetwork:
             size[0] > self.fixed_size[0] or size[1] > self.fixed_size[1]
         ):
             raise NystraError(
-                f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels and has "
-                f"to see the whole of an image{self.tile_loss}, and one is {size[0]}x{size[1]}: "
+                f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels and "
+                f"needs the whole image{self.tile_loss}, and this image is {size[0]}x{size[1]}: "
                 "export it without `static`"
             )
 
@@ -260,7 +260,7 @@ class TiledNetwork:
         )
 
     def _trial(self, side: int) -> None:
-        """Run the model on a grey square, with an example of each other input."""
+        """Run the model on a gray square, with an example of each other input."""
         grey = np.float32(sum(self.range) / 2)
         image = np.full((self.batch, self.input_channels, side, side), grey)
         others = example_arrays(self.auxiliary, image_size(side, side))

@@ -34,7 +34,7 @@ class Row:
         device_times: Seconds of as many runs on the device without copies, in order; none where
             the backend computes on the CPU or cannot tell (`Session.device_seconds`).
         note: What the backend says of itself: which library, and why.
-        operators: What computed the operators of nystra, as `Session.operators` says it.
+        operators: What computed the operators of nystra, as in `Session.operators`.
         assignment: Which execution provider computed which nodes, as `Session.assignment` has it.
         reason: Why there are no figures, or None.
         exit_code: Exit code of the error in `reason`: 3 for a missing backend, 2 for bad input.
@@ -110,7 +110,7 @@ class Row:
         return self.images_per_second * self.megapixels
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as JSON takes it; times in seconds, memory in bytes."""
+        """Return the JSON form of the row; times in seconds, memory in bytes."""
         document: dict[str, Any] = {
             "model": self.model,
             "backend": self.backend,

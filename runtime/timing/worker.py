@@ -11,7 +11,7 @@ device without copies, or null}``;
 before the ``load``, where that said ``"device": true``;
 ``{"do": "memory"}`` -> ``{"before": bytes, "peak": bytes, "above": bytes, "exact": bool}``.
 
-A request that fails is answered as `answer_requests` says.
+A request that fails is answered as described in `answer_requests`.
 """
 
 from __future__ import annotations

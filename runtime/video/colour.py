@@ -1,6 +1,6 @@
 """Converts between the pixels of an image and the planes of a video.
 
-A video stores luma and two colour differences, Y'CbCr, in whole numbers; four tags state their
+A video stores luma and two color differences, Y'CbCr, in whole numbers; four tags state their
 meaning: the matrix (weights of red and blue in the luma; ITU-R BT.601, BT.709, BT.2020), the range
 (full, or black at 16 and white at 235 of 255), the bits, and how much smaller the planes of the
 differences are. R', G', B' themselves are not converted: primaries and transfer are copied.
@@ -79,7 +79,7 @@ def usual_matrix(height: int) -> int:
 
 
 def to_rgb(planes: list[Array], colour: Colour) -> npt.NDArray[np.float32]:
-    """Return (H, W, 3) in 0..1, or (H, W, 1) of grey; values outside are clipped.
+    """Return (H, W, 3) in 0..1, or (H, W, 1) of gray; values outside are clipped.
 
     Args:
         planes: Y (H, W), and Cb and Cr at the size the subsampling gives them.
@@ -108,7 +108,7 @@ def from_rgb(pixels: Array, colour: Colour) -> list[Array]:
     """Return the planes of an image, rounded: the inverse of `to_rgb`.
 
     Args:
-        pixels: (H, W, 3), or (H, W, 1) of grey; values outside 0..1 are clipped.
+        pixels: (H, W, 3), or (H, W, 1) of gray; values outside 0..1 are clipped.
         colour: The encoding of the planes.
     """
     black, swing, zero, difference_swing = _scale(colour)

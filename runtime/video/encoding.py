@@ -136,5 +136,5 @@ class Packet:
 def _missing(codec: str) -> BackendUnavailableError:
     return BackendUnavailableError(
         f"this PyAV cannot write {codec} ({CODECS[codec]}): pip install --force-reinstall av, or "
-        "take the other `codec`, or a folder as the output"
+        "use the other `codec`, or a folder as the output"
     )

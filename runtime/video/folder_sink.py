@@ -54,7 +54,7 @@ class FolderSink:
         if there and not overwrite and not skip_existing:
             raise NystraError(
                 f"{len(there)} of {len(names)} frames exist, the first is "
-                f"{self._places[min(there)]}: add `skip_existing` to make the others only, or "
+                f"{self._places[min(there)]}: add `skip_existing` to write only the others, or "
                 "`overwrite` to replace them"
             )
         self._skipped = there if skip_existing else set()

@@ -25,12 +25,12 @@ ONE_SIZE = {
     "RetinexFormer": "from 3000 pixels on it computes another way, chosen by the sides",
 }  # why a network has no file for any size, where the tracer's words do not tell
 OTHER_SOFTMAXES = {
-    "spandrel/DCTLSA": "24 normalise features of linear attention",
+    "spandrel/DCTLSA": "24 normalize features of linear attention",
     "spandrel/HVICIDNet": "1 of a block whose result the network does not use",
     "spandrel/MixDehazeNet": "2 weigh branches",
     "spandrel/SeemoRe": "2 weigh experts",
     "spandrel_extra_arches/MIRNet2": "80 weigh branches, or pixels in a mean: without queries",
-    "toys/LinearAttention": "2 normalise features of linear attention",
+    "toys/LinearAttention": "2 normalize features of linear attention",
     "toys/Router": "1 weighs experts",
 }  # softmaxes that are in no column, by reading the code
 _FIXES = "Specializations unexpectedly required"

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from classifier_models import COLOURS, TOY, add_toy_classifier, labelled, plain
+from classifier_models import COLOURS, TOY, add_toy_classifier, labeled, plain
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
@@ -72,8 +72,8 @@ def test_the_file_takes_images_of_any_size(
     for size in ((40, 33), (8, 8), (5, 30), (300, 200)):
         pixels = plain("green", size).pixels
         np.testing.assert_allclose(taken(pixels), given(pixels), atol=1e-5)
-    folder = labelled(tmp_path / "set", each=1)
-    command = ["validate", str(whole), "--labelled", str(folder), "--json", "--threads", "1"]
+    folder = labeled(tmp_path / "set", each=1)
+    command = ["validate", str(whole), "--labeled", str(folder), "--json", "--threads", "1"]
     capsys.readouterr()
     assert main([*command, "--checkpoint", str(checkpoint)]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -70,7 +70,7 @@ def plain(colour: str, size: tuple[int, int] = (20, 31)) -> ImageData:
     return ImageData(pixels)
 
 
-def labelled(folder: Path, each: int = 2) -> Path:
+def labeled(folder: Path, each: int = 2) -> Path:
     """Write images in subfolders named after their color, and return the folder."""
     for colour in COLOURS:
         (folder / colour).mkdir(parents=True)

@@ -102,12 +102,12 @@ def test_it_is_timed_beside_the_others(
 def test_files_of_other_kinds_and_precisions_are_refused(tmp_path: Path, model: Path) -> None:
     upscaler = save_upscaler(tmp_path / "two.onnx", metadata=nystra_metadata())
     with pytest.raises(
-        NystraError, match="toy opens toy files, and this is a file of onnx, which ort-cpu"
+        NystraError, match="toy opens toy files, this is a file of onnx: use `backend` ort-cpu"
     ):
         Session(upscaler, "toy")
     assert Session(upscaler).backend == "ort-cpu"
     with pytest.raises(
-        NystraError, match="ort-cpu opens onnx files, and this is a file of toy, which toy"
+        NystraError, match="ort-cpu opens onnx files, this is a file of toy: use `backend` toy"
     ):
         Session(model, "ort-cpu")
     half = save_program(tmp_path / "h.toy", nystra_metadata() | {"nystra.precision": "fp16"})

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from classifier_models import labelled, plain, save_classifier
+from classifier_models import labeled, plain, save_classifier
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing
@@ -28,7 +28,7 @@ def guarded(path: Path, **how: object) -> Path:
 
 
 def test_shares_by_hand(tmp_path: Path) -> None:
-    folder = labelled(tmp_path, each=2)
+    folder = labeled(tmp_path, each=2)
     write_image(folder / "red" / "blue.png", plain("blue"))
     measured = measure_accuracy(
         classifier_for(Session(save_classifier(tmp_path / "m.onnx"))), folder
@@ -52,7 +52,7 @@ def test_what_a_folder_stands_for() -> None:
     assert class_numbers(["n01", "n02"], ["tench", "hen"], 2) == ([0, 1], "order")
     assert class_numbers(["crane", "hen"], ["crane", "crane"], 2) == ([0, 1], "order")
     with pytest.raises(
-        NystraError, match=r"2 sub-folders \(a, b, \.\.\.\) do not match the 3 classes"
+        NystraError, match=r"2 subfolders \(a, b, \.\.\.\) do not match the 3 classes"
     ):
         class_numbers(["a", "b"], [], 3)
 
@@ -60,11 +60,11 @@ def test_what_a_folder_stands_for() -> None:
 def test_folders_that_are_refused(tmp_path: Path) -> None:
     classify = classifier_for(Session(save_classifier(tmp_path / "m.onnx"), threads=1))
     with pytest.raises(
-        NystraError, match=r"no folder .*absent, expected one with a sub-folder per class"
+        NystraError, match=r"no folder .*absent, expected one with a subfolder per class"
     ):
         measure_accuracy(classify, tmp_path / "absent")
     (tmp_path / "set").mkdir()
-    with pytest.raises(NystraError, match="holds no sub-folders, expected one for each class"):
+    with pytest.raises(NystraError, match="holds no subfolders, expected one for each class"):
         measure_accuracy(classify, tmp_path / "set")
     (tmp_path / "set" / "3").mkdir()
     with pytest.raises(NystraError, match="3 holds no images"):
@@ -79,11 +79,11 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
 
 
 def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, model = labelled(tmp_path / "set"), guarded(tmp_path / "m.onnx")
-    command = ["validate", str(model), "--threads", "1", "--labelled", str(folder)]
+    folder, model = labeled(tmp_path / "set"), guarded(tmp_path / "m.onnx")
+    command = ["validate", str(model), "--threads", "1", "--labeled", str(folder)]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "labelled images  top-1    top-5" in printed
+    assert "labeled images  top-1    top-5" in printed
     assert "file             100.00%  100.00%" in printed
     assert "6 images in 3 folders, matched by label" in printed
     assert main([*command, "--json"]) == 0
@@ -93,26 +93,26 @@ def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         {"input": np.zeros((1, 3, 4, 4), np.uint8)}, {"output": np.zeros((1, 3, 8, 8), np.float32)}
     )
     write_references(large.with_suffix(".npz"), [case], {})
-    assert main(["validate", str(large), "--labelled", str(folder)]) == 2
-    assert "--labelled: does not apply to a model of the task" in capsys.readouterr().err
+    assert main(["validate", str(large), "--labeled", str(folder)]) == 2
+    assert "--labeled: does not apply to a model of the task" in capsys.readouterr().err
 
 
 def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, model = labelled(tmp_path / "set"), guarded(tmp_path / "m.onnx")
+    folder, model = labeled(tmp_path / "set"), guarded(tmp_path / "m.onnx")
     command = ["check", str(model), "--baseline", str(tmp_path / "b.json"), "--threads", "1"]
-    with_images = [*command, "--labelled", str(folder)]
+    with_images = [*command, "--labeled", str(folder)]
     assert main([*with_images, "--update"]) == 0
     baseline = json.loads((tmp_path / "b.json").read_text())
     assert baseline["accuracy"] == {"classes": ["blue", "green", "red"], "images": 6}
     assert baseline["items"]["accuracy_top1"] == {"accepted": 1.0, "tolerance": 0.005}
     assert main(with_images) == 0
     assert main(command) == 2
-    assert "has accuracy_top1, which is not measured: give --labelled" in (capsys.readouterr().err)
+    assert "has accuracy_top1, which is not measured: give --labeled" in (capsys.readouterr().err)
     assert main([*command, "--partial"]) == 0
     guarded(model, gain=(10.0, 10.0, -10.0))  # blue is never found
     capsys.readouterr()
     assert main(with_images) == 1
-    assert "top-1 accuracy on labelled images: 0.66" in capsys.readouterr().out
+    assert "top-1 accuracy on labeled images: 0.66" in capsys.readouterr().out
     guarded(model)
     write_image(folder / "red" / "more.png", ImageData(plain("red").pixels))
     assert main(with_images) == 2

@@ -164,7 +164,7 @@ def test_reference(tmp_path: Path) -> None:
         threads=1,
     )
     back = read_image(tmp_path / "o.png")
-    assert not back.grey
+    assert not back.gray
     np.testing.assert_allclose(back.pixels, grey + colour[:1, :1], atol=1e-4)
     restorer = restorer_for(Session(path, threads=1))
     luma = (make_image() @ np.array([0.299, 0.587, 0.114], np.float32))[:, :, None]

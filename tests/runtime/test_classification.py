@@ -149,7 +149,7 @@ def test_flags_and_outputs_of_other_tasks(
         classifier_for(Session(large))
     with pytest.raises(
         NystraError,
-        match="returns logits instead of an image: it is a model of the task 'classification'",
+        match="returns logits instead of an image, as a model of the task 'classification' does",
     ):
         restorer_for(Session(model))
     labels = tuple(f"a label of class {number}" for number in range(50))

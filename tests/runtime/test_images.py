@@ -122,7 +122,7 @@ def test_orientation_of_16_bit_tiff(tmp_path: Path) -> None:
 def test_odd_kinds_become_grey_or_rgb(tmp_path: Path) -> None:
     base = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 4)
     base.convert("1").save(tmp_path / "bilevel.png")
-    assert read_image(tmp_path / "bilevel.png").grey
+    assert read_image(tmp_path / "bilevel.png").gray
     colour = Image.merge("RGB", [base, base.rotate(90), base.rotate(180)])
     palette = colour.quantize(16)
     palette.save(tmp_path / "palette.png", transparency=3)
@@ -134,7 +134,7 @@ def test_odd_kinds_become_grey_or_rgb(tmp_path: Path) -> None:
     back = read_image(tmp_path / "cmyk.jpg")
     assert (back.pixels.shape, back.icc) == ((8, 8, 3), None)
     base.save(tmp_path / "named_wrong.jpg", format="PNG")
-    assert read_image(tmp_path / "named_wrong.jpg").grey
+    assert read_image(tmp_path / "named_wrong.jpg").gray
     colour.save(tmp_path / "lzw.tif", compression="tiff_lzw")
     assert read_image(tmp_path / "lzw.tif").pixels.shape == (8, 8, 3)
 

@@ -15,7 +15,7 @@ export const MOST_PIXELS = 1 << 27;
 export const LONGEST_SIDE = 16384;
 
 /** Return the colors of pixels, from 0 to 1. */
-export function coloursOf({ width, height, data }: Pixels): Planes {
+export function colorsOf({ width, height, data }: Pixels): Planes {
   return { channels: 3, height, width, data: planesOf(data, [0, 1, 2]) };
 }
 

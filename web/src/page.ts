@@ -3,7 +3,7 @@
 import type { Description } from "./messages.js";
 import {
   alphaOf,
-  coloursOf,
+  colorsOf,
   enlarged,
   LONGEST_SIDE,
   MOST_PIXELS,
@@ -113,7 +113,7 @@ async function restoreFile(restorer: WorkerRestorer, scale: number, file: File):
   controls.cancel.addEventListener("click", cancel);
   const begin = performance.now();
   try {
-    const colours = await restorer.restore(coloursOf(pixels), {
+    const colours = await restorer.restore(colorsOf(pixels), {
       signal: controller.signal,
       onProgress: showProgress("tiles"),
     });

@@ -13,7 +13,7 @@ const large = alpha === null ? null : images.enlarged(alpha, scale);
 const planes = { ...colours, data: Float32Array.from(colours.data) };
 const made = images.pixelsOf(planes, large);
 const result = {
-  colours: [...images.coloursOf(given).data],
+  colours: [...images.colorsOf(given).data],
   alpha: large === null ? null : [...large.data],
   pixels: [...made.data],
 };

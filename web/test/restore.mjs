@@ -13,12 +13,12 @@ const recorded = await nystra.readReferences(readFileSync(references));
 const report = await nystra.validate(network, recorded);
 const pixels = { width: Number(width), height: Number(height), data };
 const progress = [];
-const colours = await nystra.restore(network, nystra.coloursOf(pixels), {
+const colours = await nystra.restore(network, nystra.colorsOf(pixels), {
   onProgress: (done, total) => progress.push([done, total]),
 });
 const controller = new AbortController();
 const cancelled = await nystra
-  .restore(network, nystra.coloursOf(pixels), {
+  .restore(network, nystra.colorsOf(pixels), {
     signal: controller.signal,
     onProgress: () => controller.abort(),
   })

@@ -4,7 +4,7 @@ export const MOST_PIXELS = 1 << 27;
 /** Longest side of a result. */
 export const LONGEST_SIDE = 16384;
 /** Return the colors of pixels, from 0 to 1. */
-export function coloursOf({ width, height, data }) {
+export function colorsOf({ width, height, data }) {
     return { channels: 3, height, width, data: planesOf(data, [0, 1, 2]) };
 }
 /** Return the opacity of pixels, from 0 to 1; null if all are opaque. */

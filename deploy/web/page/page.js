@@ -1,5 +1,5 @@
 /** The page that `nystra deploy web` writes: one network for the user's images. */
-import { alphaOf, coloursOf, enlarged, LONGEST_SIDE, MOST_PIXELS, pixelsOf, } from "./images.js";
+import { alphaOf, colorsOf, enlarged, LONGEST_SIDE, MOST_PIXELS, pixelsOf, } from "./images.js";
 import { WorkerRestorer } from "./worker_restorer.js";
 const PLAIN_NAME = /^[\w.-]{1,200}$/;
 const element = (id) => document.getElementById(id);
@@ -93,7 +93,7 @@ async function restoreFile(restorer, scale, file) {
     controls.cancel.addEventListener("click", cancel);
     const begin = performance.now();
     try {
-        const colours = await restorer.restore(coloursOf(pixels), {
+        const colours = await restorer.restore(colorsOf(pixels), {
             signal: controller.signal,
             onProgress: showProgress("tiles"),
         });

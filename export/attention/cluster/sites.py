@@ -15,7 +15,7 @@ from .tokens import attend_tokens
 
 @dataclass(frozen=True)
 class Windows:
-    """Clustered keys at a window site; called as ``models.sites.WindowSite`` says."""
+    """Clustered keys at a window site; interface of ``models.sites.WindowSite``."""
 
     mechanism: Cluster
     form: Form
@@ -37,5 +37,5 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         return attend_tokens(q, k, v, bias, geometry, self.mechanism)

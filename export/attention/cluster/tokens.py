@@ -22,7 +22,7 @@ def attend_tokens(
     geometry: TokenGeometry,
     mechanism: Cluster,
 ) -> Tensor:
-    """Return the attention of tokens; shapes as ``models.sites.TokenSite`` says.
+    """Return the attention of tokens; shapes as in ``models.sites.TokenSite``.
 
     Tokens before those of the grid (a class token) attend exactly, and are attended to exactly.
     Frames of a grid are stacked vertically. The own block of a block of queries is the block of

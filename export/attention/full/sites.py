@@ -22,7 +22,7 @@ from .parameters import Full
 
 @dataclass(frozen=True)
 class Windows:
-    """Exact attention at a window site; called as ``models.sites.WindowSite`` says."""
+    """Exact attention at a window site; interface of ``models.sites.WindowSite``."""
 
     mechanism: Full
     form: Form
@@ -49,7 +49,7 @@ class Overlaps:
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
-        """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
+        """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
         attributes = geometry.attributes() | {"bias": int(bias_table is not None)}
         return in_form(window_overlap, self.form)(qkv, table, **attributes)
@@ -57,7 +57,7 @@ class Overlaps:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Exact attention at a token site; called as ``models.sites.TokenSite`` says."""
+    """Exact attention at a token site; interface of ``models.sites.TokenSite``."""
 
     mechanism: Full
     form: Form
@@ -71,7 +71,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Patches:
-    """Exact attention at a patch site; called as ``models.sites.PatchSite`` says."""
+    """Exact attention at a patch site; interface of ``models.sites.PatchSite``."""
 
     mechanism: Full
     form: Form
@@ -90,7 +90,7 @@ class Patches:
 
 @dataclass(frozen=True)
 class Maps:
-    """Exact attention at a map site; called as ``models.sites.MapSite`` says."""
+    """Exact attention at a map site; interface of ``models.sites.MapSite``."""
 
     mechanism: Full
     form: Form

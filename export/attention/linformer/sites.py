@@ -24,5 +24,5 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         return linformer_attention(q, k, v, self.site.E_K, self.site.E_V, geometry.scale)

@@ -22,7 +22,7 @@ class Windows:
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
-        """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
+        """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         flat = to_2d(qkv, geometry)
         out = in_form(window_nystrom, self.form)(flat, **self.mechanism.attributes(geometry))
         return to_3d(out, qkv, geometry)
@@ -49,7 +49,7 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         mechanism = self.mechanism
         more = {"threshold": mechanism.threshold, "guard": mechanism.guard}
         return linear_tokens("nystrom_attention", q, k, v, geometry, mechanism, **more)

@@ -9,7 +9,7 @@ from ..landmarks import Landmarks
 
 @dataclass(frozen=True)
 class Nystromformer(Landmarks):
-    """Row-normalised Nystrom of Nystromformer."""
+    """Row-normalized Nystrom of Nystromformer."""
 
     name = "nystromformer"
     summary = "row-normalized Nystrom of Nystromformer: linear, no retraining"

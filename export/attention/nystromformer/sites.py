@@ -1,4 +1,4 @@
-"""Mechanism ``nystromformer``: the row-normalised Nystrom form (Xiong et al., 2021)."""
+"""Mechanism ``nystromformer``: the row-normalized Nystrom form (Xiong et al., 2021)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .parameters import Nystromformer
 
 @dataclass(frozen=True)
 class Windows:
-    """Row-normalised Nystrom at a window site; a position bias is dropped."""
+    """Row-normalized Nystrom at a window site; a position bias is dropped."""
 
     mechanism: Nystromformer
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
-        """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
+        """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         flat = to_2d(qkv, geometry)
         out = in_form(window_nystromformer, self.form)(flat, **self.mechanism.attributes(geometry))
         return to_3d(out, qkv, geometry)
@@ -30,7 +30,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Row-normalised Nystrom at a token site, from standard operators and the pseudoinverse."""
+    """Row-normalized Nystrom at a token site, from standard operators and the pseudoinverse."""
 
     mechanism: Nystromformer
     form: Form
@@ -38,5 +38,5 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         return linear_tokens("nystromformer_attention", q, k, v, geometry, self.mechanism)

@@ -24,7 +24,7 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         own = getattr(self.site, "by_features", None)
         if own is not None:
             out: Tensor = own(q, k, v, bias, geometry)

@@ -32,7 +32,7 @@ def attend_patches(
     mechanism: Psal,
     form: Form,
 ) -> Tensor:
-    """Return PSAL between patches; shapes as ``models.sites.PatchSite`` says."""
+    """Return PSAL between patches; shapes as in ``models.sites.PatchSite``."""
     geometry = planned_geometry(geometry, mechanism)
     query, key = (shrink_nearest(tensor, geometry.shrink) for tensor in (query, key))
     usable = None if key_mask is None else usable_keys(key_mask, geometry)
@@ -69,7 +69,7 @@ def planned_geometry(geometry: PatchGeometry, mechanism: Psal) -> PatchGeometry:
 def _metric(geometry: PatchGeometry, mechanism: Psal) -> str:
     """Return the metric of the search.
 
-    A dot product with normalised keys is the cosine times the norm of the query, which ranks keys
+    A dot product with normalized keys is the cosine times the norm of the query, which ranks keys
     as the cosine does.
     """
     if mechanism.metric != "site":

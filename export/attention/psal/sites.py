@@ -1,6 +1,6 @@
 """Mechanism ``psal``: attention to the k nearest patches or tokens (Cherel et al., 2023).
 
-One ``NystraPatchMatch`` node finds the neighbours of every query; padding, gathering and the
+One ``NystraPatchMatch`` node finds the neighbors of every query; padding, gathering and the
 softmax over the scores it returns are standard operators.
 
 * Patch sites compare and paste as in the site's geometry; scores are not fused, since that needs
@@ -32,7 +32,7 @@ _PADDED = -1e4
 
 @dataclass(frozen=True)
 class Patches:
-    """PSAL at a patch site; called as ``models.sites.PatchSite`` says."""
+    """PSAL at a patch site; interface of ``models.sites.PatchSite``."""
 
     mechanism: Psal
     form: Form
@@ -51,7 +51,7 @@ class Patches:
 
 @dataclass(frozen=True)
 class Windows:
-    """The k nearest tokens of the window; called as ``models.sites.WindowSite`` says.
+    """The k nearest tokens of the window; interface of ``models.sites.WindowSite``.
 
     The search ignores the position bias, which is added to the scores of the matches.
     """
@@ -67,7 +67,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The k nearest tokens of the key grid; called as ``models.sites.TokenSite`` says."""
+    """The k nearest tokens of the key grid; interface of ``models.sites.TokenSite``."""
 
     mechanism: Psal
     form: Form
@@ -81,7 +81,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Maps:
-    """Exact attention in local windows; called as ``models.sites.MapSite`` says."""
+    """Exact attention in local windows; interface of ``models.sites.MapSite``."""
 
     mechanism: Psal
     form: Form

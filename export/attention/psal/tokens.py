@@ -28,7 +28,7 @@ def attend_tokens(
     mechanism: Psal,
     form: Form,
 ) -> Tensor:
-    """Return PSAL of tokens; shapes as ``models.sites.TokenSite`` says.
+    """Return PSAL of tokens; shapes as in ``models.sites.TokenSite``.
 
     Tokens that do not fill their grid (a class token before them) are searched as one row.
     """
@@ -58,7 +58,7 @@ def attend_windows(
     mechanism: Psal,
     form: Form,
 ) -> Tensor:
-    """Return PSAL in windows; shapes as ``models.sites.WindowSite`` says.
+    """Return PSAL in windows; shapes as in ``models.sites.WindowSite``.
 
     With ``mask`` 1, four more channels, one for each region, put tokens of the same region 100
     logits ahead. The position bias is added to the logits of the tokens that were found.

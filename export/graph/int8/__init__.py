@@ -1,1 +1,1 @@
-"""8-bit integers in a graph: static quantisation of the layers with weights, measured."""
+"""8-bit integers in a graph: static quantization of the layers with weights, measured."""

@@ -1,4 +1,4 @@
-"""Quantises a graph to 8-bit integers with onnxruntime's quantiser.
+"""Quantizes a graph to 8-bit integers with onnxruntime's quantizer.
 
 The input of a layer passes a QuantizeLinear and a DequantizeLinear, its weight a DequantizeLinear
 (QDQ): programs that support this compute the layer in integers, all others compute the same values
@@ -18,7 +18,7 @@ from .layers import KINDS, WeightLayer
 _OPTIONS = {
     "ActivationSymmetric": True,
     "WeightSymmetric": True,
-    # TensorRT has no 32-bit DequantizeLinear; onnxruntime quantises a bias itself as it loads.
+    # TensorRT has no 32-bit DequantizeLinear; onnxruntime quantizes a bias itself as it loads.
     "QuantizeBias": False,
     # A layer is followed by a residual sum, attention or a function, which need full precision.
     "OpTypesToExcludeOutputQuantization": list(KINDS),
@@ -28,11 +28,11 @@ _OPTIONS = {
 def quantise(
     model: onnx.ModelProto, layers: Sequence[WeightLayer], ranges: Mapping[str, float]
 ) -> None:
-    """Quantise layers of a float32 model to 8-bit integers, in place.
+    """Quantize layers of a float32 model to 8-bit integers, in place.
 
     Args:
         model: Traced and tidied, without bodies.
-        layers: The layers to quantise.
+        layers: The layers to quantize.
         ranges: Input map of a layer -> its largest represented absolute value.
     """
     from onnxruntime.quantization import QuantType

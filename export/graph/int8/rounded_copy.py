@@ -1,6 +1,6 @@
 """A float32 model that rounds where an int8 model does.
 
-It is independent of the quantised file: scales and rounded weights are computed here, not read from
+It is independent of the quantized file: scales and rounded weights are computed here, not read from
 that file. With a switch for every layer it is also used to keep the budget.
 """
 

@@ -1,8 +1,8 @@
-"""Static quantisation to 8-bit integers: layers with weights, everything else float32.
+"""Static quantization to 8-bit integers: layers with weights, everything else float32.
 
 Find the layers, measure how large their inputs become on the user's images, return layers to
-float32 until the images keep the budget, and write the remaining ones with onnxruntime's quantiser.
-Attention, normalisation, functions and residual sums keep full precision.
+float32 until the images keep the budget, and write the remaining ones with onnxruntime's quantizer.
+Attention, normalization, functions and residual sums keep full precision.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Lowered:
 
     @property
     def exact(self) -> tuple[str, ...]:
-        """Empty: the fake-quantised network rounds every layer that the policy does not name."""
+        """Empty: the fake-quantized network rounds every layer that the policy does not name."""
         return ()
 
     def as_dict(self) -> dict[str, Any]:

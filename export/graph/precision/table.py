@@ -1,6 +1,6 @@
 """Which operators compute in a low precision: data for `precision`.
 
-An operator that no table names computes in float32: normalisations, sums, means, softmax, powers,
+An operator that no table names computes in float32: normalizations, sums, means, softmax, powers,
 exponentials, divisions of two maps, and additions of two maps (the residual stream).
 """
 

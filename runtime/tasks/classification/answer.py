@@ -55,7 +55,7 @@ class ClassificationAnswerer:
         """Logits and probabilities."""
         shape = (self.classifier.classes or -1,)
         return tuple(
-            AnswerTensor(name, "float32", shape, labelled=True)
+            AnswerTensor(name, "float32", shape, labeled=True)
             for name in (self.output, PROBABILITIES)
         )
 

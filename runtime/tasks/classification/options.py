@@ -30,7 +30,7 @@ class ClassOptions(Options):
 class AccuracyOptions(Options):
     """Images of known classes."""
 
-    labelled: str | os.PathLike[str] | None = option(
+    labeled: str | os.PathLike[str] | None = option(
         File(
             None,
             "images with known classes, one subfolder per class: measure the accuracy",

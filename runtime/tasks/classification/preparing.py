@@ -12,16 +12,16 @@ from ...images.image_data import GREY_WEIGHTS
 from ...images.resampling import resample
 
 _MOST_PIXELS = 1 << 24
-"""Of what a network is given; an image of an odd shape would become larger without a crop."""
+"""Most pixels of a resized image: without a crop an elongated one would become very large."""
 
 
 def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.NDArray[np.float32]:
-    """Resize, crop and normalise an image, unless the model file does so itself.
+    """Resize, crop and normalize an image, unless the model file does so itself.
 
     Args:
-        pixels: (H, W, C) in 0..1, C 1 (grey) or 3 (RGB).
+        pixels: (H, W, C) in 0..1, C 1 (gray) or 3 (RGB).
         preprocessing: The steps.
-        channels: Channels of the network's input, 1 or 3: grey is repeated, colour becomes luma.
+        channels: Channels of the network's input, 1 or 3: gray is repeated, color becomes luma.
 
     Returns:
         (1, channels, H', W').

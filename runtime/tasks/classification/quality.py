@@ -1,4 +1,4 @@
-"""The accuracy of a classifier: images in sub-folders, one per class."""
+"""The accuracy of a classifier: images in subfolders, one per class."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Accuracy:
     Attributes:
         top1: Top-1 accuracy, in 0..1.
         top5: Top-5 accuracy, in 0..1.
-        images: Number of labelled images.
-        classes: Names of the sub-folders, sorted.
-        matched_by: How sub-folders were matched with classes: ``label``, ``number`` or ``order``.
+        images: Number of labeled images.
+        classes: Names of the subfolders, sorted.
+        matched_by: How subfolders were matched with classes: ``label``, ``number`` or ``order``.
     """
 
     top1: float
@@ -70,7 +70,7 @@ class AccuracyReport:
     def rows(self) -> list[tuple[str, ...]]:
         """Return a table, its head first."""
         return [
-            ("labelled images", "top-1", "top-5"),
+            ("labeled images", "top-1", "top-5"),
             *((name, f"{run.top1:.2%}", f"{run.top5:.2%}") for name, run in self.runs.items()),
         ]
 
@@ -91,19 +91,19 @@ def measure_accuracy(
 
     Args:
         classify: The classifier.
-        folder: A sub-folder of images per class; see `class_numbers` for the names.
+        folder: A subfolder of images per class; see `class_numbers` for the names.
         progress: Called with (images done, images in total).
 
     Raises:
-        NystraError: The folder or its sub-folders are missing, a sub-folder matches no class, or an
+        NystraError: The folder or its subfolders are missing, a subfolder matches no class, or an
             image cannot be read or classified.
     """
-    labelled = _labelled(Path(folder))
+    labeled = _labeled(Path(folder))
     labels = classify.preprocessing.labels
-    numbers, matched_by = class_numbers(tuple(labelled), labels, classify.classes)
-    total = sum(map(len, labelled.values()))
+    numbers, matched_by = class_numbers(tuple(labeled), labels, classify.classes)
+    total = sum(map(len, labeled.values()))
     places = []
-    for number, images in zip(numbers, labelled.values(), strict=True):
+    for number, images in zip(numbers, labeled.values(), strict=True):
         for path in images:
             try:
                 logits = classify(read_image(path).pixels)
@@ -118,20 +118,20 @@ def measure_accuracy(
             progress(len(places), total)
     ranks = np.array(places)
     shares = float(np.mean(ranks < 1)), float(np.mean(ranks < 5))
-    return Accuracy(*shares, total, tuple(labelled), matched_by)
+    return Accuracy(*shares, total, tuple(labeled), matched_by)
 
 
 def class_numbers(
     names: Sequence[str], labels: Sequence[str], classes: int | None
 ) -> tuple[list[int], str]:
-    """Return the class of each sub-folder, and how it was determined.
+    """Return the class of each subfolder, and how it was determined.
 
     By label if every name is the label of one class; by number if every name is a whole number;
-    otherwise by sorted order, as in torchvision's ImageFolder, if there are as many sub-folders as
+    otherwise by sorted order, as in torchvision's ImageFolder, if there are as many subfolders as
     classes.
 
     Args:
-        names: Names of the sub-folders, sorted.
+        names: Names of the subfolders, sorted.
         labels: Labels of the classes, or empty.
         classes: Number of classes, or None if unknown.
 
@@ -146,22 +146,22 @@ def class_numbers(
     if classes in (None, len(names)):
         return list(range(len(names))), "order"
     raise NystraError(
-        f"the names of {len(names)} sub-folders ({', '.join(names[:3])}, ...) do not match the "
+        f"the names of {len(names)} subfolders ({', '.join(names[:3])}, ...) do not match the "
         f"{classes} classes: name each by its label (`labels`) or its number, or have one for "
         "every class"
     )
 
 
-def _labelled(folder: Path) -> dict[str, list[Path]]:
-    """Return the images of each sub-folder, by its name."""
+def _labeled(folder: Path) -> dict[str, list[Path]]:
+    """Return the images of each subfolder, by its name."""
     if not folder.is_dir():
-        raise NystraError(f"no folder at {folder}, expected one with a sub-folder per class")
+        raise NystraError(f"no folder at {folder}, expected one with a subfolder per class")
     folders = sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
     if not folders:
         raise NystraError(
-            f"the folder {folder} holds no sub-folders, expected one for each class, with images"
+            f"the folder {folder} holds no subfolders, expected one for each class, with images"
         )
     return {path.name: list_images(path, recursive=True)[0] for path in folders}
 
@@ -173,8 +173,8 @@ def _measure(
     network: Network | None = None,
 ) -> AccuracyReport:
     """Measure a file, and the network that it was exported from if that is given."""
-    if options.labelled is None:
-        raise NystraError("nothing to measure: give `labelled`")
+    if options.labeled is None:
+        raise NystraError("nothing to measure: give `labeled`")
     classifiers = {"file": classifier_for(session)}
     if network is not None:
         classifiers["network"] = replace(classifiers["file"], function=network())
@@ -182,9 +182,9 @@ def _measure(
     for name, classifier in classifiers.items():
 
         def report(done: int, total: int, name: str = name) -> None:
-            progress(f"{name}: labelled image {done} of {total}")
+            progress(f"{name}: labeled image {done} of {total}")
 
-        runs[name] = measure_accuracy(classifier, options.labelled, report)
+        runs[name] = measure_accuracy(classifier, options.labeled, report)
     return AccuracyReport(runs)
 
 
@@ -192,7 +192,7 @@ QUALITY = Quality(
     name="accuracy",
     items={
         f"accuracy_{name}": GuardedFigure(
-            f"{title} accuracy on labelled images", "", "drop", 0.005, "`labelled`"
+            f"{title} accuracy on labeled images", "", "drop", 0.005, "`labeled`"
         )
         for name, title in (("top1", "top-1"), ("top5", "top-5"))
     },

@@ -73,7 +73,7 @@ def classify_images(
                     str(here), output=where, classes=classes, input_size=size, seconds=seconds
                 )
             except Exception as error:  # a bad image never stops the others
-                problem = in_one_line(error, here, "classified", "take a smaller image")
+                problem = in_one_line(error, here, "classified", "use a smaller image")
                 if not source.is_dir():
                     raise problem from error
                 result = ClassResult(str(here), status="failed", error=str(problem))

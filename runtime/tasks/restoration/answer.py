@@ -116,7 +116,7 @@ def with_pixels(before: ImageData, pixels: Array) -> ImageData:
     """Return an image with other pixels: its alpha resized, its profile kept if it fits."""
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
-    icc = before.icc if before.grey == (pixels.shape[2] == 1) else None
+    icc = before.icc if before.gray == (pixels.shape[2] == 1) else None
     return replace(before, pixels=pixels, alpha=alpha, icc=icc)
 
 

@@ -50,18 +50,18 @@ def read_mask(
     """Return the mask of an image: white is to be filled, black and transparent pixels are kept.
 
     Args:
-        image: Grey or in colour; the luma of a colour image counts.
+        image: Gray or in color; the luma of a color image counts.
         size: Height and width it must have.
         name: What to call it in the messages.
 
     Returns:
-        (height, width, 1) of 0 and 1 (1 from mid-grey on), and warnings: greys, nothing
+        (height, width, 1) of 0 and 1 (1 from mid-gray on), and warnings: grays, nothing
         to fill, nothing to fill from.
 
     Raises:
         NystraError: It has another size.
     """
-    level = image.pixels[:, :, 0] if image.grey else image.pixels @ GREY_WEIGHTS
+    level = image.pixels[:, :, 0] if image.gray else image.pixels @ GREY_WEIGHTS
     check_same_size(level.shape, size, name)
     if image.alpha is not None:
         level = level * image.alpha

@@ -1,4 +1,4 @@
-"""Properties that another program's file does not state, found by runs on small grey images."""
+"""Properties that another program's file does not state, found by runs on small gray images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIDES = (32, 64, 128, 224, 256)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 _GREY = 0.5
 _BYTES = (0.0, 255.0)
-_DARK, _BRIGHT = 0.05, 8.0  # grey of 0..1 if the input or output has 0..255
+_DARK, _BRIGHT = 0.05, 8.0  # gray of 0..1 if the input or output has 0..255
 
 Range = tuple[float, float]
 
@@ -52,7 +52,7 @@ def probe(
     channels: int | None,
     fixed: tuple[int, int] | None,
 ) -> Probed:
-    """Run a model on grey images until one succeeds, then at odd sizes.
+    """Run a model on gray images until one succeeds, then at odd sizes.
 
     Args:
         path: Path of the file, for messages.
@@ -134,7 +134,7 @@ def _odd_multiples(multiple: int, above: int) -> Iterator[int]:
 def _ranges(
     function: Callable[[Array], Array], output: Array, channels: int, side: tuple[int, int]
 ) -> tuple[Range, Range]:
-    """Return the ranges of input and output, from the output for grey.
+    """Return the ranges of input and output, from the output for gray.
 
     A file with 0..255 for both cannot be distinguished by 0.5 from one with 0..1, which is assumed.
     """

@@ -133,7 +133,7 @@ class QualityReport:
         return notes
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON takes it."""
+        """Return the JSON form of the report."""
         rows = [
             {
                 "name": p.name,
@@ -317,7 +317,7 @@ def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dic
 
 
 def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
-    """Return both in grey or both in colour: if only one is grey, the other becomes its luma."""
+    """Return both in gray or both in color: if only one is gray, the other becomes its luma."""
     if got.shape[2] == truth.shape[2]:
         return got, truth
     if got.shape[2] == 3:
@@ -326,6 +326,6 @@ def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def _full_range_luma(image: Array) -> Array:
-    """Return the luma of a colour image in the full range 0..1, as (H, W, 1)."""
+    """Return the luma of a color image in the full range 0..1, as (H, W, 1)."""
     full: Array = (luma(image)[:, :, None] * 255.0 - 16.0) / 219.0
     return full

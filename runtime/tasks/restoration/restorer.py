@@ -43,9 +43,9 @@ class Restorer(TiledNetwork):
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Run the model on an image's pixels.
 
-        A grey image goes into a 3-channel model three times and comes out as grey (luma
-        weights of BT.601); the channels of a colour image go through a 1-channel model one by one;
-        a model from grey to colour gets its luma only.
+        A gray image goes into a 3-channel model three times and comes out as gray (luma
+        weights of BT.601); the channels of a color image go through a 1-channel model one by one;
+        a model from gray to color gets its luma only.
 
         Args:
             pixels: (H, W, C) in 0..1, C 1 or 3.

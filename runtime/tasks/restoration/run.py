@@ -108,5 +108,5 @@ def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:
     if there:
         raise NystraError(
             f"{len(there)} of {len(pairs)} outputs exist, the first is {there[0]}: add "
-            "`skip_existing` to make the others only, or `overwrite` to replace them"
+            "`skip_existing` to write only the others, or `overwrite` to replace them"
         )

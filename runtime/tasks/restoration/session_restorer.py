@@ -16,7 +16,7 @@ from .restorer import Restorer
 def restorer_for(session: Session) -> Restorer:
     """Return a session as a restorer of images.
 
-    Properties that another program's file does not state are found by runs on small grey images,
+    Properties that another program's file does not state are found by runs on small gray images,
     see `probing`.
 
     Raises:
@@ -29,8 +29,8 @@ def restorer_for(session: Session) -> Restorer:
     auxiliary = tuple(port for port in facts.inputs if port.role in AUXILIARY_ROLES)
     if restored is not None and restored.role not in ("picture", UNKNOWN):
         raise NystraError(
-            f"{session.path} returns {restored.role} instead of an image: it is a model of the "
-            f"task {facts.task!r}: use nystra run or nystra validate"
+            f"{session.path} returns {restored.role} instead of an image, as a model of the "
+            f"task {facts.task!r} does: use nystra run or nystra validate"
         )
     if image is None or restored is None or 1 + len(auxiliary) != len(facts.inputs):
         described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]

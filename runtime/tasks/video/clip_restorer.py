@@ -99,7 +99,7 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
             channel.
 
     Raises:
-        NystraError: Its input and output are not equally many frames of grey or colour, or the
+        NystraError: Its input and output are not equally many frames of gray or color, or the
             noise level is missing or does not apply.
     """
     facts = session.facts

@@ -110,7 +110,7 @@ class WindowedRestorer:
     Attributes:
         restorer: The network.
         tiling: As `fixed_tiling` returns it.
-        overlap: Common frames of neighbouring windows; None as in `plan_windows`.
+        overlap: Common frames of neighboring windows; None as in `plan_windows`.
     """
 
     restorer: ClipRestorer
@@ -125,7 +125,7 @@ class WindowedRestorer:
     def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order.
 
-        Neighbouring frames are read too, so that the network gets the same frames as in a full run.
+        Neighboring frames are read too, so that the network gets the same frames as in a full run.
         """
         windows = plan_windows(source.clip.count, self.restorer.length, self.overlap)
         frames = source.frames()

@@ -37,7 +37,7 @@ class FrameRate(Option):
         return "a frame rate above 0, up to 1000, such as 25, 29.97 or 30000/1001"
 
     def read(self, name: str, text: str) -> Fraction:
-        """Return the frame rate that a text says."""
+        """Return the frame rate in a text."""
         if text in _NTSC:
             return _NTSC[text]
         if not re.fullmatch(r"\d{1,6}(\.\d{1,6}|/[1-9]\d{0,5})?", text):

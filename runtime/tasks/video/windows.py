@@ -2,7 +2,7 @@
 
 All windows have the same length and a constant step, except for the last one, which ends with the
 video. Where two overlap, the quarter of the overlap at the border of each, where the network has
-the fewest neighbouring frames, has the weight 0; over the half between, one fades into the other.
+the fewest neighboring frames, has the weight 0; over the half between, one fades into the other.
 So a frame equals that of a run without windows, up to rounding, if the network sees no farther than
 a quarter of the overlap.
 """
@@ -40,7 +40,7 @@ def plan_windows(count: int, length: int, overlap: int | None = None) -> list[Wi
     Args:
         count: Frames of the video, at least 1.
         length: Frames that the network takes.
-        overlap: Least number of common frames of neighbours; None is a quarter of the length, at
+        overlap: Least number of common frames of neighbors; None is a quarter of the length, at
             least 2 if the length is 4 or more.
 
     Raises:
