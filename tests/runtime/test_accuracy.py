@@ -84,7 +84,7 @@ def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "labeled images  top-1    top-5" in printed
-    assert "file             100.00%  100.00%" in printed
+    assert "file            100.00%  100.00%" in printed
     assert "6 images in 3 folders, matched by label" in printed
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"]["file"]["top1"] == 1.0
