@@ -47,8 +47,7 @@ class NetworkSession:
 
         The copies to and from the device are part of the run.
         """
-        wide = self.dtype == torch.float64
-        with torch.inference_mode(), _Promoting() if wide else contextlib.nullcontext():
+        with torch.inference_mode(), self._promoting():
             outputs = self.network(*self._tensors(feeds))
             values = outputs if isinstance(outputs, tuple) else (outputs,)
             # The copy to the host waits for the device's work.
@@ -63,7 +62,7 @@ class NetworkSession:
         """
         if self.device.type != "cuda":
             return None
-        with torch.inference_mode():
+        with torch.inference_mode(), self._promoting():
             tensors = self._tensors(feeds)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -71,6 +70,10 @@ class NetworkSession:
             end.record()
             end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
+
+    def _promoting(self) -> contextlib.AbstractContextManager[Any]:
+        """Return what a network in float64 runs in."""
+        return _Promoting() if self.dtype == torch.float64 else contextlib.nullcontext()
 
     def _tensors(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Tensor]:
         """Return the inputs on the device."""
