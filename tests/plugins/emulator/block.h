@@ -208,6 +208,9 @@ T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, const char
   return value;
 }
 
+// Called before the shared arrays: a kernel may lay them out again, in the same places.
+inline void begin_shared_arrays() { state.fibers[size_t(state.current)].shared_arrays = 0; }
+
 // Called after each shared array: checks that it fits and puts a red zone behind it.
 inline void end_of_shared_array(const void* end, unsigned char*& next) {
   Fiber& self = state.fibers[size_t(state.current)];

@@ -40,11 +40,11 @@ struct LandmarkPlan {
     if (!in_shared)
       for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;)
         warps /= 2;
-    // The first warp does fewer tiles by those that an inversion may take as long as: one for an
-    // iteration on tensor cores, half of one on the others.
+    // The first warp does fewer tiles by those that an inversion may take as long as: two for an
+    // iteration on tensor cores (930 instructions and twice about 500), half of one on the others.
     const int tiles = (s.tokens + kTokens - 1) / kTokens,
               late = job.m > kWarpMatrix ? 0
-                     : tensor            ? job.iterations
+                     : tensor            ? 2 * job.iterations
                                          : job.iterations / 2,
               left = tiles - late * (warps - 1);
     job.last = tiles - (left > 0 ? left / warps : 0);
@@ -132,22 +132,34 @@ Status launch_landmarks(const Params& params, bool batch_init, Type type, const 
   return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
-// Calls run(task, buffers) for each task of this block: one, or where blocks share a workspace
-// several.
-template <Way kWay, class F>
-__device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char* memory,
-                                          const F& run) {
+// The buffers of a block. Each step of a kernel makes its own, from a number that the compiler does
+// not know to be the one of the step before, so that no address is kept in registers over the
+// others.
+template <Way kWay>
+__device__ __forceinline__ LandmarkBuffers buffers_of(LandmarkJob job, unsigned char* memory) {
+  job.m = hidden(job.m);
   const int warps = int(blockDim.x) / kWarp;
   SharedMemory shared(memory);
+  if constexpr (kWay == Way::kWorkspace) {
+    Workspace workspace(job.workspace + blockIdx.x * job.block_bytes);
+    return LandmarkBuffers(job, warps, workspace, shared);
+  } else {
+    return LandmarkBuffers(job, warps, shared, shared);
+  }
+}
+
+// Calls run(window, head) for each task of this block: one, or where blocks share a workspace
+// several.
+template <Way kWay, class F>
+__device__ __forceinline__ void for_tasks(const LandmarkJob& job, const F& run) {
   if constexpr (kWay == Way::kTensor && !kTensorCores) {
     return;  // not launched there
   } else if constexpr (kWay != Way::kWorkspace) {
-    run(int64_t(blockIdx.x), LandmarkBuffers(job, warps, shared, shared));
+    const unsigned heads = unsigned(job.shape.heads);
+    run(int(blockIdx.x / heads), int(blockIdx.x % heads));
   } else {
-    Workspace workspace(job.workspace + blockIdx.x * job.block_bytes);
-    const LandmarkBuffers buffers(job, warps, workspace, shared);
     for (int64_t task = blockIdx.x; task < job.tasks; task += gridDim.x) {
-      run(task, buffers);
+      run(int(task / job.shape.heads), int(task % job.shape.heads));
       __syncthreads();  // the buffers are free
     }
   }
@@ -158,37 +170,51 @@ __device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char*
 // and pass_queries, and both passes on tensor cores. Nothing of pass_keys but its end is a meeting
 // of the warps.
 template <Way kWay, class Job, class T>
-__device__ __forceinline__ void attend(const Job& job, unsigned char* memory, const T* qkv,
-                                       T* out) {
-  for_tasks<kWay>(job, memory, [&](int64_t task, const LandmarkBuffers& b) {
-    const int head = int(task % job.shape.heads);
-    const Place place(job.shape, int(task / job.shape.heads));
+__device__ __forceinline__ void attend(Job job, unsigned char* memory, const T* qkv, T* out) {
+  job.tensor = kWay == Way::kTensor;  // known when compiling
+  for_tasks<kWay>(job, [&](int window, int head) {
+    const Place place(job.shape, window);
     const Head<T> in(job.shape, qkv, head);
-    if constexpr (kWay == Way::kTensor) {
-      find_tensor_landmarks(job, place, in, b, WarpBuffers(job, b));
-      put_queries(job, b, WarpBuffers(job, b));
-    } else {
-      find_landmarks(job, place, in, b, WarpBuffers(job, b));
+    {
+      const LandmarkBuffers b = buffers_of<kWay>(job, memory);
+      if constexpr (kWay == Way::kTensor) {
+        find_tensor_landmarks(job, place, in, b, WarpBuffers(job, b));
+        put_queries(job, b, WarpBuffers(job, b));
+      } else {
+        find_landmarks(job, place, in, b, WarpBuffers(job, b));
+      }
     }
-    fill(job, b, WarpBuffers(job, b));
-    if (job.only_maxima) {
-      absolute_sums(BlockGroup(), b.pinv, job.m);
-      merge_maxima(BlockGroup(), b.pinv, job.m, job.maxima);
-      return;
+    {
+      const LandmarkBuffers b = buffers_of<kWay>(job, memory);
+      fill(job, b, WarpBuffers(job, b));
+      if (job.only_maxima) {
+        absolute_sums(BlockGroup(), b.pinv, job.m);
+        merge_maxima(BlockGroup(), b.pinv, job.m, job.maxima);
+        return;
+      }
+      if (kWay != Way::kTensor && job.m > kWarpMatrix)
+        invert_core(BlockGroup(), job, place, b);
+      else if (thread_again() < kWarp)
+        invert_core(WarpGroup(), job, place, b);
     }
-    if (kWay != Way::kTensor && job.m > kWarpMatrix)
-      invert_core(BlockGroup(), job, place, b);
-    else if (thread_again() < kWarp)
-      invert_core(WarpGroup(), job, place, b);
-    if constexpr (kWay == Way::kTensor)
-      tensor_pass_keys(job, place, in, b, WarpBuffers(job, b));
-    else
-      pass_keys(job, place, in, b, WarpBuffers(job, b));
-    combine(job, b, WarpBuffers(job, b));
-    if constexpr (kWay == Way::kTensor)
-      tensor_pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
-    else
-      pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
+    {
+      const LandmarkBuffers b = buffers_of<kWay>(job, memory);
+      if constexpr (kWay == Way::kTensor)
+        tensor_pass_keys(job, place, in, b, WarpBuffers(job, b));
+      else
+        pass_keys(job, place, in, b, WarpBuffers(job, b));
+    }
+    {
+      const LandmarkBuffers b = buffers_of<kWay>(job, memory);
+      combine(job, b, WarpBuffers(job, b));
+    }
+    {
+      const LandmarkBuffers b = buffers_of<kWay>(job, memory);
+      if constexpr (kWay == Way::kTensor)
+        tensor_pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
+      else
+        pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
+    }
   });
 }
 

@@ -265,12 +265,14 @@ __device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place&
       }
     }
   });
+  const WarpBuffers own(job, b);  // not kept in registers over the loop
+  const TensorLane to(own.lane);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int row = at.group + i / 2 * 8, column = 4 * (2 * at.in + i % 2);
+    const int row = to.group + i / 2 * 8, column = 4 * (2 * to.in + i % 2);
     const float part[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]};
     if (row < b.m4 && column < round_up(job.shape.value_dim, 4))
-      store4(w.values + row * b.e_step + column, part);
+      store4(own.values + row * b.e_step + column, part);
   }
 }
 

@@ -90,7 +90,7 @@ struct LandmarkBuffers {
     regions = small.template take<int>(m4);
     // A warp inverts in memory that the others do not use: that of its own scores and tile, on
     // tensor cores what is behind the fragments of queries.
-    const bool by_warp = job.m <= kWarpMatrix;
+    const bool by_warp = job.tensor || job.m <= kWarpMatrix;
     const int matrix = m4 * m_step, tile = by_warp ? kTokens * job.tile_step : 0;
     float* matrices[4];
     for (int i = 0, used = 0; i < 4; ++i) {
@@ -116,8 +116,8 @@ struct WarpBuffers {
   int* pixels;
 
   __device__ WarpBuffers(const LandmarkJob& job, const LandmarkBuffers& b)
-      : lane(thread_again() % kWarp),
-        warp(thread_again() / kWarp),
+      : lane(int(thread_again() % kWarp)),
+        warp(int(thread_again() / kWarp)),
         warps(int(blockDim.x) / kWarp),
         values(b.values + warp * b.m4 * b.e_step),
         scores(b.scores + warp * kTokens * b.m_step),

@@ -111,21 +111,31 @@ cudaError_t allow_shared(void (*kernel)(P...), int64_t bytes) {
 
 // threadIdx.x, read again: what follows from it is not kept in registers over a loop that needs
 // them for other things.
-__device__ __forceinline__ int thread_again() {
+__device__ __forceinline__ unsigned thread_again() {
 #ifdef NYSTRA_BLOCK_EMULATOR
-  return int(threadIdx.x);
+  return threadIdx.x;
 #else
-  int thread;
+  unsigned thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 #endif
 }
 
+// The same number, which the compiler does not know to be the same: what follows from it is
+// computed again.
+__device__ __forceinline__ int hidden(int n) {
+#ifndef NYSTRA_BLOCK_EMULATOR
+  asm volatile("" : "+r"(n));
+#endif
+  return n;
+}
+
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kWarp = 32;
 
+// Of n >= 0. Without a sign the compiler knows which bits of the result are zero.
 __host__ __device__ constexpr int round_up(int n, int multiple) {
-  return (n + multiple - 1) / multiple * multiple;
+  return int((unsigned(n) + unsigned(multiple) - 1u) / unsigned(multiple) * unsigned(multiple));
 }
 
 // Arrays one after another, each aligned to 16 bytes.
@@ -147,11 +157,16 @@ class Workspace {
 // The same in the dynamic shared memory of a block.
 class SharedMemory : public Workspace {
  public:
-  using Workspace::Workspace;
+  __host__ __device__ explicit SharedMemory(unsigned char* memory) : Workspace(memory) {
+#ifdef NYSTRA_BLOCK_EMULATOR
+    emu::begin_shared_arrays();
+#endif
+  }
 
   template <class T>
   __host__ __device__ T* take(int64_t count) {
-    T* const array = Workspace::take<T>(count);
+    T* const array = reinterpret_cast<T*>(next_);
+    next_ += (unsigned(count) * unsigned(sizeof(T)) + 15u) / 16u * 16u;  // in 32 bits
 #ifdef NYSTRA_BLOCK_EMULATOR
     emu::end_of_shared_array(array + count, next_);
 #endif

@@ -219,10 +219,12 @@ __device__ void tensor_pass_keys(const NystromJob& job, const Place& place, cons
 #pragma unroll
       for (int i = 0; i < 4; ++i) rows[i / 2] += s[t][i];
   });
+  const WarpBuffers own(job, b);  // not kept in registers over the loop
+  const TensorLane to(own.lane);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     rows[i] = row_sum(rows[i]);
-    if (at.in == 0 && at.group + 8 * i < b.m4) w.rows[at.group + 8 * i] = rows[i];
+    if (to.in == 0 && to.group + 8 * i < b.m4) own.rows[to.group + 8 * i] = rows[i];
   }
   __syncthreads();
 }
