@@ -165,8 +165,7 @@ class SharedMemory : public Workspace {
 
   template <class T>
   __host__ __device__ T* take(int64_t count) {
-    T* const array = reinterpret_cast<T*>(next_);
-    next_ += (unsigned(count) * unsigned(sizeof(T)) + 15u) / 16u * 16u;  // in 32 bits
+    T* const array = Workspace::take<T>(count);
 #ifdef NYSTRA_BLOCK_EMULATOR
     emu::end_of_shared_array(array + count, next_);
 #endif
