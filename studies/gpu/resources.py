@@ -2,7 +2,8 @@
 
 Compiles each kernel source for each architecture with warnings as errors and prints, for every
 kernel, its registers, the bytes it spills, its static shared memory and the blocks that a
-multiprocessor holds by registers and threads; where cuobjdump is beside nvcc, also the kinds of
+multiprocessor holds by registers and threads; where cuobjdump and nvdisasm are on PATH (both are
+wheels of PyPI, `.ci/tensorrt build` puts them into build/sdk/cuobjdump), also the kinds of
 instructions in its code for the last architecture. Dynamic shared memory depends on the shape.
 Exits with 1 where a kernel spills or where static shared memory was used.
 
