@@ -114,7 +114,7 @@ class FoundPieces:
 def own_part(graph: fx.GraphModule, region: Region, data: frozenset[str]) -> fx.GraphModule:
     """Return the nodes that a region stands for, as a module by itself.
 
-    It takes what the region takes, and tensors whose sizes alone are requested.
+    It takes what the region takes, and other tensors of which only the sizes are requested.
 
     Args:
         graph: The network with its own attention.
@@ -123,6 +123,7 @@ def own_part(graph: fx.GraphModule, region: Region, data: frozenset[str]) -> fx.
     """
     inputs: set[fx.Node] = set()
     inside: set[fx.Node] = set()
+    sizes: set[fx.Node] = set()
     todo = [node for node in graph.graph.nodes if node.name == region.output]
     while todo:
         node = todo.pop()
@@ -134,15 +135,16 @@ def own_part(graph: fx.GraphModule, region: Region, data: frozenset[str]) -> fx.
         inside.add(node)
         sources = node.all_input_nodes
         sized = [source for source in sources if node.name not in data and source.name in data]
-        inputs.update(sized)
+        sizes.update(sized)
         todo += [source for source in sources if source not in sized]
+    inputs |= sizes - inside
     part = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in graph.graph.nodes:
         if node in inputs:
             copies[node] = part.placeholder(node.name)
     for node in graph.graph.nodes:
-        if node in inside and node not in inputs:
+        if node in inside:
             copies[node] = part.node_copy(node, lambda n: copies[n])
         if node.name == region.output:
             part.output(copies[node])

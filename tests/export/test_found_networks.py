@@ -165,10 +165,13 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
 
 
 @pytest.mark.full
-def test_pieces_compute_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("toy", ["ShiftedWithBooleanMask", "SharedWeights"])
+def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All of it, scores too: some graphs ask them for their sizes."""
     results: list[np.ndarray] = []
 
     def computed(timed: paying.Timed) -> list[list[float]]:
+        assert "Softmax" in {node.op_type for node in timed.own.graph.node}
         for model in (timed.own, timed.replaced):
             onnx.save(model, tmp_path / "piece.onnx")
             feeds = {value.name: timed.feeds[value.name] for value in model.graph.input}
@@ -177,7 +180,7 @@ def test_pieces_compute_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         return [[2.0], [1.0]]
 
     monkeypatch.setattr(paying, "_interleaved", computed)
-    network = Restorer(toys.lively(toys.ShiftedWithBooleanMask()))
+    network = Restorer(toys.lively(getattr(toys, toy)()))
     export_module(network, tmp_path / "m.onnx", EXACT)
     piece, own_piece = results  # the whole is not: a trace of it takes longer than all else
     np.testing.assert_allclose(piece, own_piece, atol=1e-5 * np.abs(own_piece).max(), rtol=0)
