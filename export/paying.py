@@ -20,13 +20,17 @@ from .attention.mechanism import Mechanism
 SIDE = 128
 """Side of the image that is timed, if the network takes any size."""
 
-_ROUNDS, _SECONDS = 9, 2.0
-"""Fewest runs of each, and seconds for further runs."""
+_ROUNDS = 5
+"""Fewest runs of each."""
+
+_MOST_ROUNDS, _SECONDS = 40, 4.0
+"""Most runs of each and seconds for them, while the ratio is near the limit."""
 
 _FEWEST_ROUNDS, _LONGEST = 3, 12.0
 """Seconds from which on a run is repeated less often, and how often."""
 
-_MOST_ROUNDS = 30
+_NEAR = 1.15
+"""A ratio is near a limit if it is less than this factor away."""
 
 _GAIN = 0.9
 """Share of its time that a replaced piece may take by itself: in the whole file the gain is
@@ -136,8 +140,8 @@ def left_sentences(left: Mapping[str, str]) -> list[str]:
 
 def _reason(piece: Timed, source: str) -> str:
     """Return why a piece is not replaced, or ""."""
-    seconds = _interleaved(piece)
-    ratio = _ratio(seconds)
+    seconds = _interleaved(piece, _GAIN)
+    ratio = max(_ratios(seconds))
     if ratio <= _GAIN:
         return ""
     return (
@@ -148,7 +152,7 @@ def _reason(piece: Timed, source: str) -> str:
 
 def _reason_of_all(whole: Timed, source: str) -> str:
     """Return why all exact pieces together are not faster, or ""."""
-    ratio = _ratio(_interleaved(whole))
+    ratio = max(_ratios(_interleaved(whole, 1.0)))
     if ratio <= 1.0:
         return ""
     return (
@@ -157,19 +161,18 @@ def _reason_of_all(whole: Timed, source: str) -> str:
     )
 
 
-def _ratio(seconds: Sequence[Sequence[float]]) -> float:
-    """Return the ratio of the second time to the first.
+def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the ratio of the second time to the first: median over the rounds, of the shortest.
 
-    It is the median over the rounds or the ratio of the shortest times, whichever is larger: on a
-    busy machine one of them alone is not reliable.
+    The larger one decides: on a busy machine one of them alone is not reliable.
     """
     first, second = seconds
     turns = statistics.median(b / max(a, 1e-12) for a, b in zip(first, second, strict=True))
-    return max(turns, min(second) / max(min(first), 1e-12))
+    return turns, min(second) / max(min(first), 1e-12)
 
 
-def _interleaved(timed: Timed) -> list[list[float]]:
-    """Return the times of interleaved runs of both, in seconds."""
+def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
+    """Return the times of interleaved runs of both, in seconds; most runs near the limit."""
     with scratch_folder() as folder:
         sessions, feeds = [], []
         for number, model in enumerate((timed.own, timed.replaced)):
@@ -180,7 +183,7 @@ def _interleaved(timed: Timed) -> list[list[float]]:
             sessions[-1].run(feeds[-1])
         seconds: list[list[float]] = [[] for _ in sessions]
         begun = time.perf_counter()
-        while not _enough(len(seconds[0]), time.perf_counter() - begun):
+        while not _enough(seconds, time.perf_counter() - begun, limit):
             for session, given, own in zip(sessions, feeds, seconds, strict=True):
                 start = time.perf_counter()
                 session.run(given)
@@ -188,7 +191,12 @@ def _interleaved(timed: Timed) -> list[list[float]]:
         return seconds
 
 
-def _enough(rounds: int, seconds: float) -> bool:
+def _enough(times: Sequence[Sequence[float]], seconds: float, limit: float) -> bool:
+    """Whether runs of some seconds in all tell on which side of a limit their ratio is."""
+    rounds = len(times[0])
     if rounds < _ROUNDS:
         return rounds >= _FEWEST_ROUNDS and seconds > _LONGEST
-    return rounds >= _MOST_ROUNDS or seconds > _SECONDS
+    if rounds >= _MOST_ROUNDS or seconds > _SECONDS:
+        return True
+    ratios = _ratios(times)
+    return max(ratios) < limit / _NEAR or min(ratios) > limit * _NEAR

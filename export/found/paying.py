@@ -164,5 +164,5 @@ def _kind(region: Region, own: fx.GraphModule) -> str:
     """Return what the time of a piece depends on."""
     geometries = [getattr(site.module, "geometry", None) for site in find_sites(region.module)]
     operators = [node_name(node) for node in own.graph.nodes]
-    operators = [name for name in operators if name not in ("", "sym_size")]
+    operators = sorted(name for name in operators if name not in ("", "sym_size"))
     return repr((region.shapes, geometries, operators))

@@ -123,7 +123,7 @@ def operators(model: Path) -> set[str]:
 
 @pytest.mark.full
 def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paying, "_interleaved", lambda _: [[2.0], [1.0]])
+    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
     network = Restorer(toys.lively(toys.SharedWeights()))
     result = export_module(network, tmp_path / "m.onnx", EXACT)
     assert operators(result.model) == {"NystraWindowSoftmax"}
@@ -150,7 +150,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
     if refused:
         monkeypatch.setattr("nystra.export.found.paying.trace_piece", refusing)
     timed = iter(times)
-    monkeypatch.setattr(paying, "_interleaved", lambda _: next(timed))
+    monkeypatch.setattr(paying, "_interleaved", lambda *_: next(timed))
     network = Restorer(toys.lively(toys.SharedWeights()))
     seen: list[str] = []
     result = export_module(network, tmp_path / "m.onnx", EXACT, seen.append)
@@ -170,7 +170,7 @@ def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_
     """All of it, scores too: some graphs ask them for their sizes."""
     results: list[np.ndarray] = []
 
-    def computed(timed: paying.Timed) -> list[list[float]]:
+    def computed(timed: paying.Timed, _: float) -> list[list[float]]:
         assert "Softmax" in {node.op_type for node in timed.own.graph.node}
         for model in (timed.own, timed.replaced):
             onnx.save(model, tmp_path / "piece.onnx")
