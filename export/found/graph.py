@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..tracing.program import VALUE
+from .constants import fold_constants
 from .lowering import lowered
 from .repeats import Repeats
 
@@ -101,7 +102,9 @@ def exported_graph(
     if repeats is not None:
         repeats.expand(graph)
     _return_one(graph)
-    return tidied(graph)
+    tidied(graph)
+    fold_constants(graph)
+    return graph
 
 
 def _return_one(graph: fx.GraphModule) -> None:

@@ -90,10 +90,10 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
     """Return the graph of a network; ``once``: modules that are built alike are traced once."""
     fixed = facts.sides is not None
     runnable = shared_copy(network)
+    graph = _graph(network, facts, runnable if once else None)
     for first, second in _UNITS:
         inputs = _inputs(facts, first), None if fixed else _inputs(facts, second)
-        traced = _traced(network, facts, *inputs, runnable if once else None)
-        found = find_in_graph(traced)
+        found = find_in_graph(Traced(graph, *inputs))
         if not found.changing or fixed:
             break
     _compare(found, runnable, inputs[0])
@@ -111,13 +111,7 @@ def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) 
         raise ValueError(f"its graph differs by {difference:.0e} from the network")
 
 
-def _traced(
-    network: nn.Module,
-    facts: Facts,
-    first: tuple[Tensor, ...],
-    second: tuple[Tensor, ...] | None,
-    runnable: nn.Module | None,
-) -> Traced:
+def _graph(network: nn.Module, facts: Facts, runnable: nn.Module | None) -> torch.fx.GraphModule:
     """Return the graph; ``runnable``: a copy that shows what is idle, to trace kinds once."""
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     with (
@@ -127,11 +121,10 @@ def _traced(
         without_simplified_roundings(),
     ):
         if free is None:
-            return Traced(_fixed_graph(network, first), first, None)
+            return _fixed_graph(network, _inputs(facts, _SMALLEST))
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
         idle = None if runnable is None else idle_parts(runnable, _inputs(facts, _SMALLEST))
-        graph = exported_graph(network, examples, by_argument(network, free), idle)
-        return Traced(graph, first, second)
+        return exported_graph(network, examples, by_argument(network, free), idle)
 
 
 def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.GraphModule:

@@ -199,6 +199,8 @@ class _Copy:
         if node.target is operator.getitem and _arguments(node)[0] is enter:
             taken: fx.Node = _arguments(call)[0][_arguments(node)[1]]
             return taken
+        if node.op == "get_attr" and not _has(self.network, str(node.target)):
+            return node  # a constant of the code, which is the same for both
         copy = self.graph.graph.node_copy(node, lambda source: copies.get(source, source))
         stack = node.meta.get("nn_module_stack")
         if stack:
@@ -215,6 +217,14 @@ class _Copy:
     def _moved(self, path: str) -> str:
         is_here = path == self.first or self._is_own(path)
         return self.path + path[len(self.first) :] if is_here else path
+
+
+def _has(network: nn.Module, path: str) -> bool:
+    try:
+        operator.attrgetter(path)(network)
+    except AttributeError:
+        return False
+    return True
 
 
 def _hold(graph: fx.GraphModule, network: nn.Module, path: str) -> None:

@@ -221,3 +221,22 @@ def _sites(model: onnx.ModelProto) -> list[str]:
 
 def _weights(model: onnx.ModelProto) -> list[bytes]:
     return sorted(tensor.raw_data for tensor in model.graph.initializer)
+
+
+def test_constants_in_the_code_of_repeated_modules_are_shared() -> None:
+    """Like ``torch.clamp(..., max=torch.log(torch.tensor(100.0)))`` in the attention of Swin2SR."""
+
+    class Limited(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.linear, self.act = nn.LayerNorm(3), nn.Linear(3, 3), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = torch.clamp(self.act(self.linear(self.norm(x))), max=torch.tensor(0.5))
+            return y
+
+    network = nn.Sequential(Limited(), Limited()).eval()
+    x = torch.rand(2, 3)
+    graph = exported_graph(network, (x,), None, idle=())
+    assert len(graph.meta[REPEATS]) == 1
+    assert torch.equal(graph(x), network(x))
