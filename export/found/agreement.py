@@ -18,7 +18,8 @@ class Agreement:
         reason: Why it is not a site of windows at every size, or "".
         same_tokens: The numbers of queries and keys are the same at both.
         whole: All positions of the map attend to each other, at any size.
-        changing: The window sizes differ; larger maps may determine them.
+        changing: The window sizes differ, or the maps do not, since they are padded to as many
+            rows or columns; larger maps may determine the windows.
     """
 
     reason: str = ""
@@ -48,7 +49,8 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
         )
     if not _equal(first.table, second.table):
         return Agreement("its biases change with the image size", same_tokens=same_tokens)
-    return Agreement()
+    sides = zip(first.map[1:], second.map[1:], strict=False)
+    return Agreement(changing=any(one == other for one, other in sides))
 
 
 def _alike(first: Layout, second: Layout) -> bool:

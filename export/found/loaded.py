@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -27,8 +28,10 @@ from .sites import FoundGraph, find_in_graph
 
 _ALLOWED = 1e-4
 """Largest difference between a graph and its network, relative to the largest value."""
-_UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
-"""Rows and columns of the two maps, in units: at first, and again if window sizes differ."""
+_UNITS = (2, 3), (3, 4)
+"""Rows and columns of the two maps, in units."""
+_LARGEST_UNIT = 64
+"""Of a second search, in larger units, if window sizes differ between the two maps."""
 _SMALLEST = 1, 1
 """Of the map at which it is seen which modules give what they take."""
 _LEAST_UNIT = 8
@@ -39,7 +42,9 @@ _NAMED = 4
 
 
 def with_found_sites(
-    loaded: LoadedModel, progress: Callable[[str], None] = lambda _: None
+    loaded: LoadedModel,
+    progress: Callable[[str], None] = lambda _: None,
+    free: Facts | None = None,
 ) -> LoadedModel:
     """Return a loaded network with sites in place of the attention that is found in it.
 
@@ -50,13 +55,18 @@ def with_found_sites(
     Args:
         loaded: The network.
         progress: Called before the search for attention, which takes as long as a trace.
+        free: Facts of the network before an input shape was fixed: small images are searched where
+            there is a graph for any size.
     """
     facts, network = loaded.facts, loaded.network
     if find_sites(network) or not _has_softmax(network, facts):
         return loaded
     progress("find attention")
     try:
-        found = found_graph(network, facts)
+        small = None
+        if free is not None and _is_larger(facts, free):
+            small = _found_small(network, free)
+        found = small or found_graph(network, facts)
         sited = FoundNetwork(found.rewritten, found.network)
     except Exception as error:  # whatever a tracer raises: the network stays as it is
         size = "" if facts.sides else " for any size (`static` may do)"
@@ -78,6 +88,23 @@ def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel
     )
 
 
+def _is_larger(fixed: Facts, free: Facts) -> bool:
+    """Whether an image of a fixed shape has more pixels than those that are searched."""
+    if fixed.sides is None or free.sides is not None:
+        return False
+    unit = _unit(free, _UNITS[0])
+    return math.prod(fixed.sides.values()) > math.prod(_UNITS[1]) * unit**2
+
+
+def _found_small(network: nn.Module, facts: Facts) -> FoundGraph | None:
+    """Return the graph of a network for any size; None: a search at one size may find more."""
+    try:
+        found = found_graph(network, facts)
+    except Exception:  # a search at the fixed size says why it fails, if it does
+        return None
+    return None if found.changing else found
+
+
 def found_graph(network: nn.Module, facts: Facts) -> FoundGraph:
     """Return the graph of a network with sites; it was compared with the network."""
     try:
@@ -91,15 +118,24 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
     fixed = facts.sides is not None
     runnable = shared_copy(network)
     graph = _graph(network, facts, runnable if once else None)
-    for first, second in _UNITS:
-        inputs = _inputs(facts, first), None if fixed else _inputs(facts, second)
-        found = find_in_graph(Traced(graph, *inputs))
-        if not found.changing or fixed:
-            break
-    _compare(found, runnable, inputs[0])
+    unit = _unit(facts, _UNITS[0])
+    found, first = _searched(graph, facts, unit)
+    if found.changing and not fixed:
+        larger = max(2, math.ceil(min(found.longest, _LARGEST_UNIT) / unit))
+        found, first = _searched(graph, facts, larger * unit)
+    _compare(found, runnable, first)
     if not fixed:
-        _compare(found, runnable, _inputs(facts, _UNITS[0][1], less=_ODD))
+        _compare(found, runnable, _inputs(facts, _UNITS[1], unit, less=_ODD))
     return found
+
+
+def _searched(
+    graph: torch.fx.GraphModule, facts: Facts, unit: int
+) -> tuple[FoundGraph, tuple[Tensor, ...]]:
+    """Return what is found at two sizes in units of some pixels, and the inputs of the first."""
+    first, second = (_inputs(facts, sides, unit) for sides in _UNITS)
+    traced = Traced(graph, first, None if facts.sides is not None else second)
+    return find_in_graph(traced), first
 
 
 def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -121,9 +157,13 @@ def _graph(network: nn.Module, facts: Facts, runnable: nn.Module | None) -> torc
         without_simplified_roundings(),
     ):
         if free is None:
-            return _fixed_graph(network, _inputs(facts, _SMALLEST))
+            return _fixed_graph(network, _inputs(facts, _SMALLEST, _unit(facts, _SMALLEST)))
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
-        idle = None if runnable is None else idle_parts(runnable, _inputs(facts, _SMALLEST))
+        idle = (
+            None
+            if runnable is None
+            else idle_parts(runnable, _inputs(facts, _SMALLEST, _unit(facts, _SMALLEST)))
+        )
         return exported_graph(network, examples, by_argument(network, free), idle)
 
 
@@ -135,17 +175,23 @@ def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.G
         return recorded_graph(network, examples)
 
 
-def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor, ...]:
+def _unit(facts: Facts, units: tuple[int, int]) -> int:
+    """Return in how many pixels of a side the network takes maps of so many units."""
+    unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
+    while unit * min(units) < facts.size_minimum:
+        unit *= 2
+    return unit
+
+
+def _inputs(facts: Facts, units: tuple[int, int], unit: int, less: int = 0) -> tuple[Tensor, ...]:
     """Return noise images of the given units per side, several if the network takes a batch.
 
     Args:
         facts: Of the network.
         units: Rows and columns.
+        unit: Pixels of one.
         less: Pixels by which each side is smaller, if sides are free.
     """
-    unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
-    while unit * min(units) < facts.size_minimum:
-        unit *= 2
     size = facts.sides or image_size(unit * units[0] - less, unit * units[1] - less)
     random = torch.Generator().manual_seed(0)
     shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
@@ -175,7 +221,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), _Softmaxes():  # type: ignore[no-untyped-call]
-            shared_copy(network)(*_inputs(facts, _UNITS[0][0]))
+            shared_copy(network)(*_inputs(facts, _UNITS[0], _unit(facts, _UNITS[0])))
     except _SoftmaxSeen:
         return True
     except Exception:  # the check of the graph reports it

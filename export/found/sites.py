@@ -51,11 +51,13 @@ class FoundGraph:
         rewritten: The graph.
         attentions: The attentions that were found, in the graph's order.
         changing: The layout of some depends on the size in a way that larger maps may settle.
+        longest: The longest side of a window, in tokens.
     """
 
     rewritten: Rewritten
     attentions: tuple[FoundAttention, ...]
     changing: bool = False
+    longest: int = 0
 
     @functools.cached_property
     def network(self) -> fx.GraphModule:
@@ -133,7 +135,8 @@ def find_in_graph(traced: Traced) -> FoundGraph:
         for region, item in zip(regions, kept, strict=True)
     )
     changing = any(reading.agreed.changing for reading in readings)
-    return FoundGraph(Rewritten(graph, swaps, _data(run)), tuple(found), changing)
+    longest = max((side for reading in readings for side in reading.layout.window), default=0)
+    return FoundGraph(Rewritten(graph, swaps, _data(run)), tuple(found), changing, longest)
 
 
 def _shapes_at(

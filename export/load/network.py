@@ -73,7 +73,7 @@ def load_fixed(
         loaded = load_for(source, plan, {**hyper, "frames": frames})
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
     as_trained = isinstance(plan.default, AsTrained) and not plan.sites
-    found = fixed if as_trained else with_found_sites(fixed, progress)
+    found = fixed if as_trained else with_found_sites(fixed, progress, loaded.facts)
     _check_window(plan, found)
     return found
 

@@ -53,6 +53,13 @@ def program_of(graph: fx.GraphModule) -> ExportedProgram | None:
     return writer.program()
 
 
+def has_free_sizes(graph: fx.GraphModule) -> bool:
+    """Whether a graph was traced for inputs of any size."""
+    taken = [node.meta.get(VALUE) for node in graph.graph.nodes if node.op == "placeholder"]
+    tensors = [value for value in taken if isinstance(value, Tensor)]
+    return any(isinstance(size, SymInt) for tensor in tensors for size in tensor.shape)
+
+
 class _Writer:
     """Writes the nodes of a graph into the graph of a program."""
 

@@ -28,7 +28,7 @@ from .copies import Copied, expand_calls
 from .expansion import Template, expand, free_weights
 from .marks import mark_translations
 from .nodes import translation_table
-from .program import program_of
+from .program import has_free_sizes, program_of
 from .repeats import Call, call_translation, repeats_as_calls
 from .shortcuts import (
     decomposed_where_needed,
@@ -156,7 +156,7 @@ def _raw(
     copied: Mapping[str, Copied] | None = None,
 ) -> torch.onnx.ONNXProgram:
     """Return the graph of a module, no two of its nodes the same, not yet optimised."""
-    program = _untraced(module) or torch.export.export(
+    program = _untraced(module, fixed=free is None) or torch.export.export(
         module,
         examples,
         dynamic_shapes=by_argument(module, free),
@@ -187,9 +187,9 @@ def _raw(
     return exported
 
 
-def _untraced(module: nn.Module) -> torch.export.ExportedProgram | None:
+def _untraced(module: nn.Module, *, fixed: bool) -> torch.export.ExportedProgram | None:
     """Return the program of a graph that was traced before; None: it is to be traced."""
-    if not isinstance(module, fx.GraphModule):
+    if not isinstance(module, fx.GraphModule) or (fixed and has_free_sizes(module)):
         return None
     try:
         return program_of(module)

@@ -77,8 +77,7 @@ def _exported(checkpoint: Path, facts: Any, hyper: dict[str, Any]) -> dict[str, 
     reports = result.validation.reports.values()
     outcome["difference"] = max(size["max_abs"] for report in reports for size in report["sizes"])
     outcome["compared"] = _compared(checkpoint, target, facts, static)
-    if outcome["sites"]:
-        outcome["linear"] = _linear(checkpoint, static, hyper)
+    outcome |= _linear(checkpoint, static, hyper)
     return outcome
 
 
@@ -86,19 +85,21 @@ def _say(step: str) -> None:
     sys.stderr.write(f"{time.process_time():6.1f} s  {step}\n")
 
 
-def _linear(checkpoint: Path, static: Any, hyper: dict[str, Any]) -> str:
-    """Return at how many sites the kernel Nystrom form stands in a second export."""
-    from nystra.core.errors import NystraError
+def _linear(checkpoint: Path, static: Any, hyper: dict[str, Any]) -> dict[str, str]:
+    """Return at how many sites the kernel Nystrom form stands in a second export, if any."""
+    from nystra.core.errors import NystraError, UnsupportedModelError
     from nystra.export import ExportOptions, Plan, export_model, mechanism
 
     plan = Plan(default=mechanism("nystra", landmarks=(2, 2)))
     options = ExportOptions(plan, speed=False, static=static, hyper=hyper)
     try:
         result = export_model(checkpoint, checkpoint.with_name("linear.onnx"), options, _say)
+    except UnsupportedModelError:  # no site
+        return {}
     except NystraError as error:
-        return short(error)
+        return {"linear": short(error)}
     served = [site.name for site in result.source.resolved.values()]
-    return f"{served.count('nystra')} of {len(served)}"
+    return {"linear": f"{served.count('nystra')} of {len(served)}"} if served else {}
 
 
 def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[dict[str, Any]]:

@@ -17,8 +17,10 @@ from nystra.core.errors import ExportError, NystraError, TraceError, Unsupported
 from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism, paying
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.found.found_network import FoundNetwork
+from nystra.export.found.graph import Traced
 from nystra.export.found.loaded import with_found_sites
 from nystra.export.found.rewritten import Rewritten
+from nystra.export.found.sites import FoundGraph, find_in_graph
 from nystra.export.load.network import load_fixed
 from nystra.export.load.source import load_source
 from nystra.export.tracing.trace import trace
@@ -187,6 +189,36 @@ def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("toy", "size", "searched"),
+    [("RearrangedByHand", (64, 96), (16, 24)), ("StridedSlices", (8, 12), (8, 12))],
+)
+def test_a_file_of_one_size_is_searched_at_small_images(
+    toy: str,
+    size: tuple[int, int],
+    searched: tuple[int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At its own size where no graph for any size shows what its attention is."""
+    sizes: list[tuple[int, ...]] = []
+
+    def recorded(traced: Traced) -> FoundGraph:
+        sizes.append(tuple(traced.first[0].shape[2:]))
+        return find_in_graph(traced)
+
+    monkeypatch.setattr("nystra.export.found.loaded.find_in_graph", recorded)
+    network = Restorer(toys.lively(getattr(toys, toy)()))
+    options = replace(CLUSTER, static=(1, 3, *size))
+    result = export_module(network, tmp_path / "m.onnx", options)
+    assert sizes[-1] == searched
+    assert result.validation.passed
+    assert {site.name for site in result.source.resolved.values()} == {"cluster"}
+    (image,) = onnx.load(result.model).graph.input
+    assert [side.dim_value for side in image.type.tensor_type.shape.dim] == [1, 3, *size]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("wrap", [torch.compile, nn.Module.half, nn.DataParallel])
 def test_attention_of_a_wrapped_or_half_network_is_found(
     wrap: Callable[[nn.Module], nn.Module],
@@ -259,25 +291,3 @@ def test_windows_of_a_network_without_adapter(tmp_path: Path) -> None:
     metadata = read_onnx_header(result.model).metadata
     source = load_source(result.model, metadata, path, {})
     assert source.resolved.keys() == result.source.resolved.keys()
-
-
-@pytest.mark.release
-def test_the_geometry_that_is_found_is_that_of_an_adapter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
-    from nystra.models.spandrel import adapters
-    from studies.networks.small import save_small
-
-    path = save_small("DRCT", tmp_path / "a.pth")
-    adapted = find_sites(loading.load(path).network)
-    monkeypatch.setattr(adapters, "ADAPTERS", {})
-    found = find_sites(with_found_sites(loading.load(path)).network)
-    assert [site.path.split(".")[:4] for site in found] == [
-        site.path.split(".")[:4] for site in adapted
-    ]
-    for one, other in zip(found, adapted, strict=True):
-        scale = pytest.approx(other.module.geometry.scale)
-        assert replace(one.module.geometry, scale=0.0) == replace(other.module.geometry, scale=0.0)
-        assert one.module.geometry.scale == scale
-        assert torch.equal(one.module.bias_table(), other.module.bias_table())

@@ -97,6 +97,12 @@ def test_windows_agree_but_for_the_map() -> None:
     other = replace(WINDOWS, map=(1, 16, 12))
     found = agreement(WINDOWS, other)
     assert (found.reason, found.whole, found.same_tokens) == ("", False, True)
+    assert not found.changing
+
+
+def test_maps_that_are_padded_to_the_same_sides_settle_nothing() -> None:
+    found = agreement(WINDOWS, replace(WINDOWS, map=(1, 16, 16)))
+    assert (found.reason, found.changing) == ("", True)
 
 
 @pytest.mark.parametrize(

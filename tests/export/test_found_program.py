@@ -82,7 +82,7 @@ def test_a_graph_that_has_no_program_is_traced_with_the_whole() -> None:
     graph.recompile()
     with pytest.raises(NotImplementedError):
         program_of(graph)
-    assert tracing._untraced(graph) is None
+    assert tracing._untraced(graph, fixed=False) is None
 
 
 def test_a_graph_without_values_has_no_program() -> None:

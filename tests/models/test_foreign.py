@@ -2,19 +2,25 @@
 
 import sys
 import types
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from nystra.cli.main import main
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites
+from nystra.export.found.loaded import with_found_sites
 from nystra.models.loading import load
 from nystra.models.registry import find_architecture
+from nystra.models.sites import WindowSite
+from nystra.models.spandrel import adapters
 from nystra.models.spandrel.adapters.atd import StableSorts
 from nystra.runtime.session import Session
 from shared import hide_spandrel
@@ -188,8 +194,6 @@ def test_exports_are_byte_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sites"),
     [
-        ("DRCT", 5),
-        ("Swin2SR", 2),
         pytest.param("SCUNet", 14, marks=pytest.mark.release),
         ("DAT", 2),
         ("RGT", 2),
@@ -200,16 +204,124 @@ def test_exports_are_byte_equal(tmp_path: Path) -> None:
     ],
 )
 def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: int) -> None:
-    path = save_small(name, tmp_path / "a.pth")
-    loaded = load(path)
+    loaded = load(save_small(name, tmp_path / "a.pth"))
     assert len(find_sites(loaded.network)) == sites
+    compute_the_same(loaded.network, name, (64, 64), (45, 70))
+
+
+def compute_the_same(network: nn.Module, name: str, *sizes: tuple[int, int]) -> None:
+    """Compare a network with spandrel's own call."""
     state = lively(build(name).state_dict())
     descriptor = spandrel.ModelLoader().load_from_state_dict(state).eval()
-    for shape in ((1, 3, 64, 64), (1, 3, 45, 70)):
-        image = torch.from_numpy(noise(*shape))
+    for size in sizes:
+        image = torch.from_numpy(noise(1, 3, *size))
         with torch.no_grad():
-            got = loaded.network(image).clamp(0, 1)
+            got = network(image).clamp(0, 1)
         torch.testing.assert_close(got, descriptor(image), rtol=0, atol=2e-5)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of the published code.
+
+    Attributes:
+        path: Path of their module.
+        window: Rows and columns.
+        shift: Rows and columns.
+        heads: Heads, and channels of each.
+    """
+
+    path: str
+    window: tuple[int, int]
+    shift: tuple[int, int]
+    heads: tuple[int, int]
+
+
+def given(module: Any) -> Tensor:
+    return module.relative_position_bias_table
+
+
+def by_sigmoid(module: Any) -> Tensor:
+    """Return the table of Swin2SR (arXiv 2209.11345): 16 times the sigmoid of a small network."""
+    numbers = module.cpb_mlp(module.relative_coords_table)
+    return 16 * torch.sigmoid(numbers.reshape(-1, numbers.shape[-1]))
+
+
+def by_network(module: Any) -> Tensor:
+    """Return the table of DAT and RGT: what a small network makes of the offsets."""
+    return module.pos(module.rpe_biases)
+
+
+PUBLISHED = {
+    "DRCT": (
+        given,
+        [
+            Windows(f"layers.0.swin{n + 1}.attn", (8, 8), (n % 2 * 4,) * 2, (2, 12 + 4 * n))
+            for n in range(5)
+        ],
+    ),
+    "Swin2SR": (
+        by_sigmoid,
+        [
+            Windows(f"layers.0.residual_group.blocks.{n}.attn", (8, 8), (4 * n,) * 2, (2, 12))
+            for n in range(2)
+        ],
+    ),
+    "DAT": (
+        by_network,
+        [
+            Windows("layers.0.blocks.0.attn.attns.0", (4, 8), (0, 0), (1, 12)),
+            Windows("layers.0.blocks.0.attn.attns.1", (8, 4), (0, 0), (1, 12)),
+        ],
+    ),
+    "RGT": (
+        by_network,
+        [Windows(f"layers.0.blocks.0.attn.attns.{n}", (8, 8), (0, 0), (1, 12)) for n in range(2)],
+    ),
+}
+"""Network -> how its tables of position biases are made, and its windows."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_found_sites_are_the_windows_of_the_published_code(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an adapter declares them."""
+    monkeypatch.setattr(adapters, "ADAPTERS", {})
+    loaded = load(save_small(name, tmp_path / "a.pth"))
+    sizes = (64, 64), (45, 70)
+    if name == "RGT":  # PyTorch traces it for one size only
+        loaded, sizes = replace(loaded, facts=loaded.facts.fixed((1, 3, 32, 32))), ((32, 32),)
+    found = with_found_sites(loaded)
+    published = build(name)
+    published.load_state_dict(lively(published.state_dict()))
+    table, windows = PUBLISHED[name]
+    sites = [site for site in find_sites(found.network) if isinstance(site.module, WindowSite)]
+    for site, expected in zip(sites, windows, strict=True):
+        geometry = site.module.geometry
+        assert site.path == f"network.{expected.path}"
+        assert (geometry.window, geometry.shift) == (expected.window, expected.shift)
+        assert geometry.masked == any(expected.shift)
+        assert (geometry.heads, geometry.head_dim) == expected.heads
+        assert geometry.value_dim == geometry.head_dim
+        module = published.get_submodule(expected.path)
+        torch.testing.assert_close(
+            site.module.bias_table(), table(module).detach(), rtol=1e-6, atol=1e-6
+        )
+    compute_the_same(found.network, name, *sizes)
+
+
+@pytest.mark.full
+def test_windows_longer_than_the_first_images_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network pads maps to 32: on small ones a window is as high as the map."""
+    monkeypatch.setattr(adapters, "ADAPTERS", {})
+    path = save_small("DAT", tmp_path / "a.pth", split_size=[8, 32], depth=[1])
+    found = with_found_sites(load(path))
+    windows = [site.module.geometry.window for site in find_sites(found.network)]
+    assert windows == [(8, 32), (32, 8)]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +332,7 @@ def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: i
         pytest.param("DRCT", "cluster", marks=pytest.mark.release),
     ],
 )
-def test_mechanisms_serve_adapted_windows(tmp_path: Path, name: str, attention: str) -> None:
+def test_mechanisms_serve_windows(tmp_path: Path, name: str, attention: str) -> None:
     path = save_small(name, tmp_path / "a.pth")
     plan = Plan(default=mechanism(attention))
     result = export_model(path, tmp_path, ExportOptions(plan, speed=False))

@@ -1,15 +1,12 @@
-"""Attention inside third-party networks as sites: one file per form of attention.
+"""Modules of third-party networks that are replaced: one file per kind of module.
 
 An adapter takes a module of a third-party network and returns one that computes the same from the
-same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. Attention
-without an adapter is exported as it was trained. Some files adapt layers that cannot be traced
-instead: they branch on the values of an image, derive a number of cells from its sides, change
-their own weights while they run, or depend on an order that the processor determines.
+same weights, or None if it does not apply. Most replace layers that cannot be traced: they branch
+on the values of an image, derive a number of cells from its sides, change their own weights while
+they run, or depend on an order that the processor determines.
 
-Attention is found in the graphs of networks without an adapter too. The adapters of windows stay
-for the time of an export: without its adapter SwinIR light took 20 s of processor time with
-``--attn full`` where it takes 8 s. Geometry and results are the same for DRCT and DAT without
-theirs. RGT needs its own: PyTorch traces its code for one size only.
+Attention is found in the graph of a network, without an adapter. A few forms still have one, with
+their windows in a `WindowSite`: docs/networks.md has the reasons.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from ...registry import MORE
 ADAPTERS = {
     "ATD.AC_MSA": "atd",
     "DAT.Adaptive_Spatial_Attention": "dat",
-    "DRCT.SwinTransformerBlock": "swin",
     "GRL.MixedAttention": "grl",
     "HVICIDNet.RGB_HVI": "hvi",
     "RGT.L_SA": "rgt",
@@ -33,8 +29,6 @@ ADAPTERS = {
     "SPAN.Conv3XC": "span",
     "SRFormer.PSA_Block": "srformer",
     "SeemoRe.MoELayer": "experts",
-    "Swin2SR.SwinTransformerBlock": "swin2sr",
-    "SwinIR.SwinTransformerBlock": "swin",
 }
 """Package and class in spandrel -> the file here that has its ``adapt(module, network)``."""
 

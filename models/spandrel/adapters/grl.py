@@ -6,14 +6,41 @@ grids, which no window site has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...geometry import WindowGeometry
 from ...sites import WindowSite
-from .swin2sr import factors_and_biases, normalised
+
+_LARGEST_FACTOR = 100.0
+_LARGEST_BIAS = 16.0
+
+
+def _factors_and_biases(own: Any, coordinates: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the factor of each head (heads, 1), and the table of position biases.
+
+    Args:
+        own: Has ``logit_scale``, the logarithm of the factors, and ``cpb_mlp``.
+        coordinates: What the small network makes biases of: (1, 2 wh - 1, 2 ww - 1, 2).
+    """
+    heads = own.logit_scale.shape[0]
+    with torch.no_grad():
+        factor = own.logit_scale.clamp(max=math.log(_LARGEST_FACTOR)).exp().reshape(heads, 1)
+        table = torch.sigmoid(own.cpb_mlp(coordinates).reshape(-1, heads))
+    return factor, _LARGEST_BIAS * table
+
+
+def _normalised(qkv: Tensor, factor: Tensor) -> Tensor:
+    """Return qkv (..., 3 * dim) with queries and keys of length 1, queries times the factor."""
+    query, key, value = (part.unflatten(-1, (factor.shape[0], -1)) for part in qkv.chunk(3, -1))
+    query = F.normalize(query, dim=-1) * factor
+    key = F.normalize(key, dim=-1)
+    return torch.cat((query, key, value), dim=-2).flatten(-2)
 
 
 class GRLWindows(WindowSite):
@@ -33,14 +60,14 @@ class GRLWindows(WindowSite):
             masked=own.shift_size > 0,
         )
         super().__init__(geometry)
-        factor, table = factors_and_biases(own.attn_transform, coordinates)
+        factor, table = _factors_and_biases(own.attn_transform, coordinates)
         self.register_buffer("factor", factor)
         self.relative_position_bias_table = nn.Parameter(table)
 
     def forward(self, qkv: Tensor, size: Sequence[int], *_: Any) -> Tensor:
         """Return the attention of the tokens qkv of a map of that height and width."""
         maps = qkv.reshape(qkv.shape[0], size[0], size[1], qkv.shape[2])
-        return self.attend(normalised(maps, self.factor)).flatten(1, 2)
+        return self.attend(_normalised(maps, self.factor)).flatten(1, 2)
 
 
 def adapt(mixed: Any, network: Any) -> nn.Module | None:
