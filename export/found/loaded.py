@@ -66,7 +66,7 @@ def with_found_sites(
         small = None
         if free is not None and _is_larger(facts, free):
             small = _found_small(network, free)
-        found = small or found_graph(network, facts)
+        found = small or found_graph(network, facts, progress)
         sited = FoundNetwork(found.rewritten, found.network)
     except Exception as error:  # whatever a tracer raises: the network stays as it is
         size = "" if facts.sides else " for any size (`static` may do)"
@@ -105,11 +105,20 @@ def _found_small(network: nn.Module, facts: Facts) -> FoundGraph | None:
     return None if found.changing else found
 
 
-def found_graph(network: nn.Module, facts: Facts) -> FoundGraph:
-    """Return the graph of a network with sites; it was compared with the network."""
+def found_graph(
+    network: nn.Module, facts: Facts, progress: Callable[[str], None] = lambda _: None
+) -> FoundGraph:
+    """Return the graph of a network with sites; it was compared with the network.
+
+    Args:
+        network: The network.
+        facts: Of it.
+        progress: Called with the reason if modules that are built alike cannot be traced once.
+    """
     try:
         return _found_graph(network, facts, once=True)
-    except Exception:  # a module whose graph depends on more than can be seen of it
+    except Exception as error:  # a module whose graph depends on more than can be seen of it
+        progress(f"find attention without reuse of equal modules: {trace_fault(error)}")
         return _found_graph(network, facts, once=False)
 
 

@@ -193,7 +193,7 @@ def _untraced(module: nn.Module, *, fixed: bool) -> torch.export.ExportedProgram
         return None
     try:
         return program_of(module)
-    except Exception:  # a trace of the whole says why, or can do it
+    except RuntimeError:  # of PyTorch's tracer: a trace of the whole says why, or can do it
         return None
 
 

@@ -17,7 +17,7 @@ from ..sites import WindowSite
 from ..sizes.borders import Sides
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork
-from ..sizes.trial import Stated, Trial, tried
+from ..sizes.trial import Stated, Trial, refuse_random, tried
 from .network import OwnNetwork
 from .ports import measured_ports
 from .tracing import call_with_open_sizes
@@ -82,7 +82,9 @@ def _trial(
 ) -> Trial:
     stated = Stated(tuple(inputs), works=works, source=network.title)
     if works is None:  # of one size
-        return Trial(PaddedNetwork(module, Sides(), outputs, call_with_open_sizes))
+        fixed = PaddedNetwork(module, Sides(), outputs, call_with_open_sizes)
+        refuse_random(fixed, stated, tuple((inputs[0].sides or {}).values()))
+        return Trial(fixed)
     multiple = inputs[0].multiple
     sides = Sides(multiple) if multiple > 1 else own_sides(module, call_with_open_sizes, inputs)
     return tried(PaddedNetwork(module, sides, outputs, call_with_open_sizes), stated)

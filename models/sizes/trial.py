@@ -92,12 +92,12 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         sizes = _sizes(max(minimum, multiple), multiple, square=stated.square)
         faults = [_fault(candidate, stated.inputs, *size) for size in sizes]
         if not any(faults):
-            _refuse_random(candidate, stated, sizes[0])
+            refuse_random(candidate, stated, sizes[0])
             return _measured(candidate, stated, least, sizes, known)
         first = first or next(filter(None, faults))
     side = stated.works or max(minimum, known)
     if not _fault(network, stated.inputs, side, side):
-        _refuse_random(network, stated, (side, side))
+        refuse_random(network, stated, (side, side))
         single = bool(_fault(network, stated.inputs, side, side, batch=2))
         text = f"it takes {side}x{side} only: {first}"
         return Trial(network, least, (side, side), single, (text,))
@@ -127,8 +127,17 @@ def _measured(
     return Trial(network, smallest, None, single, notes)
 
 
-def _refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, int]) -> None:
-    """Raise if two runs of one image differ: a file cannot be compared with such a network."""
+def refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, ...]) -> None:
+    """Raise if two runs of one image differ: a file cannot be compared with such a network.
+
+    Args:
+        network: The network.
+        stated: Its inputs, and its source for the message.
+        size: Height and width that it takes.
+
+    Raises:
+        UnsupportedModelError: They differ.
+    """
     inputs = _examples(stated.inputs, 1, *size)
     with torch.no_grad():
         one, other = (in_order(network(*inputs), network.outputs)[0] for _ in range(2))

@@ -219,6 +219,19 @@ def test_a_file_of_one_size_is_searched_at_small_images(
 
 
 @pytest.mark.full
+def test_it_is_said_why_equal_modules_are_not_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: object) -> None:
+        raise KeyError("it is this one")
+
+    monkeypatch.setattr("nystra.export.found.repeats.Repeats.expand", refusing)
+    loaded = loading.load(OwnNetwork.of(Restorer(toys.lively(toys.RearrangedByHand()))))
+    seen: list[str] = []
+    found = with_found_sites(loaded, seen.append)
+    assert len(find_sites(found.network)) == 1
+    assert seen[-1] == "find attention without reuse of equal modules: 'it is this one'"
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("wrap", [torch.compile, nn.Module.half, nn.DataParallel])
 def test_attention_of_a_wrapped_or_half_network_is_found(
     wrap: Callable[[nn.Module], nn.Module],

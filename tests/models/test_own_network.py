@@ -212,6 +212,15 @@ def test_what_cannot_be_used_is_refused(result: Any, message: str) -> None:
         load(Fails(result))
 
 
+def test_random_numbers_are_refused_in_a_network_of_one_size() -> None:
+    """Such as dropout that runs in evaluation mode too."""
+    port = Port("image", "image", lengths={"channels": 3, "height": 16, "width": 16})
+    network = Fails(lambda x: x * nn.functional.dropout(torch.ones_like(x), training=True))
+    with pytest.raises(UnsupportedModelError, match="the output of the network is not determin"):
+        load(OwnNetwork(network, [port]))
+    assert load(OwnNetwork(Fails(lambda x: 2 * x), [port])).facts.sides
+
+
 @pytest.mark.parametrize("convert", [Tensor.half, Tensor.bfloat16])
 def test_a_module_that_halves_its_image_is_refused_with_a_hint(convert: Any) -> None:
     class Halving(Unshuffling):
