@@ -29,6 +29,7 @@ OTHER_SOFTMAXES = {
     "spandrel/HVICIDNet": "1 of a block whose result the network does not use",
     "spandrel/MixDehazeNet": "2 weigh branches",
     "spandrel/SeemoRe": "2 weigh experts",
+    "spandrel_extra_arches/CodeFormer": "1 chooses entries of a codebook",
     "spandrel_extra_arches/MIRNet2": "80 weigh branches, or pixels in a mean: without queries",
     "toys/LinearAttention": "2 normalize features of linear attention",
     "toys/Router": "1 weighs experts",
