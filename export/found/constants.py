@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -64,7 +65,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 def _value(graph: fx.GraphModule, node: fx.Node) -> Tensor | None:
     """Return the value of a node of constants, or None if it is not one tensor."""
-    values: dict[fx.Node, object] = {}
+    values: dict[fx.Node, Any] = {}
     todo = [node]
     while todo:
         one = todo[-1]
