@@ -139,20 +139,19 @@ def count_instructions(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def instructions(nvcc: str, folder: str, architecture: int) -> str:
-    """A Markdown table of the instructions of the compiled kernels; why there is none."""
+def instructions(nvcc: str, folder: str, architecture: int) -> dict[str, dict[str, int]] | str:
+    """Kernel -> how many instructions of each kind, of the compiled files; why they are unknown."""
     tool = shutil.which("cuobjdump", path=f"{Path(nvcc).parent}{os.pathsep}{os.environ['PATH']}")
     if tool is None:
         return "no cuobjdump beside nvcc or on PATH: instructions are not counted"
-    lines = ["| kernel | " + " | ".join(KINDS) + " |", "| --- |" + " --- |" * len(KINDS)]
+    counts: dict[str, dict[str, int]] = {}
     for file in sorted(Path(folder).glob("*.o")):
         command = [tool, "-sass", "-arch", f"sm_{architecture}", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:  # it needs nvdisasm
             return f"cuobjdump failed, instructions are not counted: {done.stderr.strip()}"
-        for kernel, of in sorted(count_instructions(done.stdout.splitlines()).items()):
-            lines.append(f"| `{kernel}` | " + " | ".join(map(str, of.values())) + " |")
-    return "\n".join(lines)
+        counts |= count_instructions(done.stdout.splitlines())
+    return counts
 
 
 def demangle(name: str) -> str:
@@ -163,22 +162,24 @@ def demangle(name: str) -> str:
     return done.stdout.strip()
 
 
-def table(uses: list[Use], architectures: list[int]) -> str:
-    """A Markdown table: a row a kernel; registers (blocks) of each architecture."""
+def table(
+    uses: list[Use], architectures: list[int], counts: dict[str, dict[str, int]] | None
+) -> str:
+    """A Markdown table: a row a kernel; registers (blocks) of each architecture, instructions."""
     by_kernel: dict[str, dict[int, Use]] = {}
     for use in uses:
         by_kernel.setdefault(use.kernel, {})[use.architecture] = use
-    lines = [
-        "| kernel | " + " | ".join(f"sm_{architecture}" for architecture in architectures) + " |"
-    ]
-    lines.append("| --- |" + " --- |" * len(architectures))
+    head = ["kernel", *(f"sm_{architecture}" for architecture in architectures)]
+    head += KINDS if counts else ()
+    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for kernel, of in sorted(by_kernel.items()):
-        cells = []
+        cells = [f"`{kernel}`"]
         for architecture in architectures:
             use = of[architecture]
             spilled = f", {use.spilled} B spilled" if use.spilled else ""
             cells.append(f"{use.registers} ({use.blocks}){spilled}")
-        lines.append(f"| `{kernel}` | " + " | ".join(cells) + " |")
+        cells += map(str, counts[kernel].values()) if counts else ()
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -201,12 +202,13 @@ def main() -> int:
         counted = instructions(nvcc, folder, architectures[-1])
     spilling = sorted({f"{use.kernel} sm_{use.architecture}" for use in uses if use.spilled})
     static = sorted({use.kernel for use in uses if use.shared})
+    counts = None if isinstance(counted, str) else counted
+    what = counted if counts is None else f"instructions in the code for sm_{architectures[-1]}"
     sys.stdout.write(
-        "Registers of a thread (blocks a multiprocessor holds by registers and threads):\n\n"
-        f"{table(uses, architectures)}\n\n"
+        f"Registers of a thread (blocks of a multiprocessor by registers and threads); {what}:\n\n"
+        f"{table(uses, architectures, counts)}\n\n"
         f"spills: {', '.join(spilling) or 'none'}\n"
-        f"static shared memory: {', '.join(static) or 'none'}\n\n"
-        f"Instructions in the code for sm_{architectures[-1]}:\n\n{counted}\n"
+        f"static shared memory: {', '.join(static) or 'none'}\n"
     )
     return 1 if spilling or static else 0
 

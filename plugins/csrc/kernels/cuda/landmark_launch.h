@@ -132,12 +132,13 @@ Status launch_landmarks(const Params& params, bool batch_init, Type type, const 
   return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
-// The buffers of a block. Each step of a kernel makes its own, from a number that the compiler does
-// not know to be the one of the step before, so that no address is kept in registers over the
-// others.
+// The buffers of a block. Each step of a kernel makes its own, from numbers that the compiler does
+// not know to be those of the step before, so that no address is kept in registers over the others.
 template <Way kWay>
 __device__ __forceinline__ LandmarkBuffers buffers_of(LandmarkJob job, unsigned char* memory) {
   job.m = hidden(job.m);
+  job.shape.head_dim = hidden(job.shape.head_dim);
+  job.shape.value_dim = hidden(job.shape.value_dim);
   const int warps = int(blockDim.x) / kWarp;
   SharedMemory shared(memory);
   if constexpr (kWay == Way::kWorkspace) {

@@ -159,12 +159,14 @@ __device__ void tensor_pass_keys(const NystromformerJob& job, const Place& place
                     sums[c][2 * r] *= correction, sums[c][2 * r + 1] *= correction;
                 }
               });
+  const WarpBuffers own(job, b);  // not kept in registers over the loop
+  const TensorLane to(own.lane);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float total = row_sum(totals[r]);
-    const int landmark = at.group + 8 * r;
-    if (at.in == 0 && landmark < b.m4)
-      w.rows[landmark] = maxima[r], w.rows[b.m4 + landmark] = total;
+    const int landmark = to.group + 8 * r;
+    if (to.in == 0 && landmark < b.m4)
+      own.rows[landmark] = maxima[r], own.rows[b.m4 + landmark] = total;
   }
   __syncthreads();
 }
