@@ -82,6 +82,17 @@ def with_found_sites(
     return replace(named, network=sited, facts=facts)
 
 
+def not_searched(loaded: LoadedModel) -> LoadedModel:
+    """Return a loaded network as it is, with a warning if a search may find attention in it."""
+    if find_sites(loaded.network) or not _has_softmax(loaded.network, loaded.facts):
+        return loaded
+    text = (
+        "its attention was not searched for: `mechanism` full finds it, and replaces it where "
+        "that is faster"
+    )
+    return replace(loaded, warnings=(*loaded.warnings, text))
+
+
 def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel:
     return replace(
         loaded, warnings=(*loaded.warnings, *sentences), unserved=(*loaded.unserved, *sentences)

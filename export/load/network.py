@@ -16,7 +16,7 @@ from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
-from ..found.loaded import with_found_sites
+from ..found.loaded import not_searched, with_found_sites
 from ..onnx_models.file_type import is_onnx
 
 
@@ -73,7 +73,7 @@ def load_fixed(
         loaded = load_for(source, plan, {**hyper, "frames": frames})
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
     as_trained = isinstance(plan.default, AsTrained) and not plan.sites
-    found = fixed if as_trained else with_found_sites(fixed, progress, loaded.facts)
+    found = not_searched(fixed) if as_trained else with_found_sites(fixed, progress, loaded.facts)
     _check_window(plan, found)
     return found
 

@@ -21,7 +21,7 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
     for site in result.source.resolved.values():
         counts[site.name] = counts.get(site.name, 0) + 1
     placed = [f"{name} at {count} sites" for name, count in counts.items()]
-    attention = ", ".join(placed) or "as trained: none that nystra replaces"
+    attention = ", ".join(placed) or "as trained"
     rows = [
         ("model", str(result.model)),
         ("attention", attention),
