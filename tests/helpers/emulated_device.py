@@ -1,8 +1,8 @@
 """The TensorRT plugins and their host with emulated kernels, for machines without a GPU.
 
-``python tests/helpers/emulated_device.py FOLDER`` builds both there, and the library that the
-torch ops call. They need TensorRT's headers (TENSORRT_ROOT), but neither nvcc nor a library of
-TensorRT or CUDA.
+``PYTHONPATH=tests/plugins python tests/helpers/emulated_device.py FOLDER`` builds both there, and
+the library that the torch ops call. They need TensorRT's headers (TENSORRT_ROOT), but neither nvcc
+nor a library of TensorRT or CUDA.
 """
 
 from __future__ import annotations
