@@ -15,11 +15,11 @@ class Agreement:
     """The comparison of one attention at two image sizes.
 
     Attributes:
-        reason: Why it is not a site of windows at every size, or "".
-        same_tokens: The numbers of queries and keys are the same at both.
-        whole: All positions of the map attend to each other, at any size.
-        changing: The window sizes differ, or the maps do not, since they are padded to as many
-            rows or columns; larger maps may determine the windows.
+        reason: Why the attention is not a site of windows at every size, or "".
+        same_tokens: Whether the numbers of queries and keys are the same at both sizes.
+        whole: Whether all positions of the map attend to each other, at any size.
+        changing: Whether a search with larger maps may determine the windows: the window sizes
+            differ, or padding gives both maps the same number of rows or columns.
     """
 
     reason: str = ""
@@ -29,7 +29,13 @@ class Agreement:
 
 
 def agreement(first: Layout, second: Layout | None) -> Agreement:
-    """Compare the layouts at two sizes; for a graph of a fixed size, pass the same one twice."""
+    """Return the comparison of the layouts of an attention at two image sizes.
+
+    Args:
+        first: Layout at the first size.
+        second: Layout at the second size; ``first`` again for a graph of a fixed size; None if the
+            attention does not exist at the second size.
+    """
     if second is first:
         return Agreement()
     if second is None:

@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     from .layout import Layout
 
 _MASKED = -50.0
-"""Values below it are a mask; trained biases are above."""
+"""Biases below this value are a mask. Trained biases are larger."""
 
 
 def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
-    """Return the scale of the scores, one or one per head; sets the layout's reason on failure."""
+    """Return the scale of the scores: one number, or one per head, (heads,).
+
+    Args:
+        alpha: Factor of the scores, a number or (g, N, Nk).
+        layout: Layout of the attention. If the factors are not one per head, its reason is set, and
+            the scale is 1.0.
+    """
     if not isinstance(alpha, Tensor):
         return float(alpha)
     each = alpha[:, :1, :1]
@@ -32,7 +38,7 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
 
 
 def read_biases(core: Core, layout: Layout) -> None:
-    """Write scale, mask and position bias of an attention into its layout."""
+    """Write the scale, mask and position bias of an attention into its layout, in place."""
     layout.scale = read_scale(core.alpha, layout)
     beta = core.beta
     if core.by_data:
@@ -42,7 +48,7 @@ def read_biases(core: Core, layout: Layout) -> None:
     if not isinstance(beta, Tensor) or not bool((beta != 0).any()):
         return
     each = beta.expand(layout.groups, layout.tokens, layout.keys)[layout.group]
-    bias = each.amax(0)  # of a pair that some window does not mask
+    bias = each.amax(0)  # of a pair that at least one window does not mask
     if not each.equal(bias.expand_as(each)):
         apart = (each - bias).nan_to_num(nan=0.0, neginf=-torch.inf)
         if bool((apart < -1e-9).any()):
@@ -64,7 +70,7 @@ def read_biases(core: Core, layout: Layout) -> None:
 
 
 def _is_of_regions(apart: Tensor, layout: Layout) -> bool:
-    """Whether the masked pairs (windows, heads, N, Nk) are those that wrap around the map."""
+    """Return whether the masked pairs (windows, heads, N, Nk) are those that wrap around."""
     low = float(apart.min())
     binary = (apart.abs() < 1e-4) | ((apart - low).abs() < 1e-2) | torch.isinf(apart)
     far = apart < _MASKED
@@ -85,9 +91,16 @@ def _is_of_regions(apart: Tensor, layout: Layout) -> bool:
 def bias_table(
     bias: Tensor, window: tuple[int, ...], keys: tuple[int, ...], columns_first: bool = False
 ) -> Tensor | None:
-    """Return the table ((wh + kh - 1)(ww + kw - 1), heads) of a bias (heads, N, Nk), or None.
+    """Return the table of position biases, or None if a bias depends on more than the offset.
 
-    None if the bias depends on more than the offset between query and key.
+    Args:
+        bias: Position biases (heads, N, Nk).
+        window: Rows and columns of the queries, wh and ww.
+        keys: Rows and columns of the keys, kh and kw.
+        columns_first: Whether tokens are numbered column by column.
+
+    Returns:
+        Table ((wh + kh - 1)(ww + kw - 1), heads), or None.
     """
     (rows, columns), (key_rows, key_columns) = window, keys
     if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):

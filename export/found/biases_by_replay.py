@@ -1,4 +1,4 @@
-"""The additive terms of an attention's scores as nodes: the graph is replayed on zero scores."""
+"""Writes the terms added to attention scores as nodes: repeats operators on zero scores."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _SIZED = (aten.view.default, aten._unsafe_view.default, aten.reshape.default, _E
 def replayed(
     graph: fx.GraphModule, run: Provenance, core: Core, q: fx.Node, others: Shapes
 ) -> fx.Node:
-    """Return the value in front of the softmax if the scores are zero.
+    """Return the node of the softmax's input if the product of queries and keys is zero.
 
     The zeros are created from the number of queries, not from the product, which is removed.
 
     Args:
         graph: The graph; nodes are added to it.
         run: The search that has run on it.
-        core: The attention in question.
-        q: Its queries, one matrix per group.
-        others: Shapes of the graph's tensors at another size of the image.
+        core: The attention.
+        q: Node of its queries, (g, N, d).
+        others: Shapes of the graph's tensors at another image size.
 
     Raises:
-        NotOnMap: They cannot be separated from the scores, or their size is unknown.
+        NotOnMap: The terms cannot be separated from the scores, or their size is unknown.
     """
     call = graph.graph.call_function
     product = core.product

@@ -17,7 +17,15 @@ _TELLING = 10.0
 
 
 def recorded_values(traced: Traced, names: set[str]) -> list[dict[str, Tensor]]:
-    """Return the values of nodes of the original graph at each size."""
+    """Return the values of nodes of the original graph at each size.
+
+    Args:
+        traced: The graph with inputs of one or two sizes.
+        names: Names of the nodes.
+
+    Returns:
+        Name of a node -> its tensor, one item per size.
+    """
     runs = [_recorded(traced.graph, traced.first, {name: name for name in names})]
     if traced.second is not None:
         known = {name: name for name in names}
@@ -70,7 +78,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
     """Return the largest difference of a region's result, relative to its largest value.
 
     Raises:
-        _NoResultError: It has none, or one of another shape.
+        _NoResultError: There is no result, or it has another shape.
     """
     if not {*region.inputs, region.output} <= values.keys():
         raise _NoResultError("its inputs or its result do not exist at another image size")
@@ -78,7 +86,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
     try:
         with torch.no_grad():
             got = module(*(values[name].clone() for name in region.inputs))
-    except (RuntimeError, NystraError) as error:  # it was written for other sides
+    except (RuntimeError, NystraError) as error:  # the site was written for other sizes
         reason = str(error).strip().partition("\n")[0]
         raise _NoResultError(
             f"a site in its place fails at another image size: {reason:.160}"
@@ -92,7 +100,10 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
 
 
 def outputs_differ(first: object, second: object) -> float:
-    """Return the largest difference of two results, relative to the largest value."""
+    """Return the largest difference of two results, relative to the largest value of the second.
+
+    Results are tensors or nested lists of tensors. It is infinite if their shapes differ.
+    """
     ones, others = (
         [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, Tensor)]
         for result in (first, second)

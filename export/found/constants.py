@@ -1,4 +1,4 @@
-"""Computes once what a graph makes of its parameters alone, such as biases by a small network."""
+"""Computes values that depend on parameters alone once, such as biases by a small network."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .movement import MOVES, node_name
 from .pairs import attribute
 
 _GROWTH = 2
-"""A value may be so many times as large as the floating-point tensors that it is made of."""
+"""Largest size of a computed value, as a multiple of the floating-point tensors it depends on."""
 
 
 def fold_constants(graph: fx.GraphModule) -> None:
-    """Replace what depends on parameters and no input by its value, in place.
+    """Replace nodes that depend on parameters and no input by constants, in place.
 
-    Movements alone stay, and values that are much larger than what they are made of.
+    Nodes that only move elements stay. Nodes with a value much larger than its sources stay too.
     """
     sources: dict[fx.Node, frozenset[str]] = {}
     is_moved: dict[fx.Node, bool] = {}
@@ -54,7 +54,7 @@ def fold_constants(graph: fx.GraphModule) -> None:
 
 
 def _is_pure(node: fx.Node) -> bool:
-    """Whether a node gives the same for the same tensors."""
+    """Return whether a node always returns the same values for the same tensors."""
     if node.target is operator.getitem:
         return True
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
@@ -64,7 +64,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 
 def _value(graph: fx.GraphModule, node: fx.Node) -> Tensor | None:
-    """Return the value of a node of constants, or None if it is not one tensor."""
+    """Return the value of a node that depends on constants only, or None if it is no tensor."""
     values: dict[fx.Node, Any] = {}
     todo = [node]
     while todo:
@@ -85,7 +85,7 @@ def _value(graph: fx.GraphModule, node: fx.Node) -> Tensor | None:
 
 
 def _is_small(value: Tensor, sources: list[Tensor]) -> bool:
-    """Whether a value of parameters is about as small as these."""
+    """Return whether a value depends on parameters and is at most `_GROWTH` times as large."""
     made_of = [source for source in sources if source.is_floating_point()]
     if not value.is_floating_point() or not any(isinstance(s, nn.Parameter) for s in made_of):
         return False

@@ -1,4 +1,4 @@
-"""Parts of a graph that compute what others do with other weights: searched once, for all."""
+"""Parts of a graph that differ from an earlier part only in weights: they need no search."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .values import Value
 
 @dataclass
 class CopiedPart:
-    """A part of a graph that is not run: it gives what the part that it is like gave.
+    """A part of a graph that is not run, since an equal part was run before.
 
     Attributes:
-        takes: What the other takes, and what it takes itself in their places.
-        gives: What it gives, and what the other gives in their places.
-        nodes: Its nodes that nothing else needs, and those of the other in their places.
-        is_like: Whether it takes what the other took; None before that is known.
+        takes: Inputs of the other part, and the corresponding inputs of this part.
+        gives: Output of this part -> the corresponding output of the other part.
+        nodes: Node of this part that nothing else uses -> the corresponding node of the other.
+        is_like: Whether the inputs of both parts are alike; None before that is known.
     """
 
     takes: tuple[Nodes, Nodes]
@@ -35,8 +35,8 @@ class CopiedParts:
     """The copied parts of a graph during one run of it on values with places.
 
     Attributes:
-        part: Of each node that need not run.
-        kept: What parts take and give that have copies: it is forgotten elsewhere.
+        part: Node that need not run -> its part.
+        kept: Values of the inputs and outputs of parts with copies; other values are freed.
     """
 
     part: dict[fx.Node, CopiedPart] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class CopiedParts:
             pair_of(graph, repeat, named, lambda *_: False)
             for repeat in graph.meta.get(REPEATS, ())
         ]
-        # the largest first: what a copied part holds is of no account
+        # the largest first: a part inside a copied part needs no copy of its own
         for pair in sorted((pair for pair in found if pair), key=lambda pair: -len(pair.nodes)):
             if _differ_in_parameters(graph, pair):
                 parts._add(pair)
@@ -73,13 +73,13 @@ class CopiedParts:
         self.kept |= dict.fromkeys((*takes, *gives))
 
     def keep(self, node: fx.Node, value: Any) -> None:
-        """Note what a node gave where a copied part needs it."""
+        """Store the value of a node if a copied part needs it."""
         if node in self.kept and isinstance(value, Value):
             is_plain = value.score is None and value.hint is None
             self.kept[node] = Value(value.data, value.place) if is_plain else None
 
     def is_copied(self, node: fx.Node, values: dict[fx.Node, Any]) -> bool:
-        """Whether a node need not run: its part takes, of the same places, what the other took."""
+        """Return whether a node need not run: the inputs of its part have the same places."""
         part = self.part.get(node)
         if part is None:
             return False
@@ -97,14 +97,14 @@ class CopiedParts:
         )
 
     def given(self, node: fx.Node) -> Value | None:
-        """Return what a node of a part that does not run gives; None of those within."""
+        """Return the value of a node of a part that does not run; None for its inner nodes."""
         one = self.part[node].gives.get(node)
         value = None if one is None else self.kept[one]
         return None if value is None else Value(value.data, value.place)
 
     @property
     def originals(self) -> dict[fx.Node, fx.Node]:
-        """Of each node that did not run, the one that ran for it."""
+        """Node that did not run -> the corresponding node that ran."""
         like = {node: part.nodes[node] for node, part in self.part.items() if part.is_like is True}
         return {node: _last(node, like) for node in like}
 
@@ -116,7 +116,7 @@ def _last(node: fx.Node, like: dict[fx.Node, fx.Node]) -> fx.Node:
 
 
 def _needed_elsewhere(like: dict[fx.Node, fx.Node], gives: set[fx.Node]) -> set[fx.Node]:
-    """Return nodes that others than a part's need, or that are no operators, but what it gives."""
+    """Return nodes of a part, other than outputs, that are needed elsewhere or no operators."""
     needed: set[fx.Node] = set()
     todo = [
         node
@@ -133,7 +133,7 @@ def _needed_elsewhere(like: dict[fx.Node, fx.Node], gives: set[fx.Node]) -> set[
 
 
 def _differ_in_parameters(graph: fx.GraphModule, pair: Pair) -> bool:
-    """Whether all other constants of two parts are equal: indices and masks place tokens."""
+    """Return whether two parts differ in parameters only: indices and masks set the places."""
     for path, other_path in pair.weights.items():
         one, other = (attribute(graph, p) for p in (path, other_path))
         if isinstance(one, nn.Parameter) and isinstance(other, nn.Parameter):
@@ -144,7 +144,7 @@ def _differ_in_parameters(graph: fx.GraphModule, pair: Pair) -> bool:
 
 
 def _lie_the_same(one: Value | None, other: Any) -> bool:
-    """Whether two values are of the same places and sizes, or equal constants; and no scores."""
+    """Return whether two values without scores have equal places and sizes, or equal constants."""
     if one is None or not isinstance(other, Value) or other.score is not None or other.hint:
         return False
     if one.place is None or other.place is None:

@@ -1,7 +1,8 @@
-"""Inputs and outputs of attention as values of a file, whose matrix products may have many axes.
+"""Inputs and outputs of attention as values of an ONNX file.
 
-Nodes of a traced graph of modules are all values; of a file's graph those are not that an operator
-of the file is made of (``meta["cut"]`` is False).
+Matrix products of a file may have many axes. Every node of a traced module is a value. In the graph
+of a file one operator may be several nodes: the inner nodes are no values of the file and have
+``meta["cut"]`` False.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _IN_ORDER = (
     aten.unsqueeze.default,
     aten.squeeze.dim,
 )
-"""Operators that keep the order of all elements if they keep their number."""
+"""Operators that keep the order of all elements if the number of elements stays the same."""
 
 
 def is_value(node: fx.Node) -> bool:
-    """Whether a node is a value of the file, so that a cut may begin or end there."""
+    """Return whether a node is a value of the file. Only there a replacement may begin or end."""
     return bool(node.meta.get("cut", True))
 
 
 def source_of(run: Provenance, node: fx.Node) -> fx.Node:
-    """Return the value of the file of which a stack of matrices is a reshape.
+    """Return the value of the file that a stack of matrices is reshaped from.
 
     Raises:
         NotOnMap: There is no such value, or its matrices are repeated.
@@ -52,10 +53,10 @@ def source_of(run: Provenance, node: fx.Node) -> fx.Node:
 
 
 def stacked(graph: fx.GraphModule, run: Provenance, node: fx.Node) -> fx.Node:
-    """Return matrices (g, rows, columns), or a single one, as nodes that are values of the file.
+    """Return matrices (g, rows, columns) or (rows, columns), reshaped from a value of the file.
 
     Raises:
-        NotOnMap: As `source_of`.
+        NotOnMap: As in `source_of`.
     """
     source = source_of(run, node)
     if source is node:
@@ -66,10 +67,10 @@ def stacked(graph: fx.GraphModule, run: Provenance, node: fx.Node) -> fx.Node:
 
 
 def result_of(run: Provenance, core: Core) -> fx.Node:
-    """Return the value of the file that equals an attention's result; the first, if several do.
+    """Return the first value of the file that equals the result of an attention.
 
     Raises:
-        NotOnMap: It is none.
+        NotOnMap: No value of the file equals it.
     """
     node = core.out
     if not isinstance(run.values[node], (list, tuple)):
@@ -93,7 +94,7 @@ def unstacked(
     """Return a result (g, N, e) with the leading axes of the corresponding value of the file.
 
     Raises:
-        NotOnMap: Lengths of these axes depend on the image size and are not the queries'.
+        NotOnMap: The lengths of these axes depend on the image size and differ from the queries'.
     """
     if goal is core.out:
         return out

@@ -29,7 +29,8 @@ def folded(
         graph: The graph of operators, layers and sites.
         repeats: Parts that were equal when traced; those that differ now are left unchanged.
         became: Name of each replaced node -> name of the node that now has its value.
-        are_alike: Whether the modules at two paths, built alike, compute the same.
+        are_alike: Returns whether two modules of the same structure, given by their paths, compute
+            the same.
 
     Returns:
         The called parts, by name.

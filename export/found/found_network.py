@@ -1,4 +1,4 @@
-"""A network made of a graph; unlike PyTorch's graph modules, copies keep their hooks."""
+"""A network made from a graph. Unlike PyTorch's graph modules, its copies keep their hooks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FoundNetwork(fx.GraphModule):
     """
 
     def __init__(self, rewritten: Rewritten, network: fx.GraphModule) -> None:
-        """Take a graph that holds both, and the one of it that has all sites."""
+        """Take a graph with its own attention and sites, and its network with all sites."""
         super().__init__(network, network.graph)
         self.rewritten = rewritten
         self.left: dict[str, str] = {}
@@ -42,13 +42,16 @@ class FoundNetwork(fx.GraphModule):
     def trace(
         self, resolved: Mapping[str, Mechanism], facts: Facts, opset: int, left: Collection[str]
     ) -> onnx.ModelProto:
-        """Return the network with a plan as `tracing.trace.trace` does; the same plan is kept.
+        """Return the ONNX model of the network with a plan. Models of earlier plans are reused.
 
         Args:
             resolved: The mechanism of every site.
-            facts: Of the network.
-            opset: As in `trace`.
+            facts: Facts of the network.
+            opset: Version of the default domain: 18, 19 or 20.
             left: Paths of sites that keep the network's own attention.
+
+        Raises:
+            TraceError: The network cannot be traced; the cause is in the message.
         """
         planned = {path: str(site) for path, site in resolved.items() if path not in left}
         key = f"{opset} {planned}"
@@ -62,7 +65,7 @@ class FoundNetwork(fx.GraphModule):
         return model
 
     def __deepcopy__(self, memo: dict[int, Any]) -> fx.GraphModule:
-        """Return a copy."""
+        """Return a copy that shares the graph with its sites, and the traced models."""
         copied = super().__deepcopy__(memo)
         for name in _HOOKS:
             setattr(copied, name, copy.deepcopy(getattr(self, name), memo))
@@ -72,9 +75,9 @@ class FoundNetwork(fx.GraphModule):
 
 
 def _are_alike(resolved: Mapping[str, Mechanism], path: str, other: str) -> bool:
-    """Whether the modules at two paths, built alike, are no sites or compute the same as planned.
+    """Return whether two modules of the same structure are no sites or have equal mechanisms.
 
-    What is derived from the tensors of a site would be a constant of the graph.
+    Mechanisms with values from the tensors of a site differ: these are constants of the graph.
     """
     if path not in resolved:
         return True

@@ -1,4 +1,4 @@
-"""Restores modules of a graph: sites and layers at the paths that they have in the network."""
+"""Restores modules of a graph: puts sites and layers at their paths in the network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .map_form import CONSTANT
 
 aten = torch.ops.aten
 TENTATIVE = "found_site_"
-"""Beginning of the names of sites while a graph is rewritten."""
+"""Prefix of the names of sites while a graph is rewritten."""
 
 
 def unique_paths(paths: Sequence[str]) -> list[str]:
@@ -33,7 +33,7 @@ def put_sites(graph: fx.GraphModule, paths: Mapping[str, str]) -> None:
     """Move the sites of a graph to their paths, in place.
 
     Args:
-        graph: With its sites as submodules.
+        graph: Graph with its sites as submodules.
         paths: Name of a site's submodule -> its path.
     """
     for name, path in paths.items():
@@ -60,7 +60,7 @@ def finish(graph: fx.GraphModule) -> None:
 
 
 def put_module(graph: nn.Module, path: str, module: nn.Module) -> None:
-    """Put a module at a path; it gets the submodules and tensors of the module that is there."""
+    """Put a module at a path. It gets the submodules and tensors of the module that was there."""
     parent: nn.Module = graph
     *names, last = path.split(".")
     for name in names:
@@ -84,13 +84,13 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _holds_more(module: nn.Module) -> bool:
-    """Whether a module holds more than weight and bias."""
+    """Return whether a module holds more than weight and bias."""
     others = set(module._parameters) - {"weight", "bias"}
     return bool(others or module._modules or module._buffers or _tensors(module))
 
 
 def layers_as_modules(graph: fx.GraphModule) -> None:
-    """Make linear layers and convolutions of a graph modules at the paths of their weights."""
+    """Turn linear layers and convolutions into modules at the paths of their weights, in place."""
     made: dict[tuple[Any, ...], str] = {}
     for node in list(graph.graph.nodes):
         built = _LAYERS.get(node.target) if node.op == "call_function" else None
@@ -102,7 +102,7 @@ def layers_as_modules(graph: fx.GraphModule) -> None:
             continue
         key = (path, repr(settings))
         if path in {other for other, _ in made} and key not in made:
-            continue  # the same weights in a layer of other settings
+            continue  # another layer has the same weights and other settings
         if key not in made:
             layer = built(_tensor(graph, weight), *settings, bias=bias is not None)
             layer.weight = _tensor(graph, weight)
@@ -119,7 +119,7 @@ def layers_as_modules(graph: fx.GraphModule) -> None:
 
 
 def _arguments(node: fx.Node) -> list[Any]:
-    """Return weight, bias and settings of a layer's node, all that its kind has."""
+    """Return the weight, bias and settings of a layer's node, with defaults where none is given."""
     settings = _SETTINGS[node.target]
     given = [*node.args[1:], *([None] * 9)][: 2 + len(settings)]
     return given[:2] + [

@@ -1,4 +1,4 @@
-"""Graphs of ATen operators, from PyTorch's tracers, simplified."""
+"""Makes graphs of ATen operators with PyTorch's tracers, and simplifies them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _KEPT = (
     "softplus",
     "leaky_relu",
 )
-"""Beginnings of names of operators that stay whole: layers, and what ONNX has one node for."""
+"""Prefixes of operators that are not decomposed: layers, and operators with one ONNX node."""
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
 _META = ("nn_module_stack", VALUE, "onnx", "cut", "sized")
-"""What nodes keep besides their operator: the path of their module; their value while traced; of a
-file's nodes the name of their value, whether they are one (by default), and whether a constant is
-of the image's sizes."""
+"""Entries of ``meta`` that nodes keep: the path of their module, their value while traced, and
+for nodes of a file the name of the value, whether it is a value of the file (the default), and
+whether a constant depends on the image size."""
 
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -53,11 +53,11 @@ class Traced:
     """A graph with inputs to run it on.
 
     Attributes:
-        graph: Of ATen operators; its constants are attributes.
-        first: Inputs of the size at which attention is searched.
+        graph: Graph of ATen operators; its constants are attributes.
+        first: Inputs of the size at which attention is searched for.
         second: Inputs of another size, or None if the graph has a fixed size.
-        second_graph: What runs at that size, where a graph is of one size and a file is not; its
-            nodes are known by the names of their values, ``meta["onnx"]``.
+        second_graph: Graph for the second size, if ``graph`` has a fixed size but its file not;
+            nodes correspond by the names of their values, ``meta["onnx"]``.
     """
 
     graph: fx.GraphModule
@@ -67,7 +67,7 @@ class Traced:
 
     @property
     def free(self) -> bool:
-        """Whether what is put in its place has to ask for its sides."""
+        """Whether sites must read the sides of their map: only the file has free sizes."""
         return self.second is not None and self.second_graph is not None
 
 
@@ -80,11 +80,11 @@ def exported_graph(
     """Return the graph of a network by ``torch.export``, whose free axes stay free.
 
     Args:
-        network: In evaluation mode; left as it is.
+        network: Network in evaluation mode. It is not modified.
         examples: Inputs to trace with.
-        free: Of each input the free axes, as ``torch.export`` takes them.
-        idle: Modules that are built alike are traced once, and these, by their paths, give what
-            they take; None: every module is traced.
+        free: Free axes of each input, as ``torch.export`` takes them.
+        idle: Paths of modules that return their input. Modules of the same structure are traced
+            once, and the settings of these are not compared. None: every module is traced.
     """
     network = shared_copy(network)
     repeats = None if idle is None else Repeats(network, idle)
@@ -117,7 +117,12 @@ def _return_one(graph: fx.GraphModule) -> None:
 
 
 def recorded_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
-    """Return the graph of one eager run, which has its size and its branches."""
+    """Return the graph of one eager run. Its image size and its branches are fixed.
+
+    Args:
+        network: Network in evaluation mode. It is not modified.
+        examples: Inputs of the run.
+    """
     network = shared_copy(network)
 
     def run(*inputs: Tensor) -> Any:
@@ -140,13 +145,16 @@ def _recorded(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
 
 
 def shared_copy(network: Module) -> Module:
-    """Return a copy that shares its weights: some networks store tensors of a run or a tracer."""
+    """Return a copy that shares its weights.
+
+    Some networks store tensors during a run or a trace; these go into the copy.
+    """
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
     return copy.deepcopy(network, shared)
 
 
 def tidied(graph: fx.GraphModule) -> fx.GraphModule:
-    """Remove checks from a graph, in place, and let views copy where they must."""
+    """Remove checks from a graph and replace views by reshapes, in place; return the graph."""
     graph._forward_pre_hooks.clear()
     _detach(graph)
     for node in reversed(list(graph.graph.nodes)):
@@ -156,7 +164,7 @@ def tidied(graph: fx.GraphModule) -> fx.GraphModule:
             if node.target._schema.name.partition("::")[2] in _CHECKS:
                 graph.graph.erase_node(node)
             elif node.target in (aten.view.default, aten._unsafe_view.default):
-                node.target = aten.reshape.default  # what is put in lies in memory in another way
+                node.target = aten.reshape.default  # a site may have another memory layout
     for node in graph.graph.nodes:
         node.meta = {key: node.meta[key] for key in _META if key in node.meta}
     graph.graph.eliminate_dead_code()
@@ -165,7 +173,7 @@ def tidied(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def _detach(graph: fx.GraphModule) -> None:
-    """Detach the constants of a graph: in a recording some have an autograd history."""
+    """Detach the constants of a graph. In a recorded graph some have an autograd history."""
     for module in graph.modules():
         for held in (module._buffers, vars(module)):
             for name, value in held.items():
@@ -174,7 +182,7 @@ def _detach(graph: fx.GraphModule) -> None:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Return the decompositions of composite operators other than layers: einsum, matmul, heads."""
+    """Return the decompositions of composite operators other than layers, such as einsum."""
     table: dict[Any, Any] = dict(torch.export.default_decompositions().items())
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     for operator in list(table):
@@ -186,7 +194,7 @@ def _decompositions() -> dict[Any, Any]:
 
 @contextlib.contextmanager
 def _without_fast_paths() -> Iterator[None]:
-    """Keep nn.MultiheadAttention from its single fused operator."""
+    """Make nn.MultiheadAttention use separate operators instead of one fused operator."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -235,7 +243,7 @@ def _paths(network: nn.Module) -> Iterator[None]:
 
 
 def module_path(node: fx.Node) -> str:
-    """Return the path of the innermost module of the network that a node runs in."""
+    """Return the path of the innermost module of the network that a node runs in, or ""."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     while stack:
         path, kind = stack.pop()

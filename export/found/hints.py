@@ -14,11 +14,11 @@ _MATRICES = ("mm", "bmm", "matmul")
 
 
 def hint_of(name: str, values: list[Value]) -> Hint | None:
-    """Return the hints for the results of an operator, or None.
+    """Return the hint for the results of an operator, or None.
 
     Args:
-        name: Of the operator.
-        values: All tensors that it takes, in their order.
+        name: Name of the operator.
+        values: All its tensor inputs, in order.
     """
     data = [value for value in values if value.place is not None]
     if name == "mul" and len(data) == 2 and data[0] is not data[1]:
@@ -35,7 +35,13 @@ def hint_of(name: str, values: list[Value]) -> Hint | None:
 
 
 def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | None:
-    """Return a score for weights that may be multiplied with values, or None if they cannot."""
+    """Return the score of weights that may be multiplied with values, or None.
+
+    Args:
+        hint: Hint of the input of the softmax.
+        softmax: Node of the softmax.
+        out: Its result; the score has the same shape.
+    """
     if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
         return None
     number = torch.arange(out.numel()).reshape(out.shape)
@@ -45,12 +51,12 @@ def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | No
 def unserved(score: Score, *, constant: bool) -> str:
     """Return why weights that are multiplied with values are not supported attention, or "".
 
-    A softmax of a linear layer that meets values of the input may be linear attention, whose
-    softmax normalizes features: it is not reported.
+    A softmax of a linear layer, multiplied with values that depend on the input, may be linear
+    attention, whose softmax normalizes features. It is not reported.
 
     Args:
-        score: Of the weights.
-        constant: The values do not depend on the input.
+        score: Score of the weights.
+        constant: Whether the values do not depend on the input.
     """
     if score.hint is None or (score.hint is Hint.CONSTANT_KEYS and not constant):
         return ""

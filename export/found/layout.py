@@ -1,4 +1,4 @@
-"""Layouts: how the tokens of an attention are arranged on their map, from their positions."""
+"""Layouts: the arrangement of the tokens of an attention on their map, from their positions."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from .places import MIXED, MOVED, decode
 from .values import Core
 
 WINDOWS = ("windows", "grid", "stripes", "global")
-"""Kinds whose queries are windows of a map."""
+"""Kinds of layouts whose queries are windows of a map."""
 
 
 @dataclass
 class Layout:
-    """How the tokens of one attention are arranged.
+    """The arrangement of the tokens of one attention.
 
     Attributes:
         kind: ``windows``; ``grid`` (windows of every n-th place); ``stripes`` (windows as high or
-            as wide as the map); ``global``; ``neighbourhood`` (one query a group); ``tokens``
-            (places in no rectangle); ``channels``; ``latent`` (queries stand for no places);
-            ``chosen`` (the data choose the tokens).
-        groups: Windows times heads, g.
-        heads: Of them.
-        head_dim: d.
-        value_dim: e.
-        tokens: Queries of a group, N.
-        keys: Nk.
-        group: Which groups are the heads of each window, (windows, heads).
+            as wide as the map); ``global``; ``neighbourhood`` (one query per group); ``tokens``
+            (positions that form no rectangle); ``channels``; ``latent`` (queries without
+            positions); ``chosen`` (tokens are selected by data).
+        groups: Number of groups, windows times heads, g.
+        heads: Number of heads.
+        head_dim: Head size of queries and keys, d.
+        value_dim: Head size of values, e.
+        tokens: Number of queries of a group, N.
+        keys: Number of keys of a group, Nk.
+        group: Number of the group of each head of each window, (windows, heads).
         map: Batch, rows and columns of the map that the queries cover.
         window: Rows and columns of the queries.
         shift: Offset of the windows, less than a window.
         step: Distance between neighboring positions of a window.
         key_window: Rows and columns of the keys.
         margin: By how much the key window extends beyond the query window.
-        before: Number of queries, and of keys, without a position, before those of the map.
-        columns_first: Tokens are numbered column by column.
-        places: Of the queries with a place, (windows, N): (b * rows + y) * columns + x.
-        rows: Rows of the map, by rank.
-        columns: Columns of the map, by rank.
+        before: Numbers of queries and of keys without a position, before those of the map.
+        columns_first: Whether tokens are numbered column by column.
+        places: Positions of the queries on the map, (windows, N): (b * rows + y) * columns + x.
+        rows: Row coordinate of each row of the map, ascending.
+        columns: Column coordinate of each column of the map, ascending.
         masked: "", ``regions`` (of the cyclic shift) or ``other``.
-        bias: "", ``table``, ``pairs`` (of each pair, no table) or ``data``.
-        table: The position biases as `WindowSite` takes them, float64.
-        scale: Factor of the scores, one for all or of each head.
-        reason: Why it is not a site of windows, or "".
+        bias: "", ``table``, ``pairs`` (one bias per pair, no table) or ``data``.
+        table: Table of position biases as `WindowSite` takes it, float64.
+        scale: Factor of the scores, one number or one per head, (heads,).
+        reason: Why the attention is not a site of windows, or "".
     """
 
     kind: str = ""
@@ -76,7 +76,7 @@ class Layout:
     reason: str = ""
 
     def unread(self, kind: str, reason: str) -> None:
-        """Set another kind of tokens, and the reason why they are not windows."""
+        """Set a kind of tokens that are not windows, and the reason if there is none yet."""
         self.kind, self.reason = kind, self.reason or reason
 
     def text(self) -> str:
@@ -136,7 +136,7 @@ def layout_of(core: Core) -> Layout:
 
 
 def _by_channels(core: Core) -> bool:
-    """Whether positions vary along the summed axis of the scores: the tokens are channels."""
+    """Return whether places vary along the summed axis of the scores: the tokens are channels."""
     _, same = core.token_places(core.q_place.transpose(1, 2))
     return bool(same.float().mean() > 0.99)
 
@@ -161,7 +161,15 @@ def _run(values: Tensor, side: int) -> tuple[int, int] | None:
 
 
 def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
-    """Return rows, columns, and whether columns come first, of tokens (windows, N)."""
+    """Return the rectangle that the tokens of every window form, or None if they form none.
+
+    Args:
+        y: Rows of the tokens, (windows, N).
+        x: Columns of the tokens, (windows, N).
+
+    Returns:
+        Rows, columns, and whether tokens are numbered column by column.
+    """
     for flipped, (outer, inner) in enumerate(((y, x), (x, y))):
         changed = (outer[0] != outer[0, 0]).nonzero()
         length = int(changed[0]) if len(changed) else outer.shape[1]
@@ -186,7 +194,7 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     if bool((batch != batch[:, :1]).any()) or len(time.unique()) > 1:
         layout.unread("tokens", "a window spans several images")
         return
-    # Rows and columns are numbered by rank: a map of every second place is as good.
+    # Rows and columns are numbered by rank, so that a map of every second position is valid.
     images, batch = batch.unique(return_inverse=True)
     layout.rows, y = y.unique(return_inverse=True)
     layout.columns, x = x.unique(return_inverse=True)
@@ -306,7 +314,7 @@ def _ranked(places: Tensor, sides: Tensor) -> Tensor:
 
 
 def _close(y: Tensor, x: Tensor, found: tuple[int, int, bool]) -> bool:
-    """Whether rows and columns are consecutive."""
+    """Return whether rows and columns are consecutive."""
     rows, columns, flipped = found
     if flipped:
         return False

@@ -1,4 +1,4 @@
-"""A loaded network with sites in place of the attention that is found in it."""
+"""Replaces the attention that is found in a loaded network by sites."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _ALLOWED = 1e-4
 _UNITS = (2, 3), (3, 4)
 """Rows and columns of the two maps, in units."""
 _LARGEST_UNIT = 64
-"""Of a second search, in larger units, if window sizes differ between the two maps."""
+"""Largest unit, in pixels, of a second search if window sizes differ between the two maps."""
 _SMALLEST = 1, 1
-"""Of the map at which it is seen which modules give what they take."""
+"""Rows and columns, in units, of the map that is used to find modules that return their input."""
 _LEAST_UNIT = 8
 _ODD = 3
 """Pixels by which sides without a required multiple are smaller."""
 _NAMED = 4
-"""Attentions that are listed by name for one reason; of more only the number is given."""
+"""Largest number of attentions that are listed by name for one reason."""
 
 
 def with_found_sites(
@@ -48,15 +48,15 @@ def with_found_sites(
 ) -> LoadedModel:
     """Return a loaded network with sites in place of the attention that is found in it.
 
-    Its network becomes a graph whose sites and layers are modules at their paths. Where it has
-    sites already, no softmax at all, or cannot be traced, it stays as it is; what attention stays
-    as trained, and why, is added to the warnings.
+    The network becomes a graph whose sites and layers are modules at their paths. A network that
+    has sites already, has no softmax or cannot be traced is returned unchanged. The warnings name
+    the attention that stays as trained, with the reason.
 
     Args:
         loaded: The network.
-        progress: Called before the search for attention, which takes as long as a trace.
-        free: Facts of the network before an input shape was fixed: small images are searched where
-            there is a graph for any size.
+        progress: Called with a message before the search, which takes as long as a trace.
+        free: Facts of the network before an input shape was fixed. If there is a graph for any
+            size, the search uses small images.
     """
     facts, network = loaded.facts, loaded.network
     if find_sites(network) or not _has_softmax(network, facts):
@@ -68,7 +68,7 @@ def with_found_sites(
             small = _found_small(network, free)
         found = small or found_graph(network, facts, progress)
         sited = FoundNetwork(found.rewritten, found.network)
-    except Exception as error:  # whatever a tracer raises: the network stays as it is
+    except Exception as error:  # a tracer may raise any error: the network stays unchanged
         size = "" if facts.sides else " for any size (`static` may do)"
         text = (
             f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
@@ -83,7 +83,7 @@ def with_found_sites(
 
 
 def not_searched(loaded: LoadedModel) -> LoadedModel:
-    """Return a loaded network as it is, with a warning if a search may find attention in it."""
+    """Return a loaded network unchanged, with a warning if a search may find attention in it."""
     if find_sites(loaded.network) or not _has_softmax(loaded.network, loaded.facts):
         return loaded
     text = (
@@ -100,7 +100,7 @@ def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel
 
 
 def _is_larger(fixed: Facts, free: Facts) -> bool:
-    """Whether an image of a fixed shape has more pixels than those that are searched."""
+    """Return whether an image of a fixed shape has more pixels than those of the search."""
     if fixed.sides is None or free.sides is not None:
         return False
     unit = _unit(free, _UNITS[0])
@@ -108,10 +108,10 @@ def _is_larger(fixed: Facts, free: Facts) -> bool:
 
 
 def _found_small(network: nn.Module, facts: Facts) -> FoundGraph | None:
-    """Return the graph of a network for any size; None: a search at one size may find more."""
+    """Return the graph of a network for any size, or None if a search at one size may find more."""
     try:
         found = found_graph(network, facts)
-    except Exception:  # a search at the fixed size says why it fails, if it does
+    except Exception:  # a search at the fixed size reports the reason if it fails too
         return None
     return None if found.changing else found
 
@@ -119,22 +119,26 @@ def _found_small(network: nn.Module, facts: Facts) -> FoundGraph | None:
 def found_graph(
     network: nn.Module, facts: Facts, progress: Callable[[str], None] = lambda _: None
 ) -> FoundGraph:
-    """Return the graph of a network with sites; it was compared with the network.
+    """Return the graph of a network with sites, after a comparison with the network.
 
     Args:
         network: The network.
-        facts: Of it.
-        progress: Called with the reason if modules that are built alike cannot be traced once.
+        facts: Facts of the network.
+        progress: Called with the reason if modules of the same structure cannot share one trace.
+
+    Raises:
+        ValueError: The outputs of the graph differ from those of the network.
+        Exception: Any error of PyTorch's tracer.
     """
     try:
         return _found_graph(network, facts, once=True)
-    except Exception as error:  # a module whose graph depends on more than can be seen of it
+    except Exception as error:  # the graph of a module depends on more than its structure
         progress(f"find attention without reuse of equal modules: {trace_fault(error)}")
         return _found_graph(network, facts, once=False)
 
 
 def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
-    """Return the graph of a network; ``once``: modules that are built alike are traced once."""
+    """Return the graph of a network; with ``once``, modules of the same structure share a trace."""
     fixed = facts.sides is not None
     runnable = shared_copy(network)
     graph = _graph(network, facts, runnable if once else None)
@@ -152,7 +156,7 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
 def _searched(
     graph: torch.fx.GraphModule, facts: Facts, unit: int
 ) -> tuple[FoundGraph, tuple[Tensor, ...]]:
-    """Return what is found at two sizes in units of some pixels, and the inputs of the first."""
+    """Return the attention found at two sizes, for a unit in pixels, and the first inputs."""
     first, second = (_inputs(facts, sides, unit) for sides in _UNITS)
     traced = Traced(graph, first, None if facts.sides is not None else second)
     return find_in_graph(traced), first
@@ -168,7 +172,7 @@ def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) 
 
 
 def _graph(network: nn.Module, facts: Facts, runnable: nn.Module | None) -> torch.fx.GraphModule:
-    """Return the graph; ``runnable``: a copy that shows what is idle, to trace kinds once."""
+    """Return the graph; with ``runnable``, a copy to run, equal modules share a trace."""
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     with (
         sizes_of_one(),
@@ -191,12 +195,12 @@ def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.G
     """Return the graph of a network of fixed size, recorded from a run if it cannot be exported."""
     try:
         return exported_graph(network, examples, None)
-    except Exception:  # it decides by values, perhaps
+    except Exception:  # its code may branch on values
         return recorded_graph(network, examples)
 
 
 def _unit(facts: Facts, units: tuple[int, int]) -> int:
-    """Return in how many pixels of a side the network takes maps of so many units."""
+    """Return the unit in pixels: the network takes maps whose sides are so many units."""
     unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
     while unit * min(units) < facts.size_minimum:
         unit *= 2
@@ -207,9 +211,9 @@ def _inputs(facts: Facts, units: tuple[int, int], unit: int, less: int = 0) -> t
     """Return noise images of the given units per side, several if the network takes a batch.
 
     Args:
-        facts: Of the network.
-        units: Rows and columns.
-        unit: Pixels of one.
+        facts: Facts of the network.
+        units: Rows and columns in units.
+        unit: Pixels of a unit.
         less: Pixels by which each side is smaller, if sides are free.
     """
     size = facts.sides or image_size(unit * units[0] - less, unit * units[1] - less)
@@ -219,7 +223,7 @@ def _inputs(facts: Facts, units: tuple[int, int], unit: int, less: int = 0) -> t
 
 
 class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run
-    """A network computes a softmax."""
+    """Raised at the first softmax of a network."""
 
 
 class _Softmaxes(TorchDispatchMode):
@@ -236,7 +240,7 @@ class _Softmaxes(TorchDispatchMode):
 
 
 def _has_softmax(network: nn.Module, facts: Facts) -> bool:
-    """Whether a network computes a softmax; False for a network that fails here."""
+    """Return whether a network computes a softmax; False for a network that fails in this run."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -244,7 +248,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
             shared_copy(network)(*_inputs(facts, _UNITS[0], _unit(facts, _UNITS[0])))
     except _SoftmaxSeen:
         return True
-    except Exception:  # the check of the graph reports it
+    except Exception:  # the check of the graph reports the error
         return False
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,8 +1,8 @@
-"""Lowers a graph of ``torch.export`` to the operators that the search understands, without a trace.
+"""Lowers a graph of ``torch.export`` to operators that the search supports, without a trace.
 
-PyTorch does the same by another trace (``run_decompositions``), which takes three times as long as
-the first. Here writes in place become copies, and a few operators that hold others become those;
-what else there may be is left to PyTorch.
+PyTorch's ``run_decompositions`` traces again, which takes three times as long as the first trace.
+Here in-place writes become copies, and a few composite operators are decomposed. Graphs with other
+composite operators are left to PyTorch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARTS: dict[Any, Any] = {
     aten.slice.Tensor: aten.slice_scatter.default,
     aten.select.int: aten.select_scatter.default,
 }
-"""Views that are written into -> the operator that puts the part back."""
+"""View operator -> the operator that writes a changed view back into its tensor."""
 
 _ALIASES = names(
     "view reshape permute transpose t mT expand expand_as view_as slice select split unbind chunk "
@@ -38,8 +38,8 @@ def lowered(graph: fx.GraphModule, kept: tuple[str, ...]) -> bool:
     """Lower a graph in place; return whether it worked. If not, the graph must not be used.
 
     Args:
-        graph: From ``torch.export``, its nodes with values.
-        kept: Beginnings of the names of operators that stay whole.
+        graph: Graph from ``torch.export`` whose nodes have their values.
+        kept: Prefixes of the names of operators that are not decomposed.
     """
     if not all(_without_write(graph.graph, node) for node in list(graph.graph.nodes)):
         return False
@@ -54,7 +54,7 @@ def lowered(graph: fx.GraphModule, kept: tuple[str, ...]) -> bool:
 
 
 def _data(graph: fx.Graph) -> set[fx.Node]:
-    """Return the nodes that may depend on values of the input; those of sizes do not."""
+    """Return the nodes that may depend on values of the input; nodes of sizes do not."""
     data: set[fx.Node] = set()
     for node in graph.nodes:
         tensors = isinstance(node.meta.get("val"), (Tensor, list, tuple))
@@ -65,7 +65,7 @@ def _data(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _is_known(node: fx.Node, kept: tuple[str, ...]) -> bool:
-    """Whether an operator is not composite, or is a composite with a rule here."""
+    """Return whether an operator is not composite, or is a composite with a rule here."""
     target: Any = node.target
     name, arguments = node_name(node), node.args
     if name == "matmul" and isinstance(arguments[1], fx.Node):
@@ -124,7 +124,7 @@ def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> bool:
-    """Whether an older view of the written memory is read after the write."""
+    """Return whether an older view of the written memory is read after the write."""
     todo = [base]
     while todo:
         for user in todo.pop().users:
@@ -140,7 +140,7 @@ def _is_alias(node: fx.Node) -> bool:
 
 
 def _same(graph: fx.Graph, node: fx.Node) -> bool:
-    """Remove operators that return their input."""
+    """Remove an operator if it returns its input; return whether it did."""
     source: Any = node.args[0]
     one, other = node.meta.get("val"), source.meta.get("val")
     if one is None or other is None or one.dtype != other.dtype:
@@ -161,7 +161,7 @@ def _sizes(graph: fx.Graph, source: fx.Node) -> list[Any]:
 
 
 def _sized_as(graph: fx.Graph, node: fx.Node) -> bool:
-    """Let an operator that needs only sizes take them from another tensor."""
+    """Replace an operator with the sizes of another tensor by one with explicit sizes."""
     source, other = node.args
     if not isinstance(other, fx.Node):
         return False
@@ -196,7 +196,7 @@ _NORM: tuple[Any, ...] = (None, None, None, None, 1e-5)
 
 
 def _matmul(graph: fx.Graph, node: fx.Node) -> bool:
-    """Write a product of stacks of matrices as one of a single stack."""
+    """Write a matrix product with several leading axes as one with a single leading axis."""
     nodes: Any = node.args
     left, right = (source.meta["val"] for source in nodes)
     if left.dim() == right.dim() == 2:

@@ -1,8 +1,8 @@
-"""Tensors written as maps, the form from which windows are cut.
+"""Writes tensors as maps, the form that sites of windows take.
 
 The form of a tensor is a map (B, H, W, C) and, for each element of the tensor, its channel there.
-Movement costs nothing: it acts on the channels as on data. All conditions are comparisons of
-integers over all elements; where one fails, `NotOnMap` says why.
+Operators that only move elements need no node: they act on the channel numbers as on data. All
+conditions are comparisons of integers over all elements. If one fails, `NotOnMap` says why.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .rules import Provenance
 from .values import Core, Value
 
 CONSTANT = "found_constant_"
-"""Beginning of the names of the constants that are added to a graph."""
+"""Prefix of the names of the constants that are added to a graph."""
 
 
 FREE = "free"
-"""In the ``meta`` of a graph of one size that stands for graphs of every size."""
+"""Key in the ``meta`` of a graph: whether a graph of a fixed size stands for every size."""
 
 
 class NotOnMap(Exception):  # noqa: N818 - no error: the attention is served in another way
@@ -37,11 +37,11 @@ class MapForm:
     """A tensor as a map.
 
     Attributes:
-        node: The map (B, H, W, count).
-        channel: Channel of each element of the tensor.
+        node: Node of the map (B, H, W, count).
+        channel: Channel of each element of the tensor, in the tensor's shape.
         count: Number of channels.
-        factor: What the map is still to be multiplied with: in queries and keys it becomes the
-            scale of the scores, and no operator.
+        factor: Factor that is not multiplied into the map yet. For queries and keys it becomes part
+            of the scale of the scores and needs no operator.
     """
 
     node: fx.Node
@@ -57,9 +57,9 @@ class Places:
     Attributes:
         run: The search that has run on the graph.
         codes: Sorted places of the map.
-        map: Batch, rows, columns.
-        shapes: Shapes of tensors at another image size.
-        axes: Node -> its axes of the map, or None, for nodes requested so far.
+        map: Batch size, rows and columns.
+        shapes: Node -> shape of its tensor at another image size.
+        axes: Node -> its axes that are axes of the map, or None; only for nodes requested so far.
     """
 
     run: Provenance
@@ -69,7 +69,7 @@ class Places:
     axes: dict[fx.Node, list[int] | None] = field(default_factory=dict)
 
     def number(self, places: Tensor) -> Tensor:
-        """Return the number of each place in the map; -1 beyond it."""
+        """Return the number of each place in the map, in the places' shape; -1 outside the map."""
         sizes = zip(places.shape, places.stride(), strict=True)
         corner = places[tuple(slice(size if stride else 1) for size, stride in sizes)]
         at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
@@ -107,8 +107,8 @@ class MapWriter:
     def __init__(self, graph: fx.GraphModule, places: Places, core: Core) -> None:
         """Take a graph, which gets new nodes at its insertion point.
 
-        ``near`` is to hold what writes the results of other sites: of attention of attention in
-        one window nothing lies as a map between the two.
+        ``near`` maps the result of other attention to a function that writes it. It is needed if an
+        attention uses the result of another one in the same window, with no map between them.
         """
         self.graph, self.places, self.core = graph, places, core
         self.forms: dict[fx.Node, MapForm] = {}
@@ -120,7 +120,11 @@ class MapWriter:
         return self.places.run.values[node]
 
     def tensor(self, node: fx.Node) -> Value:
-        """Return the value of a node; of several results the first."""
+        """Return the value of a node, or the first of several results.
+
+        Raises:
+            NotOnMap: It is no tensor.
+        """
         value = self.value(node)
         first = value[0] if isinstance(value, (list, tuple)) else value
         if not isinstance(first, Value):
@@ -128,7 +132,11 @@ class MapWriter:
         return first
 
     def place(self, node: fx.Node) -> Tensor:
-        """Return the places of a node that depends on the input."""
+        """Return the places of a node that depends on the input, in the shape of its tensor.
+
+        Raises:
+            NotOnMap: It does not depend on the input, or is no tensor.
+        """
         place = self.tensor(node).place
         if place is None:
             raise NotOnMap(f"{node.name} does not depend on the input")
@@ -144,13 +152,13 @@ class MapWriter:
 
     @property
     def sides(self) -> tuple[Any, ...]:
-        """Batch, rows, columns of the map: numbers, or nodes that read the sizes of a tensor."""
+        """Batch size, rows and columns of the map: numbers, or nodes with the sizes of a tensor."""
         if self._sides is None:
             self._sides = self._requested() if is_symbolic(self.graph) else self.places.map
         return self._sides
 
     def _requested(self) -> tuple[Any, ...]:
-        """Read the nearest tensor before the site: one farther away may not be padded yet."""
+        """Read the sizes of the nearest tensor before the site; an earlier one may lack padding."""
         wanted = [size for size in self.places.map if size > 1]
         nodes = list(self.graph.graph.nodes)
         for node in reversed(nodes[: nodes.index(self.core.out)]):
@@ -164,11 +172,14 @@ class MapWriter:
         raise NotOnMap("rows and columns of the map are axes of no tensor before it")
 
     def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Any]:
-        """Return the axis sizes of a map that is cut into pieces; free ones as nodes or -1.
+        """Return the axis sizes of a map that is split into pieces; free sizes are nodes or -1.
 
         Args:
-            sizes: Of the image that attention was found in.
-            others: Of another image: what is the same there is of the windows.
+            sizes: Axis sizes at the image size of the search.
+            others: Axis sizes at another image size. Sizes equal at both belong to the windows.
+
+        Raises:
+            NotOnMap: The free sizes do not follow from the sides of the map.
         """
         if not is_symbolic(self.graph):
             return list(sizes)
@@ -197,9 +208,9 @@ class MapWriter:
         return out
 
     def _pieces(self, side: Any, pieces: list[tuple[int, int]]) -> list[Any]:
-        """Return the sizes of the axes that one side is cut into: one of them is free.
+        """Return the sizes of the axes that one side is split into; one of them is free.
 
-        Where the side itself is the same at both sizes it is the first.
+        If the side is the same at both image sizes, the first axis is the free one.
         """
         changing = [at for at, (size, other) in enumerate(pieces) if size != other] or [0]
         if len(changing) > 1:
@@ -210,7 +221,7 @@ class MapWriter:
         return sizes
 
     def plain(self, node: fx.Node, axes: list[int]) -> MapForm:
-        """Return the form of a tensor that has the map's layout."""
+        """Return the form of a tensor with the map's layout; ``axes`` are its axes of the map."""
         shape = self.tensor(node).data.shape
         others = [axis for axis in range(len(shape)) if axis not in axes]
         count = math.prod(shape[axis] for axis in others)
@@ -221,7 +232,11 @@ class MapWriter:
         return MapForm(flat, torch.arange(count).reshape(own).expand(shape), count)
 
     def placed(self, node: fx.Node, form: MapForm) -> fx.Node:
-        """Return a node's tensor from its form; the node has the map's layout."""
+        """Return a node's tensor, made from its form.
+
+        Raises:
+            NotOnMap: The node does not have the map's layout.
+        """
         axes = self.places.axes_of(node)
         if axes is None:
             raise NotOnMap(f"{node.name} does not lie as the map does")
@@ -241,7 +256,17 @@ class MapWriter:
         return self.call(torch.permute, out, tuple(order.index(axis) for axis in range(len(order))))
 
     def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
-        """Return the value of each channel, (count,), which must be equal at all positions."""
+        """Return the value of each channel, (count,).
+
+        Args:
+            place: Place of each element.
+            channel: Channel of each element.
+            what: Value of each element.
+            count: Number of channels.
+
+        Raises:
+            NotOnMap: A channel has different values at different positions of the map.
+        """
         inside = self.places.number(place) >= 0
         channels, whats = channel, what.expand(channel.shape)
         if not bool(inside.all()):
@@ -253,7 +278,7 @@ class MapWriter:
         return out
 
     def compact(self, form: MapForm, place: Tensor) -> MapForm:
-        """Return the form with the channels that are used."""
+        """Return the form with only the channels of elements whose place is on the map."""
         used = form.channel[self.places.number(place) >= 0].unique()
         if len(used) == form.count:
             return form
@@ -263,7 +288,7 @@ class MapWriter:
         return MapForm(node, rank[form.channel], len(used))
 
     def picked(self, node: fx.Node, index: Tensor, count: int) -> fx.Node:
-        """Return the channels of a map that an index selects."""
+        """Return the channels, of ``count``, that an index selects from a map."""
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node
         if len(index) and bool((index.diff() == 1).all()):
@@ -272,12 +297,12 @@ class MapWriter:
 
 
 def _even(places: Tensor, axis: int) -> bool:
-    """Whether places are constant along an axis."""
+    """Return whether places are constant along an axis."""
     return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
 
 
 def is_symbolic(graph: fx.GraphModule) -> bool:
-    """Whether a graph has free sizes: it reads some, or represents graphs of every size."""
+    """Return whether a graph has free sizes: it reads some, or represents graphs of every size."""
     return bool(graph.meta.get(FREE)) or any(
         node.target is torch.ops.aten.sym_size.int for node in graph.graph.nodes
     )

@@ -1,4 +1,4 @@
-"""Operators on channels, rewritten for the map: linear layers, norms, reductions, element-wise."""
+"""Rewrites operators on channels for the map: linear layers, norms, reductions, element-wise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _REDUCES = ("sum", "mean", "amax", "amin", "linalg_vector_norm", "var", "norm")
 
 
 def written(writer: MapWriter, node: fx.Node) -> MapForm:
-    """Return the form of a node: its own if it has the map's layout, else from its inputs."""
+    """Return the form of a node, from its own tensor or from its inputs.
+
+    Its own tensor is used if it has the map's layout.
+
+    Raises:
+        NotOnMap: The tensor cannot be written as a map.
+    """
     form = writer.forms.get(node)
     if form is None and node in writer.near:
         form = writer.forms[node] = writer.near.pop(node)(writer)
@@ -37,7 +43,7 @@ def written(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def _moves_a_map(writer: MapWriter, node: fx.Node) -> bool:
-    """Whether a node moves a tensor with the map's layout, which its pieces should share."""
+    """Return whether a node only moves elements of a tensor that itself has the map's layout."""
     moving = node.args[0] if node.target is operator.getitem else node
     if not isinstance(moving, fx.Node) or node_name(moving) not in MOVES - {"cat", "stack"}:
         return False
@@ -46,7 +52,11 @@ def _moves_a_map(writer: MapWriter, node: fx.Node) -> bool:
 
 
 def multiplied(writer: MapWriter, node: fx.Node) -> MapForm:
-    """Return the form of a node, its factor multiplied into the map."""
+    """Return the form of a node with its factor multiplied into the map.
+
+    Raises:
+        NotOnMap: The tensor cannot be written as a map.
+    """
     form = written(writer, node)
     if form.factor == 1.0:
         return form
@@ -59,7 +69,7 @@ def rewritten(writer: MapWriter, node: fx.Node) -> MapForm:
     """Return the form of a node, written from the forms of its inputs.
 
     Raises:
-        NotOnMap: It is not an operator on channels.
+        NotOnMap: The node is no operator on channels.
     """
     if node.op != "call_function":
         raise NotOnMap(f"{node.name}: the map begins before the input of the network")
@@ -121,7 +131,7 @@ def _joined(writer: MapWriter, node: fx.Node, name: str) -> MapForm:
     dim: Any = node.args[1] if len(node.args) > 1 else 0
     join = torch.cat if name == "cat" else torch.stack
     forms = [multiplied(writer, part) for part in parts]
-    if all(form.node is forms[0].node for form in forms):  # pieces of one tensor: a roll, a mirror
+    if all(form.node is forms[0].node for form in forms):  # parts of one tensor: a roll, a flip
         return MapForm(forms[0].node, join([form.channel for form in forms], dim), forms[0].count)
     forms = [
         writer.compact(form, writer.place(part)) for form, part in zip(forms, parts, strict=True)
@@ -184,7 +194,7 @@ def _grouped(
 
 
 def _linear(writer: MapWriter, node: fx.Node) -> MapForm:
-    """Write a layer that mixes channels: F.linear with its own weight."""
+    """Write a layer that mixes channels as F.linear with the weight of the layer."""
     name = node_name(node)
     args: Any = list(node.args)
     added = args.pop(0) if name == "addmm" else None
@@ -324,7 +334,7 @@ def _factor_of(writer: MapWriter, node: fx.Node, data: fx.Node) -> float | None:
 
 
 def _is_free(writer: MapWriter, node: fx.Node) -> bool:
-    """Whether a constant depends on free sizes."""
+    """Return whether a constant depends on free sizes."""
     return any(not isinstance(writer.value(n), Value) for n in node.all_input_nodes)
 
 

@@ -36,7 +36,7 @@ def map_site(
         layout: The layout of its tokens.
         factor: Factor of queries and keys, in addition to that of the scores.
         dtype: Type of the position biases.
-        whole: All positions of a map of any size attend to each other.
+        whole: Whether all positions of a map of any size attend to each other.
 
     Raises:
         NotOnMap: No site computes it.
@@ -78,16 +78,16 @@ class MapSites:
         Args:
             core: The attention.
             layout: The layout of its tokens.
-            name: Of the submodule that becomes the site.
-            whole: As `map_site` takes it.
-            near: Other attention that its queries, keys or values may be made of.
+            name: Name of the submodule of the site.
+            whole: As in `map_site`.
+            near: Result of other attention -> how to write it, if queries, keys or values use it.
 
         Returns:
             The node whose value the site computes, the new node that has that value, and the
             results of other attention that was written with it.
 
         Raises:
-            NotOnMap: It cannot be; the graph is as before.
+            NotOnMap: The attention is not one of its map; the graph is unchanged.
         """
         goal = self._goal(core)
         writer = MapWriter(self.graph, self.places, core)
@@ -106,7 +106,7 @@ class MapSites:
         return goal, out, [node for node in before if node not in writer.near]
 
     def _goal(self, core: Core) -> fx.Node:
-        """Return the first tensor after an attention, or itself, that has the map's layout."""
+        """Return the first node with the map's layout: an attention's result, or one after it."""
         if self.places.axes_of(core.out) is not None:
             return core.out
         behind, started = {core.out}, False
@@ -123,14 +123,14 @@ class MapSites:
 
 
 class NearSite:
-    """An attention that is part of another one, and its form there."""
+    """An attention whose result another attention on the same map uses."""
 
     def __init__(self, core: Core, layout: Layout, name: str) -> None:
         """Take an attention that is a site of windows."""
         self.core, self.layout, self.name = core, layout, name
 
     def form(self, writer: MapWriter) -> MapForm:
-        """Write it for a site on the same map."""
+        """Write the attention for a site on the same map; return the form of its result."""
         return write_site(writer, self.core, self.layout, self.name, whole=False)
 
 
@@ -142,7 +142,18 @@ def map_codes(core: Core) -> Tensor:
 
 
 def write_site(writer: MapWriter, core: Core, layout: Layout, name: str, *, whole: bool) -> MapForm:
-    """Put a site into the graph that a writer inserts into, and return its result's form."""
+    """Insert a site into the graph of a writer, and return the form of its result.
+
+    Args:
+        writer: Inserts nodes for the map of the site.
+        core: The attention.
+        layout: The layout of its tokens.
+        name: Name of the submodule of the site.
+        whole: As in `map_site`.
+
+    Raises:
+        NotOnMap: The attention cannot be written as a site.
+    """
     if not torch.equal(map_codes(core), writer.places.codes):
         raise NotOnMap("attention of attention on another map")
     head = torch.empty(layout.groups, dtype=torch.int64)
@@ -182,7 +193,7 @@ def write_site(writer: MapWriter, core: Core, layout: Layout, name: str, *, whol
 
 
 def _packed(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> fx.Node:
-    """Return queries, keys and values in one map."""
+    """Return one map with the queries, keys and values as its channels."""
     first = parts[0][0]
     if all(form.node is first.node for form, _ in parts):
         return writer.picked(first.node, torch.cat([index for _, index in parts]), first.count)

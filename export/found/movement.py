@@ -1,4 +1,4 @@
-"""Operators that only move elements: places move with the data."""
+"""Operators that only move elements: they move places as they move data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVES = names(
     "moveaxis view_copy repeat_interleave native_channel_shuffle _reshape_alias rot90 tile "
     "take_along_dim flatten unflatten unsafe_chunk tensor_split swapaxes"
 )
-"""Names of the operators."""
+"""Names of operators that only move elements."""
 
 PADS = frozenset(
     f"{kind}_pad{rank}" for kind in ("reflection", "replication") for rank in ("1d", "2d", "3d")
@@ -37,7 +37,7 @@ PADS = frozenset(
 _BY_INDEX = ("index", "gather", "index_select", "take_along_dim", "repeat_interleave")
 
 Pick = Callable[[Callable[[Value], Any]], tuple[Any, Any]]
-"""Gives arguments and keywords with something of each value in the value's place."""
+"""Returns arguments and keywords with each value replaced by a function of it."""
 
 
 def name_of(target: Any) -> str:
@@ -46,7 +46,7 @@ def name_of(target: Any) -> str:
 
 
 def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Apply a movement to integers or numbers instead of data."""
+    """Apply an operator that moves elements to numbers instead of data; return its results."""
     if name_of(target) in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
         return [args[0].reshape(args[1])]
     others = {key: value for key, value in kwargs.items() if key != "memory_format"}
@@ -57,14 +57,14 @@ def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
 def moved_values(
     target: Any, values: list[Value], first: Value, outs: list[Any], pick: Pick
 ) -> tuple[list[Tensor], list[Score | None]]:
-    """Return places and scores of the result of a movement.
+    """Return the places and scores of the results of an operator that moves elements.
 
     Args:
         target: The operator.
         values: All its tensor arguments.
         first: The tensor that is moved; others may be indices.
         outs: Its results.
-        pick: Selects among its arguments.
+        pick: Replaces values among its arguments.
     """
     indexed = name_of(target) in _BY_INDEX
     if indexed and any(_chosen_by_data(value) for value in values if value is not first):
@@ -143,8 +143,8 @@ def unfolded(
 
     Args:
         numbers: Numbers instead of the data.
-        args: Of the operator.
-        padded: How they are padded first.
+        args: Arguments of the operator.
+        padded: Function that pads the numbers first.
     """
     _, kernel, dilation, padding, stride = args
     bordered = padded(numbers, [padding[1], padding[1], padding[0], padding[0]])
@@ -152,6 +152,6 @@ def unfolded(
 
 
 def node_name(node: fx.Node) -> str:
-    """Return the name of a node's ATen operator, "" of other nodes."""
+    """Return the name of a node's ATen operator, or "" for other nodes."""
     operator = isinstance(node.target, torch._ops.OpOverload)
     return name_of(node.target) if node.op == "call_function" and operator else ""

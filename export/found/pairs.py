@@ -1,4 +1,4 @@
-"""Two parts of a graph that compute the same with other weights, node by node."""
+"""Compares two parts of a graph, node by node: equal parts may differ in weights only."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Pair:
     """Two parts of a graph, node by node.
 
     Attributes:
-        graph: Of which.
-        repeat: What it was found by.
-        sides: What the first takes and gives, and what the other takes and gives.
-        are_alike: Whether the modules at two paths, built alike, compute the same.
-        nodes: Of the first, the nodes of the other.
-        weights: Paths of its tensors, those of the other's.
-        paths: Paths of its modules, those of the other's.
+        graph: The graph.
+        repeat: The names of the inputs and outputs of both parts.
+        sides: Inputs and outputs of the first part, then those of the other part.
+        are_alike: Returns whether two modules of the same structure, given by their paths, compute
+            the same.
+        nodes: Node of the first part -> node of the other part.
+        weights: Path of a tensor of the first part -> path of the tensor of the other part.
+        paths: Path of a module of the first part -> path of the module of the other part.
     """
 
     graph: fx.GraphModule
@@ -38,7 +39,7 @@ class Pair:
     paths: dict[str, str] = field(default_factory=dict)
 
     def is_equal(self) -> bool:
-        """Compare them, from what they give back to what they take."""
+        """Return whether the parts are equal, compared from their outputs to their inputs."""
         takes, gives, other_takes, other_gives = self.sides
         self.nodes |= zip(takes, other_takes, strict=True)
         todo = list(zip(gives, other_gives, strict=True))
@@ -84,13 +85,13 @@ def pair_of(
     named: Callable[[Sequence[str]], Nodes],
     are_alike: Callable[[str, str], bool],
 ) -> Pair | None:
-    """Return the nodes of two parts, or None where they are equal no longer.
+    """Return two parts node by node, or None if they are no longer equal.
 
     Args:
-        graph: Of which.
-        repeat: The names of what they take and give.
-        named: Returns the nodes of some names, as far as there are any.
-        are_alike: As `Pair` takes it.
+        graph: The graph.
+        repeat: The names of the inputs and outputs of both parts.
+        named: Returns the nodes of some names, without those that do not exist.
+        are_alike: As in `Pair`.
     """
     names = (*repeat.first, *repeat.other)
     sides = [named(side) for side in names]
@@ -101,7 +102,11 @@ def pair_of(
 
 
 def attribute(graph: fx.GraphModule, path: str) -> Any:
-    """Return what a graph holds at a path."""
+    """Return the tensor or module of a graph at a path.
+
+    Raises:
+        AttributeError: There is none.
+    """
     return operator.attrgetter(path)(graph)
 
 

@@ -1,4 +1,4 @@
-"""The pieces of a network that are timed: its own attention against nodes of nystra."""
+"""Pieces of a network to time: its own attention against the nystra nodes that replace it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class FoundPieces:
     """The pieces of a network that have replacements; a `Replaceable`.
 
     Attributes:
-        network: Records the sites that keep the network's own attention.
-        facts: Of it.
+        network: The network; it records the sites that keep the network's own attention.
+        facts: Facts of the network.
         resolved: Mechanism of every site.
-        opset: Of what is timed.
+        opset: Version of the default domain of the timed models.
         source: Name of the network.
         is_written: Whether the network is traced again for every plan.
     """
@@ -48,7 +48,7 @@ class FoundPieces:
 
     @property
     def left(self) -> dict[str, str]:
-        """Why sites stay as they are."""
+        """Path of a site -> why the network's own attention stays there."""
         return self.network.left
 
     def pieces(self, paths: set[str]) -> list[Piece]:
@@ -74,7 +74,7 @@ class FoundPieces:
         ]
 
     def whole(self, paths: set[str]) -> Timed:
-        """Return the network with its plan, and with its own attention at those sites."""
+        """Return models of the network with its plan, and with its own attention at those sites."""
         left = {*self.left}
         own, replaced = (
             self.network.trace(self.resolved, self.facts, self.opset, without)
@@ -104,7 +104,7 @@ class FoundPieces:
         return trace_piece(module, examples, None, self.opset, names, _OUTPUT)
 
     def _images(self) -> tuple[Tensor, ...]:
-        """Return noise of the size that is timed."""
+        """Return noise images of the size that is timed, one per input."""
         facts = self.facts
         size = facts.sides or image_size(facts.taken(SIDE), facts.taken(SIDE))
         random = torch.Generator().manual_seed(0)
@@ -112,13 +112,13 @@ class FoundPieces:
 
 
 def own_part(graph: fx.GraphModule, region: Region, data: frozenset[str]) -> fx.GraphModule:
-    """Return the nodes that a region stands for, as a module by itself.
+    """Return the nodes that a region replaces, as a separate module.
 
-    It takes what the region takes, and other tensors of which only the sizes are requested.
+    Its inputs are those of the region and other tensors of which only the sizes are read.
 
     Args:
         graph: The network with its own attention.
-        region: Of its sites.
+        region: The region.
         data: Names of the nodes that depend on the input.
     """
     inputs: set[fx.Node] = set()
@@ -156,12 +156,12 @@ def _inputs(part: fx.GraphModule) -> tuple[str, ...]:
 
 
 def _names(region: Region, own: fx.GraphModule) -> set[str]:
-    """Return the names of what a region and its own part take."""
+    """Return the names of the inputs of a region and of the nodes that it replaces."""
     return {*region.inputs, *_inputs(own)}
 
 
 def _kind(region: Region, own: fx.GraphModule) -> str:
-    """Return what the time of a piece depends on."""
+    """Return a text of everything that the run time of a piece depends on."""
     geometries = [getattr(site.module, "geometry", None) for site in find_sites(region.module)]
     operators = [node_name(node) for node in own.graph.nodes]
     operators = sorted(name for name in operators if name not in ("", "sym_size"))

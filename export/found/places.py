@@ -1,7 +1,7 @@
 """Places: the position of each element of a tensor, as one integer.
 
 A place is (batch, time, row, column); rows and columns may be negative, since padding continues the
-map beyond its border. Movement acts on places as on data.
+map beyond its border. Operators that only move elements act on places as on data.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 NONE = -1
-"""For an element that does not depend on the input, or is beyond the border of an uneven map."""
+"""Place of an element that does not depend on the input, or is outside an uneven map."""
 MIXED = -2
-"""For an element that combines several places."""
+"""Place of an element that combines several places."""
 MOVED = -3
-"""For an element that is chosen by data."""
+"""Place of an element that is selected by data."""
 
 _COLUMN, _ROW, _TIME, _BATCH = 1, 1 << 17, 1 << 34, 1 << 43  # below 2^53: exact as float64 too
 _ORIGIN = 1 << 16
@@ -26,18 +26,18 @@ _LARGE = 1 << 14
 
 
 def encode(batch: Tensor, time: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Return the places of batches, times, rows and columns."""
+    """Return the places, int64, of batches, times, rows and columns, which are broadcast."""
     return batch * _BATCH + time * _TIME + (row + _ORIGIN) * _ROW + (column + _ORIGIN) * _COLUMN
 
 
 def decode(places: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return batch, time, row and column of places."""
+    """Return batch, time, row and column of places, each in the shape of the places."""
     row = places % _TIME // _ROW - _ORIGIN
     return places // _BATCH, places % _BATCH // _TIME, row, places % _ROW - _ORIGIN
 
 
 def fresh_places(shape: Sequence[int]) -> Tensor:
-    """Return the places of a new map: (B, C, H, W), (B, C, T, H, W), (B, C, L) or (B, L)."""
+    """Return the places of a new map (B, C, H, W), (B, C, T, H, W), (B, C, L) or (B, L)."""
     if len(shape) == 0:
         return torch.tensor(MIXED)
     if len(shape) == 1:
@@ -56,10 +56,10 @@ def fresh_places(shape: Sequence[int]) -> Tensor:
 
 
 def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the place of all elements along dims, which are kept as 1; and where it is one.
+    """Return one place for all elements along dims, and whether all of them have it.
 
-    Of several places the first stands for all, where images keep several (a merged patch);
-    an image that would keep one place has none.
+    Both results keep the dims with length 1. If places differ, as in a merged patch, the first one
+    is taken. It is `MIXED` instead if no image would keep more than one place.
     """
     dims = [dims] if isinstance(dims, int) else list(dims)
     least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
@@ -74,9 +74,9 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def compact(places: Tensor) -> Tensor:
-    """Return places that are the same along their last axis, or their second, in less memory.
+    """Return places in less memory if they are constant along their last or second axis.
 
-    A movement copies a map once a channel where the channels stood at one place in memory.
+    Operators that move elements copy a map for each channel, even if all channels shared memory.
     """
     if places.numel() < _LARGE or places.dim() < 2:
         return places
@@ -88,9 +88,15 @@ def compact(places: Tensor) -> Tensor:
 
 
 def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:
-    """Return places padded along an axis: they continue where they are even, else there are none.
+    """Return places padded along an axis.
 
-    Negative numbers cut.
+    Evenly spaced places continue in the padding. Others are `NONE` there.
+
+    Args:
+        places: The places.
+        dim: The axis.
+        before: Elements to add at the beginning; a negative number removes elements.
+        after: Elements to add at the end; a negative number removes elements.
     """
     size = places.shape[dim]
     cut_before, cut_after = max(-before, 0), max(-after, 0)
@@ -113,7 +119,7 @@ def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:
 
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether a shape broadcasts to another one."""
+    """Return whether a shape broadcasts to another one."""
     try:
         together: torch.Size = torch.broadcast_shapes(tuple(shape), tuple(to))
         return bool(together == torch.Size(to))

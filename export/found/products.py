@@ -1,4 +1,4 @@
-"""Products of two tensors: where their results stand, and the attention that two of them make."""
+"""Products of two tensors: the places of their results, and the attention that two of them form."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _BATCHED = (
 
 
 def three(tensor: Tensor) -> Tensor:
-    """Return a matrix as a stack of one matrix."""
+    """Return a matrix (rows, columns) as (1, rows, columns), and three axes unchanged."""
     return tensor if tensor.dim() == 3 else tensor[None]
 
 
 def linear_place(name: str, a: Value, b: Value, out: Tensor) -> Tensor:
-    """Return the places of the result of a linear layer, whose one factor is a constant."""
+    """Return the places of the result of a linear layer, in which one factor is constant."""
     left = a.place is not None
     place = _place(a if left else b)
     dim = a.data.dim() - 1 if left else max(b.data.dim() - 2, 0)
@@ -63,7 +63,7 @@ def product_place(a: Value, b: Value, out: Tensor) -> Tensor:
 
 
 def product_score(node: fx.Node, out: Tensor, added: Value | None, kwargs: Any) -> Score:
-    """Return the score that a product begins."""
+    """Return the score of a product: the product times alpha plus an added tensor times beta."""
     score = Score(node, torch.arange(out.numel()).reshape(out.shape))
     if added is not None:
         score.alpha = kwargs.get("alpha", 1.0)
@@ -73,9 +73,9 @@ def product_score(node: fx.Node, out: Tensor, added: Value | None, kwargs: Any) 
 
 
 def attention_place(core: Core, out: Tensor) -> Tensor | None:
-    """Return where an attention's result stands: where its queries do; None: not known.
+    """Return the places of the result of an attention, or None if they are not known.
 
-    Where its tokens are channels it stands where its values do.
+    They are the places of its queries, or of its values if its tokens are channels.
     """
     rows, exact = agreed(core.q_place, 2)
     if bool(exact.all()):
@@ -101,10 +101,10 @@ def find_core(
 
     Args:
         node: A product.
-        weights: What is behind a softmax.
-        others: What the product multiplies: weights and values in some order.
-        factors: What the product of the scores multiplied.
-        blanks: Of each factor, which elements are zero.
+        weights: The result of a softmax.
+        others: Factors of the product: weights and values in either order.
+        factors: Factors of the product of the scores.
+        blanks: For each of these factors, which elements are zero.
     """
     score = weights.score
     if score is None or score.softmax is None or score.product.target not in _BATCHED:
@@ -159,11 +159,11 @@ def find_core(
 
 
 def _numbering(number: Tensor, sizes: tuple[int, int, int]) -> tuple[bool, bool]:
-    """Return how weights are numbered, which count the elements of a product.
+    """Return how weights are ordered, compared with the elements of the product of the scores.
 
     Args:
-        number: Of the weights, three axes.
-        sizes: Of the product.
+        number: Number of the product's element of each weight, with three axes.
+        sizes: Groups, rows and columns of the product.
 
     Returns:
         Whether its columns are the queries, and whether groups, queries and keys are in order.
@@ -179,7 +179,7 @@ def _numbering(number: Tensor, sizes: tuple[int, int, int]) -> tuple[bool, bool]
 
 
 def _as_groups(number: Tensor | float, like: Tensor, *, turned: bool) -> Tensor | float:
-    """Return a factor or a bias as (g, N, Nk), a single number as it is."""
+    """Return a factor or a bias as (g, N, Nk), or as a float if it is a single number."""
     if not isinstance(number, Tensor):
         return number
     if number.dim() == 0 or number.numel() == 1:
@@ -189,7 +189,7 @@ def _as_groups(number: Tensor | float, like: Tensor, *, turned: bool) -> Tensor 
 
 
 def fused_core(node: fx.Node, args: Any, kwargs: Any) -> Core | str:
-    """Return the attention that one operator computes, or why it is none between tokens."""
+    """Return the attention that a fused operator computes, or why it is not supported."""
     q, k, v = args[:3]
     if any(value.place is None for value in (q, k, v)):
         return "queries, keys or values do not depend on the input"
@@ -228,7 +228,7 @@ def fused_core(node: fx.Node, args: Any, kwargs: Any) -> Core | str:
 
 
 def _mask_of(args: Any, kwargs: Any) -> tuple[Value | None, bool]:
-    """Return mask and causality of a fused operator, whichever it is."""
+    """Return the mask of a fused operator, or None, and whether the operator is causal."""
     mask = kwargs.get("attn_mask", kwargs.get("attn_bias"))
     if mask is None and len(args) > 3 and isinstance(args[3], Value):
         mask = args[3]
@@ -237,7 +237,7 @@ def _mask_of(args: Any, kwargs: Any) -> tuple[Value | None, bool]:
 
 
 def _biases(mask: Tensor) -> Tensor:
-    """Return a mask as what is added to scores."""
+    """Return a mask as biases that are added to the scores, float64."""
     if mask.dtype != torch.bool:
         return mask.double()
     return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -math.inf)

@@ -22,10 +22,10 @@ class Region:
 
     Attributes:
         sites: Name of each site's submodule -> its path in the network.
-        inputs: Names of the nodes of the original graph whose tensors it takes.
+        inputs: Names of the nodes of the original graph that are its inputs.
         output: Name of the node of the original graph whose value it computes.
-        module: Takes the inputs in that order, and free sizes from them.
-        shapes: Of the inputs at each size that was searched; () before that is known.
+        module: Takes the inputs in that order, and reads free sizes from them.
+        shapes: Shapes of the inputs at each size of the search; () before they are known.
     """
 
     sites: Mapping[str, str]
@@ -53,8 +53,8 @@ class Replacement:
 
     Attributes:
         cores: Numbers of the attentions that it computes.
-        goal: Whose value it gives.
-        out: The new node that has it.
+        goal: Node of the original graph whose value it computes.
+        out: New node that has this value.
     """
 
     cores: tuple[int, ...]
@@ -72,9 +72,9 @@ def region_of(
     """Return the region of a replacement.
 
     Args:
-        graph: The graph with its replacements, and all that was there before.
+        graph: The graph with its replacements and all original nodes.
         run: The search that has run on it.
-        replacement: Of which.
+        replacement: The replacement.
         replaced: New node -> the old node whose value it has.
         paths: Name of each site's submodule -> its path.
     """
@@ -106,7 +106,7 @@ def region_of(
 
 
 def _depends(node: fx.Node, run: Provenance, replaced: dict[fx.Node, fx.Node]) -> bool:
-    """Whether a node is a tensor of the original graph that depends on the input or its size."""
+    """Return whether a node of the original graph depends on the input or its size."""
     if node.meta.get("sized"):
         return True
     value = run.values.get(replaced.get(node, node))
@@ -114,7 +114,7 @@ def _depends(node: fx.Node, run: Provenance, replaced: dict[fx.Node, fx.Node]) -
 
 
 class _AllRecorded(Exception):  # noqa: N818 - no error: it ends the run
-    """Every node that is asked for has run."""
+    """Raised when all requested nodes have run."""
 
 
 class _Recorder(fx.Interpreter):
@@ -143,9 +143,9 @@ def values_of(
     """Return the tensors of nodes; the graph runs up to the last of them.
 
     Args:
-        graph: Is not modified.
-        names: Of the nodes; those that are no tensors are left out.
-        inputs: Of the graph.
+        graph: The graph. It is not modified.
+        names: Names of the nodes; those whose values are no tensors are left out.
+        inputs: Inputs of the graph.
     """
     recorder = _Recorder(graph, set(names))
     with torch.inference_mode(), contextlib.suppress(_AllRecorded):

@@ -1,8 +1,8 @@
-"""Traces equally built modules once: the others are calls until the graph is complete.
+"""Traces modules of the same structure once; the others are calls until the graph is complete.
 
-The first of a kind that runs is traced between two marks. What is built alike, and is called with
-arguments of the same sizes, becomes one node, which a copy of the nodes between the marks replaces
-once the graph is there, with the weights of its own module.
+The first module of a kind is traced between two marks. A later module of the same structure,
+called with arguments of the same sizes, becomes one node. When the graph is complete, a copy of the
+nodes between the marks, with the weights of the later module, replaces that node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from ..tracing.marks import CALL, ENTER, LEAVE, MARK
 
 _SMALLEST = 4
-"""Smallest number of parts of a module that is traced once: a call costs some operators."""
+"""Smallest number of modules in a module that is traced once, since a call adds operators."""
 
 _NO_SETTINGS = {*vars(nn.Module()), "forward"}
 
@@ -43,7 +43,7 @@ class _Kind:
 
 
 REPEATS = "repeats"
-"""Of a graph's ``meta``: its `Repeat`, one after the other."""
+"""Key in the ``meta`` of a graph: the list of its `Repeat` records."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Repeats:
     """The repeated modules of a network, while it is traced and after that."""
 
     def __init__(self, network: nn.Module, idle: Iterable[str] = ()) -> None:
-        """Prepare a network so that equally built modules are traced once.
+        """Prepare a network so that modules of the same structure are traced once.
 
         Args:
-            network: Is of use for one trace only.
-            idle: Paths of modules that give what they take: their settings are of no account.
+            network: The network. It can be traced only once.
+            idle: Paths of modules that return their input; their settings are not compared.
         """
         self._network = network
         self._kinds: list[tuple[int, _Kind]] = []
@@ -90,7 +90,7 @@ class Repeats:
         if not tensors:
             return forward(*args, **kwargs)
         if known:
-            if known[0].returns is None:  # it still runs, or returns more than tensors
+            if known[0].returns is None:  # it is still running, or returns more than tensors
                 return forward(*args, **kwargs)
             return self._called(known[0], known[0].returns, path, tensors)
         kind = _Kind(path, arguments)
@@ -160,7 +160,7 @@ def _latest(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
 
 
 class _Copy:
-    """A copy of what one module computes, with the weights of another."""
+    """Copies the nodes of one module, with the weights of another."""
 
     def __init__(self, graph: fx.GraphModule, first: str, path: str, network: nn.Module) -> None:
         self.graph, self.first, self.path, self.network = graph, first, path, network
@@ -284,8 +284,8 @@ def idle_parts(network: nn.Module, inputs: tuple[Tensor, ...]) -> frozenset[str]
     """Return the paths of modules without tensors that return their input, such as dropout.
 
     Args:
-        network: Is run.
-        inputs: What it is run with.
+        network: The network, which is run.
+        inputs: Inputs of the run.
     """
     idle: dict[str, bool] = {}
     hooks = []
@@ -310,7 +310,7 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def build_of(module: nn.Module, idle: Iterable[str] = ()) -> list[Any]:
-    """Return what determines a module's graph: types, settings and shapes of its parts."""
+    """Return what determines a module's graph: types, settings and tensor shapes of its parts."""
     parts: list[Any] = []
     for path, part in module.named_modules():
         if path in idle:
@@ -324,7 +324,7 @@ def build_of(module: nn.Module, idle: Iterable[str] = ()) -> list[Any]:
 
 
 def is_equal(one: Any, other: Any) -> bool:
-    """Whether two builds are equal, by the values of tensors that are settings."""
+    """Return whether two results of `build_of` are equal, with tensors compared by value."""
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         both = isinstance(one, Tensor) and isinstance(other, Tensor)
         return both and one.dtype == other.dtype and torch.equal(one, other)

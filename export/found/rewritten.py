@@ -44,7 +44,7 @@ class Rewritten:
     data: frozenset[str]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rewritten:
-        """Return the same."""
+        """Return the same object, which is never changed."""
         return self
 
     @property
@@ -75,8 +75,9 @@ class Rewritten:
 
         Args:
             network: The network.
-            left: What it was made with.
-            are_alike: Whether the sites at two paths, built alike, compute the same.
+            left: The paths that `network` took.
+            are_alike: Returns whether two sites of the same structure, given by their paths,
+                compute the same.
         """
         kept = [swap for swap in self.swaps if not _is_left(swap, left)]
         became = {swap.region.output: swap.out for swap in kept}

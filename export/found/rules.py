@@ -49,7 +49,7 @@ _FACTORIES = names(
 )
 _CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_convolution")
 RESIZES = ("pool", "upsample", "pixel", "interpolate")
-"""Parts of the names of operators that begin a map."""
+"""Parts of the names of operators whose result is a new map."""
 
 KNOWN = frozenset((*_REDUCES, *_NORMS, *_POINTWISE, *_FACTORIES, *_CONVOLUTIONS))
 """Names of operators that have a rule here."""
@@ -62,16 +62,16 @@ class Provenance(fx.Interpreter):
 
     Attributes:
         cores: The attentions that were found, in the graph's order.
-        layouts: Their layouts, by their results.
+        layouts: Result of an attention -> its layout.
         passed: Attention that cannot be replaced.
-        values: Of every node; of what depends on the input the shape only.
+        values: Value of every node; of tensors that depend on the input only the shape.
     """
 
     def __init__(self, graph: fx.GraphModule, *, forgets: bool) -> None:
-        """Take a graph, which is left as it is.
+        """Take a graph. It is not modified.
 
-        With ``forgets`` places go with what needs them, and of parts that are equal but for their
-        weights the first is run: ``copied.originals`` says what stands for what.
+        With ``forgets`` places are freed after their last use, and of parts that differ only in
+        weights the first is run: ``copied.originals`` has the corresponding nodes.
         """
         super().__init__(graph, garbage_collect_values=False)
         self.copied = CopiedParts.of(graph) if forgets else CopiedParts()
@@ -85,17 +85,17 @@ class Provenance(fx.Interpreter):
 
     @property
     def values(self) -> dict[fx.Node, Any]:
-        """What every node gave."""
+        """Value of every node that has run."""
         return self.env
 
     def depends(self, node: fx.Node) -> bool:
-        """Whether a node gives something that depends on the input."""
+        """Return whether a value of a node depends on the input."""
         value = self.env.get(node)
         each = value if isinstance(value, (list, tuple)) else [value]
         return any(isinstance(one, Value) and one.place is not None for one in each)
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return an input at its own places."""
+        """Return an input with the places of a new map."""
         given = super().placeholder(target, args, kwargs)
         return Value(given, fresh_places(given.shape)) if isinstance(given, Tensor) else given
 
@@ -105,11 +105,11 @@ class Provenance(fx.Interpreter):
         return Value(constant) if isinstance(constant, Tensor) else constant
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return what the graph gives."""
+        """Return the result of the graph."""
         return args[0]
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node, and forget what no later one needs."""
+        """Run a node, and free what no later node needs."""
         if self.copied.is_copied(n, self.env):
             given = self.copied.given(n)
             self.copied.keep(n, given)
@@ -125,7 +125,7 @@ class Provenance(fx.Interpreter):
         return result
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return what an operator gives, with places and scores."""
+        """Return the results of an operator, with places and scores."""
         leaves = tree_leaves((args, kwargs), is_leaf=_is_value)
         values = [leaf for leaf in leaves if _is_value(leaf)]
 
@@ -136,7 +136,7 @@ class Provenance(fx.Interpreter):
 
         if not isinstance(target, torch._ops.OpOverload):  # getitem, arithmetic of sizes
             if values and isinstance(args[0], (list, tuple)):
-                return copy.copy(target(*args, **kwargs))  # two may take the same item
+                return copy.copy(target(*args, **kwargs))  # two nodes may take the same item
             plain_args, plain_kwargs = pick(lambda value: value.data)
             return target(*plain_args, **plain_kwargs)
         plain_args, plain_kwargs = pick(lambda value: value.data)
@@ -224,7 +224,7 @@ class Provenance(fx.Interpreter):
         return [product_place(a, b, out)], [product_score(self._node, out, added, kwargs)]
 
     def _attention(self, weights: Value, a: Value, b: Value, out: Tensor) -> Tensor | None:
-        """Note the attention that a product of weights and values is; return where it stands."""
+        """Record the attention that a product completes; return the places of its result."""
         score = weights.score
         if score is None or score.softmax is None:
             return None
@@ -246,7 +246,7 @@ class Provenance(fx.Interpreter):
         return [fused_place(args[0], outs[0]), *rest]
 
     def _note(self, core: Core) -> None:
-        """Record an attention and its layout; its values per pair are read and freed."""
+        """Record an attention and its layout; free its values per pair of tokens."""
         self.layouts[core.out] = layout_of(core)
         self.cores.append(core.without_pairs())
 
@@ -258,10 +258,15 @@ class Provenance(fx.Interpreter):
 def search(
     graph: fx.GraphModule, inputs: tuple[Tensor, ...], *, forgets: bool = False
 ) -> Provenance:
-    """Run a graph on inputs and return what was found on the way.
+    """Run a graph on inputs and return the run, with the attention that it found.
 
-    ``passed`` lists every softmax of scores that is in no attention. With ``forgets`` the places of
-    values are no longer known behind their last use.
+    Args:
+        graph: The graph. It is not modified.
+        inputs: Inputs of the graph.
+        forgets: Whether places are freed after their last use.
+
+    Returns:
+        The run. Its ``passed`` lists every softmax of scores that is in no attention.
     """
     run = Provenance(graph, forgets=forgets)
     with torch.no_grad():
@@ -308,7 +313,7 @@ def _alike(broad: list[Value], out: Tensor) -> bool:
 
 
 def _combined(broad: list[Value], out: Tensor) -> Tensor:
-    """Return the places of an element-wise result: of the largest input that has one."""
+    """Return the places of an element-wise result: those of the largest input that has places."""
     places = [
         v.place for v in broad if v.place is not None and broadcasts(v.place.shape, out.shape)
     ]
@@ -335,9 +340,9 @@ def _reduced(name: str, args: Any, place: Tensor, out: Tensor) -> Tensor:
 
 
 def _convolved(name: str, args: Any, out: Tensor) -> Tensor:
-    """Return the places of a convolution: the map's where it stays as it is, else of a new map.
+    """Return the places of a convolution: those of its input if the map stays the same, else new.
 
-    A map of mirrored places begins again: a place would stand for several.
+    A map with mirrored padding gets new places: one place would belong to several elements.
     """
     x = args[0]
     stride = args[3] if len(args) > 3 else [1]

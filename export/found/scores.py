@@ -1,4 +1,4 @@
-"""Scores: what element-wise operators and softmaxes make of a product of queries and keys."""
+"""Scores: products of queries and keys after element-wise operators and a softmax."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropou
 
 
 def softmax_of(score: Score | None, node: fx.Node) -> Score | None:
-    """Return the score behind a softmax; None if it is of no product, or of a softmax."""
+    """Return the score of a softmax's result, or None if its input has none or is a softmax's."""
     if score is None or score.softmax is not None:
         return None
     return replace(score, softmax=node)
@@ -26,7 +26,7 @@ def softmax_of(score: Score | None, node: fx.Node) -> Score | None:
 def elementwise_score(
     name: str, args: Any, kwargs: Any, values: list[Value], out: Tensor
 ) -> Score | None:
-    """Return what an element-wise operator makes of scores; None if they are none any more."""
+    """Return the score of the result of an element-wise operator, or None if it has none."""
     scored = [value for value in values if value.score is not None]
     if not scored or scored[0].score is None:
         return None
@@ -47,7 +47,7 @@ def _behind_softmax(
     if name in KEEPS:
         return score
     if name == "where" and len(scored) == 1 and _takes_all(args, first):
-        return score  # what a safe softmax gives where every key is masked: here, nowhere
+        return score  # a safe softmax replaces rows whose keys are all masked; here there are none
     others = [a for a in args[:3] if isinstance(a, Value) and a is not first]
     if len(scored) > 1 or any(value.place is not None for value in others):
         return None

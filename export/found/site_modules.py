@@ -33,12 +33,12 @@ class FoundMap(MapSite):
     """Attention between all positions of a map."""
 
     def __init__(self, heads: int, head_dim: int, value_dim: int, scale: float) -> None:
-        """Say how a packed map is made of heads."""
+        """Take the number of heads, their size in queries, keys and values, and the scale."""
         super().__init__(scale)
         self.heads, self.head_dim, self.value_dim = heads, head_dim, value_dim
 
     def forward(self, packed: Tensor) -> Tensor:
-        """Return the attention (B, H, W, heads * value_dim) of a packed map."""
+        """Return the attention (B, H, W, h * e) of a packed map (B, H, W, h * (2 * d + e))."""
         widths = [self.heads * width for width in (self.head_dim, self.head_dim, self.value_dim)]
         q, k, v = (
             part.unflatten(-1, (self.heads, -1)).permute(0, 3, 4, 1, 2).flatten(0, 1)
@@ -61,21 +61,25 @@ AnyFound: TypeAlias = FoundWindows | FoundMap | FoundTokens
 
 
 def _gathered(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Return a map whose windows are those that were of every n-th row and column."""
+    """Return a map with its windows of every n-th row and column reordered to adjacent ones."""
     cells = x.unflatten(2, (columns, -1)).unflatten(1, (rows, -1))
     moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
     return moved
 
 
 def _dilated(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Undo `_gathered`."""
+    """Return a map with the order of `_gathered` undone."""
     cells = x.unflatten(2, (-1, columns)).unflatten(1, (-1, rows))
     moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
     return moved
 
 
 def blind(site: AnyFound) -> AnyFound:
-    """Make a site ignore its scores, in place: every query gets the mean of its values."""
+    """Make a site ignore its scores, in place: every query gets the mean of its values.
+
+    Returns:
+        The same site.
+    """
     if isinstance(site, FoundWindows):
         geometry = site.geometry
         site.implementation = lambda qkv, _table, _geometry: _mean_of_windows(qkv, geometry)

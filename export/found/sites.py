@@ -50,7 +50,7 @@ class FoundGraph:
     Attributes:
         rewritten: The graph.
         attentions: The attentions that were found, in the graph's order.
-        changing: The layout of some depends on the size in a way that larger maps may settle.
+        changing: Whether a search with larger maps may determine layouts that depend on the size.
         longest: The longest side of a window, in tokens.
     """
 
@@ -96,12 +96,12 @@ class _Reading:
 def find_in_graph(traced: Traced) -> FoundGraph:
     """Return a copy of a graph with sites in place of the attention that was found.
 
-    Every site was compared with what stood in its place, at each size; one that differs, or whose
-    result does not depend on its scores, is left as trained with its reason.
+    Every site is compared with the attention that it replaces, at each size. If a site differs, or
+    its result does not depend on its scores, the attention stays as trained, with the reason.
     """
     graph = tidied(shared_copy(traced.graph))
     graph.meta[FREE] = traced.free
-    other = _searched_at_other_size(graph, traced)  # before: one run is held at a time
+    other = _searched_at_other_size(graph, traced)  # first, so that one run is in memory at a time
     run = search(graph, traced.first)
     second = _second(run, other)
     readings = _readings(run, second)
@@ -128,7 +128,7 @@ def find_in_graph(traced: Traced) -> FoundGraph:
         FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
         for passed in run.passed
     ]
-    if len(kept) < len(replacements):  # a region may begin where another is no longer
+    if len(kept) < len(replacements):  # an input of a region may be the result of a removed one
         regions = regions_of(kept)
     swaps = tuple(
         Swap(replace(region, shapes=_shapes_at(region, runs)), item.out.name)
@@ -169,9 +169,9 @@ class _Second:
     """Layouts and shapes at another image size, by the nodes of the graph.
 
     Attributes:
-        layouts: Of attention, by its result; None if there is no other size.
-        shapes: Of tensors.
-        originals: Of nodes of equal parts, those of the part that was searched for them.
+        layouts: Result of an attention -> its layout; None if there is no other size.
+        shapes: Node -> shape of its tensor.
+        originals: Node of a part that was not run -> node of the equal part that was run.
     """
 
     layouts: dict[fx.Node, Layout] | None
@@ -184,10 +184,10 @@ class _Other:
     """The result of a search at the other size.
 
     Attributes:
-        layouts: Of its attention, in its order.
-        outs: Their results in the graph itself, or None if they are of another graph.
-        shapes: Of tensors, by the nodes of the graph.
-        originals: As `_Second` has them.
+        layouts: Layouts of its attention, in its order.
+        outs: Their results in the graph itself, or None if another graph was searched.
+        shapes: Node of the graph -> shape of its tensor.
+        originals: As in `_Second`.
     """
 
     layouts: list[Layout]
@@ -224,7 +224,7 @@ def _second(run: Provenance, other: _Other | None) -> _Second:
 
 
 def _shapes(run: Provenance, names: dict[fx.Node, fx.Node]) -> dict[fx.Node, tuple[int, ...]]:
-    """Return the shapes of tensors, by nodes of another graph than the run's."""
+    """Return the shapes of tensors; ``names`` maps the nodes of the run to nodes of the graph."""
     return {
         names[node]: tuple(value.data.shape)
         for node, value in run.values.items()

@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 def token_geometry(layout: Layout) -> TokenGeometry:
-    """Return the grids of an attention's tokens; those of no known grid are one row."""
+    """Return the geometry of an attention's tokens; tokens without a known grid form one row."""
     queries = _grid(layout.window, layout.tokens, layout.before[0])
     keys = _grid(layout.key_window, layout.keys, layout.before[1])
     if layout.columns_first or not queries or not keys:
@@ -41,18 +41,18 @@ def put_tokens(
     """Write an attention as a site of tokens.
 
     Args:
-        graph: Gets new nodes before the attention's result.
+        graph: The graph; nodes are added before the attention's result.
         run: The search that has run on it.
         core: The attention.
         layout: The layout of its tokens.
-        name: Of the submodule that becomes the site.
-        others: Shapes of the graph's tensors at another size of the image.
+        name: Name of the submodule of the site.
+        others: Shapes of the graph's tensors at another image size.
 
     Returns:
         The node whose value the site computes, and the new node that has that value.
 
     Raises:
-        NotOnMap: No site of tokens computes it; the graph is as before.
+        NotOnMap: The attention is not one of token lists; the graph is unchanged.
     """
     geometry, goal = token_geometry(layout), result_of(run, core)
     call = graph.graph.call_function
@@ -78,7 +78,7 @@ def _dims(run: Provenance, node: fx.Node) -> int:
 def _tokens(
     graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, others: Shapes
 ) -> tuple[fx.Node, fx.Node, fx.Node, fx.Node | None]:
-    """Return nodes of q, k, v (B, h, N, d) and of the additive term of the scores."""
+    """Return nodes of q, k, v (B, h, N, d) and of the term that is added to the scores, or None."""
     call = graph.graph.call_function
     if core.fused:
         if _dims(run, core.q) != 4:

@@ -17,7 +17,7 @@ _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
 
 
 class Hint(enum.Enum):
-    """What a tensor that is not a product of two others may be to a softmax behind it.
+    """What the scores of a later softmax may be if they are no matrix product of two tensors.
 
     Each value is the reason that is reported for attention with such scores.
     """
@@ -34,13 +34,13 @@ class Score:
 
     Attributes:
         product: The node of the product.
-        number: Of each element, into the product's elements.
-        alpha: Factor.
-        beta: What is added: position bias and mask, however they are written.
-        by_data: Something that depends on the input is added.
-        softmax: The softmax that it is behind, or None.
+        number: For each element, the number of its element of the product.
+        alpha: Factor, a number or a float64 tensor.
+        beta: Added term, a number or a float64 tensor: position bias and mask.
+        by_data: Whether the added term depends on the input.
+        softmax: Node of the softmax that was applied, or None.
         reason: Why the attention cannot be replaced, or "".
-        hint: What the softmax is of, where that is not a product: it stands for the product then.
+        hint: What the scores are if they are no product; ``product`` is the softmax then.
     """
 
     product: fx.Node
@@ -62,10 +62,10 @@ class Value:
     """A value of the graph.
 
     Attributes:
-        data: The tensor; once nothing runs on it any more, its shape on the meta device.
-        place: Of each element; None if it does not depend on the input.
-        score: What it is to a product.
-        hint: What it may be to a softmax, where it has no score.
+        data: The tensor; after its last use, a tensor of the same shape on the meta device.
+        place: Place of each element; None if the value does not depend on the input.
+        score: The value as a function of a product, or None.
+        hint: What the value may be to a later softmax, if it has no score.
     """
 
     data: Tensor
@@ -74,15 +74,15 @@ class Value:
     hint: Hint | None = None
 
     def without_data(self) -> Value:
-        """Return it with the shape of its data only."""
+        """Return the value with only the shape of its data, and without score and hint."""
         shape = torch.empty(self.data.shape, dtype=self.data.dtype, device="meta")
         return Value(shape, self.place)
 
     def forget(self, *, places: bool) -> None:
-        """Keep of data that depend on the input the shape only, of a score what it is of.
+        """Free data that depend on the input, except the shape, and the numbers of a score.
 
         Args:
-            places: These go too.
+            places: Whether places are freed too.
         """
         if self.score is not None:
             self.score = replace(self.score, number=_NO_NUMBERS, alpha=1.0, beta=0.0)
@@ -97,23 +97,23 @@ class Core:
     """One attention: out = softmax(alpha q k^T + beta) v, in groups g (windows times heads).
 
     Attributes:
-        q: Node of the queries, (g, N, d), or (g, d, N) where ``swapped``.
-        k: Of the keys, (g, d, Nk), or (g, Nk, d) where ``swapped`` or ``fused``.
-        v: Of the values, (g, Nk, e), or (g, e, Nk) where ``v_left``.
-        out: What comes of it.
-        product: The product of queries and keys.
-        softmax: The softmax.
-        q_place: (g, N, d).
-        k_place: (g, Nk, d).
-        v_place: (g, Nk, e).
+        q: Node of the queries, (g, N, d), or (g, d, N) if ``swapped``.
+        k: Node of the keys, (g, d, Nk), or (g, Nk, d) if ``swapped`` or ``fused``.
+        v: Node of the values, (g, Nk, e), or (g, e, Nk) if ``v_left``.
+        out: Node of the result.
+        product: Node of the product of queries and keys.
+        softmax: Node of the softmax.
+        q_place: Places of the queries, (g, N, d).
+        k_place: Places of the keys, (g, Nk, d).
+        v_place: Places of the values, (g, Nk, e).
         alpha: Factor of the scores, broadcastable to (g, N, Nk).
-        beta: What is added to them; behind `without_pairs` whether something is.
-        by_data: Some of that depends on the input.
-        swapped: The product was k q^T.
-        v_left: The result is v^T p^T.
-        fused: It is one operator with four axes.
-        blank: Of each key, (g, Nk), that it and its value are zero throughout.
-        reason: Why it cannot be replaced, or "".
+        beta: Term added to the scores; after `without_pairs` only whether there is one.
+        by_data: Whether the added term depends on the input.
+        swapped: Whether the product is k q^T.
+        v_left: Whether the result is v^T p^T.
+        fused: Whether one operator computes the attention, with leading axes instead of g.
+        blank: Whether a key and its value are zero in all channels, (g, Nk).
+        reason: Why the attention cannot be replaced, or "".
     """
 
     q: fx.Node
@@ -135,7 +135,7 @@ class Core:
     reason: str = ""
 
     def without_pairs(self) -> Core:
-        """Return it with what is needed behind its layout: whether something is added, factors."""
+        """Return the attention without values per pair: with one factor per group."""
         alpha, beta = self.alpha, self.beta
         if isinstance(beta, Tensor):
             beta = (beta != 0).any().double()
@@ -144,7 +144,7 @@ class Core:
         return replace(self, alpha=alpha, beta=beta)
 
     def token_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the place of each token, and where it is one."""
+        """Return the place of each token and whether all its channels have it, (g, N) both."""
         place, exact = agreed(places, 2)
         return place[..., 0], exact[..., 0]
 
@@ -154,8 +154,8 @@ class Passed:
     """Attention that cannot be replaced.
 
     Attributes:
-        softmax: Its node.
-        reason: Why.
+        softmax: Node of its softmax.
+        reason: Why it cannot be replaced.
     """
 
     softmax: fx.Node

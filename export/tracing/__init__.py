@@ -1,1 +1,1 @@
-"""What makes a graph of ONNX of a network, before anything else is done to it."""
+"""Traces a network into an ONNX graph, before any other step of an export."""

@@ -1,4 +1,4 @@
-"""Attaching the function bodies: the last pass, since optimisers inline or drop functions."""
+"""Attaches function bodies. This is the last pass, since optimizers inline or drop functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ def nodes_of_type(model: onnx.ModelProto, name: str) -> Iterator[onnx.NodeProto]
 
 
 def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
-    """Add to a model, in place, the body of every nystra operator it uses."""
+    """Add the body of every nystra operator that a model uses to the model, in place.
+
+    Args:
+        model: The model.
+        opset: Version of the default domain in the bodies: 18, 19 or 20.
+    """
     present = {function.name for function in model.functions}
     for name in used_operators(model):
         if name not in present:
@@ -30,7 +35,7 @@ def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
 
 
 def inline_bodies(model: onnx.ModelProto) -> None:
-    """Replace every nystra node of a model, in place, by its body: plain ONNX."""
+    """Replace every nystra node of a model by its body, in place; the result is plain ONNX."""
     inlined = onnx.inliner.inline_local_functions(model)
     kept = [opset for opset in inlined.opset_import if opset.domain != DOMAIN]
     del inlined.opset_import[:]

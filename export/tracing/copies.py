@@ -1,4 +1,4 @@
-"""Calls of a part of a graph become copies of it, with other weights."""
+"""Replaces calls of a part of a graph by copies of the part, with other weights."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .tidy import SCOPES
 
 @dataclass(frozen=True)
 class Copied:
-    """What a call stands for.
+    """The part of a graph that a call repeats, and the weights of the call.
 
     Attributes:
         part: The number of the part between two marks.
-        weights: Paths of the tensors of that part, and of those that stand in their place.
-        paths: Paths of its modules, and of those in whose place they stand.
+        weights: Path of a tensor of that part -> path of the tensor that the copy uses.
+        paths: Path of a module of that part -> path of the module of the copy.
     """
 
     part: str
@@ -29,12 +29,12 @@ class Copied:
 
 
 def expand_calls(model: ir.Model, copied: Mapping[str, Copied], network: nn.Module) -> None:
-    """Replace every call by a copy of its part, in place, and take the marks away.
+    """Replace every call by a copy of its part, and remove the marks, in place.
 
     Args:
-        model: A graph with marks and calls, not optimised.
-        copied: By the name of the call.
-        network: Holds the weights.
+        model: A graph with marks and calls, not optimized.
+        copied: Name of a call -> its part and its weights.
+        network: The network with the weights.
     """
     graph = model.graph
     marks: dict[str, ir.Node] = {}
@@ -66,7 +66,7 @@ def _put_copy(
     leave: ir.Node,
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Put a copy of what is between two marks in the place of a call."""
+    """Replace a call by a copy of the nodes between two marks."""
     values = dict(zip(enter.outputs, _values(node), strict=True))
     for name, other in call.weights.items():
         if name in graph.initializers and name != other:
@@ -77,7 +77,7 @@ def _put_copy(
             break
         if original is enter or not any(value in values for value in _values(original)):
             continue
-        if original.domain == DOMAIN:  # a mark of a part of the part
+        if original.domain == DOMAIN:  # a mark of a part inside this part
             inner = (values.get(value, value) for value in _values(original))
             values.update(zip(original.outputs, inner, strict=True))
             continue
@@ -99,12 +99,12 @@ def _put_copy(
 
 
 def _values(node: ir.Node) -> list[ir.Value]:
-    """Return what a node takes, without what is omitted."""
+    """Return the inputs of a node, without omitted ones."""
     return [value for value in node.inputs if value is not None]
 
 
 def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Value:
-    """Return the initialiser of a tensor of the network, made where there is none yet."""
+    """Return the initializer of a tensor of the network; create it if there is none yet."""
     if name not in graph.initializers:
         tensor = ir.Tensor(tensors[name].detach().numpy(), name=name)
         kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
@@ -114,7 +114,7 @@ def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Val
 
 
 def _moved(properties: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, str]:
-    """Return what names the modules that a node comes from, those of the copy."""
+    """Return the property with the modules that a node comes from, as those of the copy."""
     if SCOPES not in properties:
         return {}
     scopes = ast.literal_eval(properties[SCOPES])

@@ -1,4 +1,4 @@
-"""Calls of repeated modules become copies of their graphs, which share what they can."""
+"""Replaces calls of repeated modules by copies of their graphs, which share equal values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Template:
     """The graph of a repeated module, to be copied.
 
     Attributes:
-        model: The graph; its inputs are those of the module and after them its weights.
-        weights: Names of the weights, as the module calls them, in the order of those inputs.
+        model: The graph; its inputs are those of the module, followed by its weights.
+        weights: Names of the weights in the module, in the order of those inputs.
     """
 
     model: ir.Model
@@ -33,7 +33,7 @@ class Template:
 
 
 def free_weights(model: ir.Model, call: Call) -> Template:
-    """Return the raw graph of a call as a template: what the module owns becomes an input."""
+    """Return the raw graph of a call as a template: its tensors become inputs, in place."""
     graph = model.graph
     owned = [name for name in _tensors(call) if name in graph.initializers]
     for name in owned:
@@ -44,12 +44,12 @@ def free_weights(model: ir.Model, call: Call) -> Template:
 
 
 def expand(model: ir.Model, calls: Mapping[str, Call], templates: Mapping[str, Template]) -> None:
-    """Replace every call by a copy of its template, in place, and merge what is computed twice.
+    """Replace every call by a copy of its template, and merge equal nodes, in place.
 
     Args:
-        model: A graph with calls, optimised.
-        calls: By name.
-        templates: By name of the call, optimised.
+        model: A graph with calls, optimized.
+        calls: Name of a call -> the call.
+        templates: Name of a call -> its template, optimized.
     """
     constants: dict[ir.Value, ir.Value] = {}
     for node in list(model.graph):
@@ -73,14 +73,14 @@ def _replace(
     template: Template,
     constants: dict[ir.Value, ir.Value],
 ) -> None:
-    """Put a copy of a template in place of a call.
+    """Replace a call by a copy of its template.
 
     Args:
-        graph: Holds the call.
-        node: The call.
-        call: What is called.
-        template: Its graph.
-        constants: What all copies of a template have in common, by the value in the template.
+        graph: The graph of the call.
+        node: The node of the call.
+        call: The call.
+        template: Its template.
+        constants: Initializer of a template -> the constant that all copies share.
     """
     source, tensors = template.model.graph, _tensors(call)
     weights = [_constant(graph, f"{call.path}.{name}", tensors[name]) for name in template.weights]
@@ -109,13 +109,13 @@ def _replace(
 
 
 def _tensors(call: Call) -> dict[str, ir.TensorProtocol]:
-    """Return what a repeated module owns, by its own names."""
+    """Return the parameters and buffers of a repeated module, by their names in the module."""
     owned = [*call.module.named_parameters(), *call.module.named_buffers()]
     return {name: ir.Tensor(tensor.detach().numpy(), name=name) for name, tensor in owned}
 
 
 def _constant(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-    """Return the initialiser of that name, made if there is none yet."""
+    """Return the initializer of that name; create it if there is none yet."""
     if name not in graph.initializers:
         kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.numpy().shape)
         value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
@@ -129,7 +129,7 @@ def _free_name(graph: ir.Graph, wanted: str) -> str:
 
 
 def _scoped(properties: Mapping[str, str], path: str) -> dict[str, str]:
-    """Return what names the site of a node, as seen from the network."""
+    """Return the property with the modules that a node comes from, by paths in the network."""
     if SCOPES not in properties:
         return {}
     inner = ast.literal_eval(properties[SCOPES])
@@ -137,10 +137,10 @@ def _scoped(properties: Mapping[str, str], path: str) -> dict[str, str]:
 
 
 def _merge_sizes(graph: ir.Graph) -> None:
-    """Read every size that several values have off the first of them, in place.
+    """Read each size that several values have from the first of them, in place.
 
-    Each copy reads sizes off its own inputs. Only values of the traced network say which sizes
-    are the same, by the symbols of their shapes: those inside of copies have no shapes.
+    Each copy reads sizes from its own inputs. The symbols in the shapes of values of the traced
+    network show which sizes are equal. Values inside of copies have no shapes.
     """
     first: dict[tuple[str, ...], ir.Value] = {}
     for node in list(graph):
@@ -154,7 +154,7 @@ def _merge_sizes(graph: ir.Graph) -> None:
 
 
 def _sizes_read(node: ir.Node) -> tuple[str, ...] | None:
-    """Return what a Shape reads, number or symbol, or None if that is not known."""
+    """Return the sizes that a Shape reads, numbers or symbols, or None if they are not known."""
     (value,) = node.inputs
     if value is None or value.shape is None:
         return None

@@ -1,4 +1,4 @@
-"""Parts of a graph that are there once: between two marks, called where the others of it were."""
+"""Marks of parts of a graph that are written once, and calls of these parts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from onnxscript.values import Op, Opset
 from torch import Tensor
 
 DOMAIN = "nystra.marks"
-"""Of marks and calls while a graph is traced; their operators are their names."""
+"""Domain of marks and calls while a graph is traced; the operator of each one is its name."""
 
 ENTER, LEAVE = "enter", "leave"
-"""Beginnings of the names of marks, before the number of the part."""
+"""Prefixes of the names of marks, before the number of the part."""
 
 
 @torch.library.custom_op(
@@ -48,11 +48,11 @@ MARK = torch.ops.nystra_marks.mark.default
 """(values, name) -> the same values; ``enter_3`` begins part 3, ``leave_3`` ends it."""
 
 CALL = torch.ops.nystra_marks.call.default
-"""(values, sizes, ranks, name) -> tensors of those sizes, one after the other."""
+"""(values, sizes, ranks, name) -> tensors of these ranks; their sizes are in one list."""
 
 
 def mark_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return what ``torch.onnx.export`` needs to write marks and calls."""
+    """Return the translations of marks and calls for ``torch.onnx.export``."""
     return {MARK: _written_mark, CALL: _written_call}
 
 

@@ -1,4 +1,4 @@
-"""From a torch op of the namespace ``nystra`` to one ONNX node of the domain ``nystra``."""
+"""Translates a torch op of the namespace ``nystra`` to a node of the ONNX domain ``nystra``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLOAT_TYPES = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 
 
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return what ``torch.onnx.export`` needs to write every nystra operator as a bare node."""
+    """Return the translations of nystra operators to single nodes for ``torch.onnx.export``."""
     table: dict[Callable[..., Any], Callable[..., Any]] = {}
     for name, folder in OPERATORS.items():
         importlib.import_module(f"...plugins.operators.{folder}.torch_op", __package__)

@@ -1,7 +1,7 @@
-"""Programs made of graphs that were traced before, without another trace.
+"""Makes programs from graphs that were traced before, without another trace of the whole.
 
-The nodes that a trace made have their values, of fake tensors: only what was put in since then,
-sites and what packs their maps, is traced, each by itself.
+Nodes of the earlier trace hold their values as fake tensors. Only the nodes that were inserted
+since then are traced, each separately: sites and the packing of their maps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 aten = torch.ops.aten
 
 VALUE = "val"
-"""In the ``meta`` of a node: its value, of fake tensors and free sizes."""
+"""Key in the ``meta`` of a node: its value, made of fake tensors and free sizes."""
 
 _STACK = "nn_module_stack"
 
@@ -40,7 +40,10 @@ def program_of(graph: fx.GraphModule) -> ExportedProgram | None:
     """Return the program of a graph, or None if its inputs have no values.
 
     Args:
-        graph: Of operators and modules, its free sizes those of one trace. It is not modified.
+        graph: Graph of operators and modules, with free sizes of one trace. It is not modified.
+
+    Raises:
+        RuntimeError: PyTorch cannot trace an inserted node.
     """
     inputs = [node.meta.get(VALUE) for node in graph.graph.nodes if node.op == "placeholder"]
     modes = {id(value.fake_mode) for value in inputs if isinstance(value, FakeTensor)}
@@ -54,7 +57,7 @@ def program_of(graph: fx.GraphModule) -> ExportedProgram | None:
 
 
 def has_free_sizes(graph: fx.GraphModule) -> bool:
-    """Whether a graph was traced for inputs of any size."""
+    """Return whether a graph was traced for inputs of any size."""
     taken = [node.meta.get(VALUE) for node in graph.graph.nodes if node.op == "placeholder"]
     tensors = [value for value in taken if isinstance(value, Tensor)]
     return any(isinstance(size, SymInt) for tensor in tensors for size in tensor.shape)
@@ -98,7 +101,7 @@ class _Writer:
         return self._call(target, args, kwargs, node.meta)
 
     def _call(self, target: Any, args: Any, kwargs: Any, meta: Mapping[str, Any]) -> fx.Node:
-        """Write an operator, its value computed where it is not known; equal sizes are one node."""
+        """Write an operator, with its value computed if unknown; equal sizes become one node."""
         meta = dict(meta)
         if VALUE not in meta:
             given_args, given_kwargs = fx.map_arg((args, kwargs), _value)
@@ -183,7 +186,7 @@ class _Writer:
         return self._fakes[path]
 
     def _tensor(self, path: str, tensor: Tensor) -> fx.Node:
-        """Return the input of the program that stands for a tensor of the network."""
+        """Return the input of the program for a tensor of the network."""
         if path not in self._tensors:
             with self.graph.inserting_before(self._first):
                 taken = self.graph.placeholder(path.replace(".", "_"))
@@ -192,7 +195,7 @@ class _Writer:
         return self._tensors[path]
 
     def program(self) -> ExportedProgram:
-        """Return the program, when all nodes are written."""
+        """Return the program; all nodes must be written before."""
         paths = {node: path for path, node in self._tensors.items()}
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         specs = [_input_spec(node, paths.get(node), self._held) for node in inputs]
@@ -223,7 +226,7 @@ def _input_spec(node: fx.Node, path: str | None, held: Mapping[str, Tensor]) -> 
 
 
 def _is_operator(target: Any, arguments: Any) -> bool:
-    """Whether a program may hold a call as it is: of PyTorch's operators, or of sizes."""
+    """Return whether a program may hold a call unchanged: an ATen operator, or one on sizes."""
     if isinstance(target, torch._ops.OpOverload) or target is operator.getitem:
         return True
     leaves = tree_flatten(tree_map(_value, arguments))[0]

@@ -1,4 +1,4 @@
-"""Modules that a network runs many times, as calls: one node each instead of all their layers."""
+"""Writes modules that a network runs many times as calls: one node instead of their layers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch.export import Dim
 from ...models.repeated import Repeated
 
 DOMAIN = "nystra.repeats"
-"""Of a call, while a graph is traced; its operator is the name of the call."""
+"""Domain of calls while a graph is traced; the operator of each one is its name."""
 
 Shape: TypeAlias = tuple[int | str, ...]
 
 _NO_SETTINGS = {*vars(nn.Module()), "forward"}
-_LARGE = 64  # of a size in pixels that is not multiplied for an example
-_LARGEST = 1 << 20  # of a free size
+_LARGE = 64  # a free size from here on is not multiplied for an example
+_LARGEST = 1 << 20  # largest free size
 
 
 @torch.library.custom_op(
@@ -43,14 +43,14 @@ def _(inputs: Sequence[Tensor], like: Sequence[int], name: str) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Call:
-    """A repeated module as it is called with inputs of some shapes.
+    """A call of a repeated module with inputs of some shapes.
 
     Attributes:
-        path: Of the module in the network.
+        path: Path of the module in the network.
         module: The module.
-        shapes: Of the inputs; a free size is a name, the same one where sizes are the same.
-        types: Of the inputs.
-        sizes: For every free size one to trace with.
+        shapes: Shapes of the inputs; a free size is a name, the same name for equal sizes.
+        types: Types of the inputs.
+        sizes: Name of a free size -> the size to trace with.
     """
 
     path: str
@@ -60,7 +60,7 @@ class Call:
     sizes: dict[str, int]
 
     def examples(self) -> tuple[Tensor, ...]:
-        """Return inputs to trace with; nothing reads their values."""
+        """Return uninitialized inputs of the call's shapes to trace with; no values are read."""
         return tuple(
             torch.empty(
                 [self.sizes[size] if isinstance(size, str) else size for size in shape], dtype=dtype
@@ -69,7 +69,7 @@ class Call:
         )
 
     def free_axes(self) -> tuple[dict[int, Any], ...] | None:
-        """Return the free axes of each input, as ``torch.export`` takes them."""
+        """Return the free axes of each input as ``torch.export`` takes them; None without any."""
         axes = {name: Dim(name, min=1, max=_LARGEST) for name in self.sizes}
         free = tuple(
             {place: axes[size] for place, size in enumerate(shape) if isinstance(size, str)}
@@ -78,16 +78,16 @@ class Call:
         return free if axes else None
 
     def has_graph_of(self, other: Call) -> bool:
-        """Whether the graph of the other call is that of this one but for the weights."""
+        """Return whether the graphs of two calls differ in weights only."""
         same = (self.shapes, self.types) == (other.shapes, other.types)
         return same and _build(self.module) == _build(other.module)
 
 
 @contextlib.contextmanager
 def repeats_as_calls(network: nn.Module) -> Iterator[dict[str, Call]]:
-    """Make every repeated module of a network one node, as long as the context lasts.
+    """Trace every repeated module of a network as one node while the context is active.
 
-    Gives the calls by name, which fill up as the network is traced.
+    Yields a dict, name of a call -> the call, which the trace of the network fills.
     """
     calls: dict[str, Call] = {}
     marked = [
@@ -116,7 +116,7 @@ def call_translation() -> dict[Callable[..., Any], Callable[..., Any]]:
 def _recorded(
     calls: dict[str, Call], path: str, module: Repeated, *inputs: Tensor
 ) -> Tensor | tuple[Tensor, ...]:
-    """Return the outputs of a call, which is written down."""
+    """Record a call and return its outputs."""
     call = Call(path, module, *_shapes(inputs))
     name = next((name for name, other in calls.items() if other == call), f"call_{len(calls)}")
     calls[name] = call
@@ -139,7 +139,7 @@ def _shapes(
                 continue
             name = names.setdefault(str(size), f"size_{len(names)}")
             hint = size.node.hint
-            # Larger than a window and no multiple of one, but of no map that takes gigabytes.
+            # Larger than a window and no multiple of one, but small enough for the memory of a map.
             sizes[name] = (4 * hint if hint < _LARGE else hint) + 3
             shape.append(name)
         shapes.append(tuple(shape))
@@ -147,7 +147,7 @@ def _shapes(
 
 
 def _build(module: nn.Module) -> list[Any]:
-    """Return what a graph of a module depends on: kinds, settings and shapes of its parts."""
+    """Return what a module's graph depends on: types, settings and tensor shapes of its parts."""
     parts = []
     for path, part in module.named_modules():
         settings = {key: value for key, value in vars(part).items() if key not in _NO_SETTINGS}

@@ -1,4 +1,4 @@
-"""What PyTorch and onnxscript do in a trace that changes nothing of a file, left out."""
+"""Skips steps of PyTorch and onnxscript in a trace that do not change the file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import fx
 from torch.export import ExportedProgram
 
 _QUADRATIC = "SlicesSplit"
-"""The rule of onnxscript that compares every node with every other: it looks for two Slices that
-could be one Split, for which networks have an operator of their own."""
+"""A rule of onnxscript that compares every node with every other. It looks for two Slices that
+could be one Split, but networks call an operator for Split directly."""
 
 
 @contextlib.contextmanager
 def _changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    """Change an attribute as long as the context lasts; another version may not have it."""
+    """Change an attribute while the context is active, if this version of the library has it."""
     before = getattr(owner, name, None)
     if before is None:
         yield
@@ -30,14 +30,14 @@ def _changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[No
 
 
 def without_stack_traces() -> contextlib.AbstractContextManager[None]:
-    """Keep PyTorch from noting for every node where in the network's code it was made."""
+    """Keep PyTorch from recording the line of code of every node."""
     return _changed(fx.config, "do_not_emit_stack_traces", lambda _: True)
 
 
 def without_simplified_roundings() -> contextlib.AbstractContextManager[None]:
     """Keep PyTorch from simplifying free sizes that were rounded, as ``int(B / (H * W / 64))``.
 
-    Nothing gets simpler, and for Swin transformers it takes a fifth of a trace.
+    The result is not simpler, and for Swin transformers this takes a fifth of a trace.
     """
     from torch.utils._sympy import functions
 
@@ -56,7 +56,7 @@ def without_simplified_roundings() -> contextlib.AbstractContextManager[None]:
 
 
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
-    """Keep onnxscript's optimiser from the rule that takes longer the larger the graph is."""
+    """Keep onnxscript's optimizer from a rule whose time grows with the square of the graph."""
     from onnxscript import rewriter
 
     def change(rules: Any) -> Any:
@@ -67,9 +67,9 @@ def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
-    """Let a program be decomposed only where an operator of it is: that traces it once more.
+    """Decompose a program only if it has operators that need it, since that is another trace.
 
-    An operator that PyTorch decomposes without being asked to may be left, without translation.
+    Operators that PyTorch decomposes by default may remain, and may have no translation.
     """
     decompose: Any = program.run_decompositions
 
@@ -86,7 +86,7 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
 
 
 def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
-    """Let types be promoted only in a program that mixes them: that runs it once more."""
+    """Promote types only in a program that mixes types, since that is another run."""
     from torch.onnx._internal.exporter import _fx_passes
 
     def change(promote: Any) -> Any:
@@ -100,11 +100,11 @@ def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
 
 
 _TYPED = {torch.ops.aten.where, torch.ops.aten.index, torch.ops.aten.embedding}
-"""Operators that take a condition or indices beside their values."""
+"""Operators that take a condition or indices in addition to their values."""
 
 
 def _is_of_one_type(node: fx.Node) -> bool:
-    """Whether an operator takes float32 tensors only, so that none of them is promoted."""
+    """Return whether an operator takes float32 tensors only, so that no type is promoted."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return node.op != "get_attr"  # a graph within the graph
@@ -116,7 +116,7 @@ def _is_of_one_type(node: fx.Node) -> bool:
 
 
 def _is_decomposed(graph: fx.GraphModule, table: Mapping[Any, Any]) -> bool:
-    """Whether no operator of a graph is to be decomposed, or changes what it is given."""
+    """Return whether no operator of a graph needs decomposition or changes its inputs."""
     for node in graph.graph.nodes:
         if node.op == "get_attr":  # a graph within the graph
             return False

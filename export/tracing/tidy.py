@@ -1,4 +1,4 @@
-"""Stable, readable names in a graph, and nothing that differs between two exports."""
+"""Gives a graph stable, readable names, and removes what differs between two exports."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from ...core.ports.port import SIDES, Port
 from ...plugins.domain import DOMAIN
 
 SCOPES = "pkg.torch.onnx.name_scopes"
-"""Property of a traced node: the modules it comes from, the outermost first, and its name."""
+"""Key of a node's property: the modules that it comes from, the outermost first, and its name."""
 
 
 def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
     """Clean a traced model in place.
 
-    Nystra nodes are named after their site (``#2``, ``#3`` where it is used again), the free axes
-    of inputs and outputs as their ports call them (``2*height`` where an output is twice as high
-    as the first input); traces of the source code and inner shapes are dropped; attributes stand
-    in the order of their names.
+    Nystra nodes get the name of their site, with ``#2``, ``#3`` for further nodes of the site.
+    The free axes of inputs and outputs get the names in their ports, ``2*height`` if an output is
+    twice as high as the first input. Stack traces of the source code and inner shapes are
+    removed. Attributes are sorted by name.
+
+    Args:
+        model: The model.
+        inputs: Ports of its inputs, in their order.
+        outputs: Ports of its outputs, in their order.
     """
     uses: Counter[str] = Counter()
     for node in model.graph.node:
@@ -56,7 +61,7 @@ def site_path(node: onnx.NodeProto) -> str:
 
 
 def _name_axes(value: onnx.ValueInfoProto, port: Port, factor: int) -> None:
-    """Name the axes that are free in the port and in the graph, which a static one has not."""
+    """Name the axes that are free both in the port and in the graph."""
     for place, name in port.free_axes().items():
         dimension = value.type.tensor_type.shape.dim[place]
         if not dimension.HasField("dim_value"):

@@ -1,4 +1,4 @@
-"""Tracing a network whose sites are operators into an ONNX model without bodies."""
+"""Traces a network whose sites are operators into an ONNX model without bodies."""
 
 from __future__ import annotations
 
@@ -41,25 +41,29 @@ from .translations import missing_translations
 from .weights import squeeze_weights
 
 _CELLS = (11, 13)
-"""Rows and columns of the image that a network's own code is traced with, in its cells."""
+"""Rows and columns, in cells of the network, of the image that is used for a trace."""
 
 
 def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
-    """Return the shape of each input to trace with, one that freezes no free axis.
+    """Return the shape of each input to trace with, such that all free axes stay free.
 
-    Sides are none that the network would pad to, and none that its code compares with.
+    Sides, in pixels, are no sizes that the network pads to, or that its code compares with.
 
-    Swin transformers ask whether a map is of the size that they were trained at, usually 64x64:
-    where it is, the answer fixes the sides of the graph.
+    Swin transformers check whether a map has the size of the training, usually 64x64. A trace with
+    this size would fix the sides of the graph.
     """
     size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 
 def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
-    """Return the free axes of each input, the same one where the name is the same.
+    """Return the free axes of each input by number, or None if there are none.
 
-    Sides are ``least`` pixels and more.
+    Axes of the same name are the same `Dim`.
+
+    Args:
+        ports: Ports of the inputs.
+        least: Smallest side, in pixels.
     """
     axes: dict[str, Any] = {}
     shapes = []
@@ -75,15 +79,15 @@ def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], .
 def trace(
     network: nn.Module, facts: Facts, opset: int, copied: Mapping[str, Copied] | None = None
 ) -> onnx.ModelProto:
-    """Trace a network: its inputs to its outputs.
+    """Trace a network from its inputs to its outputs.
 
-    Repeated modules are traced once each kind and copied, however often the network runs them.
+    Repeated modules are traced once for each kind and copied.
 
     Args:
-        network: Its sites in operator form.
-        facts: Of the network.
-        opset: 18, 19 or 20, of the default domain.
-        copied: What calls in a graph stand for, by name.
+        network: Network whose sites are operators.
+        facts: Facts of the network.
+        opset: Version of the default domain: 18, 19 or 20.
+        copied: Name of a call in the graph -> its part and its weights.
 
     Returns:
         A model with the inputs and outputs that the facts name, and nodes of the domain
@@ -121,18 +125,21 @@ def trace_piece(
     inputs: Sequence[str],
     output: str,
 ) -> onnx.ModelProto:
-    """Trace a module that stands for a piece of a graph, its sites operators.
+    """Trace a module that computes a piece of a graph, and whose sites are operators.
 
     Args:
-        module: Of one result.
-        examples: What it takes.
-        free: The free axes of each input, as ``torch.export`` takes them; None: all are fixed.
-        opset: 18, 19 or 20, of the default domain.
-        inputs: Names of what it takes.
+        module: Module with one result.
+        examples: Inputs to trace with.
+        free: Free axes of each input, as ``torch.export`` takes them; None if all are fixed.
+        opset: Version of the default domain: 18, 19 or 20.
+        inputs: Names of the inputs.
         output: Name of the result.
 
+    Returns:
+        A model with nodes of the domain ``nystra``.
+
     Raises:
-        ExportError: It cannot be traced; the cause is in the message.
+        ExportError: The module cannot be traced; the cause is in the message.
     """
     try:
         with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts():
@@ -155,7 +162,7 @@ def _raw(
     outputs: Sequence[str] | None = None,
     copied: Mapping[str, Copied] | None = None,
 ) -> torch.onnx.ONNXProgram:
-    """Return the graph of a module, no two of its nodes the same, not yet optimised."""
+    """Return the graph of a module, without equal nodes, not optimized yet."""
     program = _untraced(module, fixed=free is None) or torch.export.export(
         module,
         examples,
@@ -188,19 +195,19 @@ def _raw(
 
 
 def _untraced(module: nn.Module, *, fixed: bool) -> torch.export.ExportedProgram | None:
-    """Return the program of a graph that was traced before; None: it is to be traced."""
+    """Return the program of a graph that was traced before, or None if it must be traced."""
     if not isinstance(module, fx.GraphModule) or (fixed and has_free_sizes(module)):
         return None
     try:
         return program_of(module)
-    except RuntimeError:  # of PyTorch's tracer: a trace of the whole says why, or can do it
+    except RuntimeError:  # of PyTorch's tracer: a trace of the whole graph works or reports why
         return None
 
 
 def _converted_undecomposed(
     program: torch.export.ExportedProgram, convert: Callable[..., torch.onnx.ONNXProgram | None]
 ) -> torch.onnx.ONNXProgram | None:
-    """Return a converted program, decomposed only where one of its operators has no translation."""
+    """Return a converted program; it is decomposed only if an operator has no translation."""
     try:
         with decomposed_where_needed(program):
             return convert(program)
@@ -211,7 +218,7 @@ def _converted_undecomposed(
 def by_argument(
     module: nn.Module, free: tuple[dict[int, Any], ...] | None
 ) -> tuple[Any, ...] | None:
-    """Return the free axes of each input as the arguments of a module hold them."""
+    """Return the free axes of each input in the structure of a module's arguments."""
     if free is None:
         return None
     kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
@@ -222,7 +229,7 @@ def by_argument(
 
 
 def _templates(calls: Mapping[str, Call], opset: int) -> dict[str, Template]:
-    """Return the graph of every call, one for all that differ in nothing but weights."""
+    """Return the graph of every call; calls that differ in weights only share one graph."""
     templates: dict[str, Template] = {}
     for name, call in calls.items():
         same = (templates[other] for other in templates if call.has_graph_of(calls[other]))
@@ -238,19 +245,19 @@ def _template(call: Call, opset: int) -> Template:
 
 
 def _merge_equal_nodes(model: ir.Model) -> None:
-    """Merge the nodes of a raw graph that compute the same, in place; most of its nodes do.
+    """Merge equal nodes of a raw graph, in place; most of its nodes have an equal one.
 
-    The optimiser ends with this too, but one of its rules compares every node with every other
-    before: for 12 steps of CSNLN that is most of the time of an export.
+    The optimizer merges them too, but only after a rule that compares every node with every other.
+    For 12 steps of CSNLN this rule takes most of the time of an export.
     """
     CommonSubexpressionEliminationPass()(model)
     RemoveUnusedNodesPass()(model)
 
 
 def sizes_of_one() -> contextlib.AbstractContextManager[object]:
-    """Keep PyTorch from taking sides for larger than 1 where it asks whether a map is contiguous.
+    """Keep PyTorch from assuming sides larger than 1 when it checks whether a map is contiguous.
 
-    Without it the maps of a network with strided convolutions get 2 rows and columns at least.
+    Otherwise the maps of a network with strided convolutions need at least 2 rows and columns.
     """
     from torch.fx.experimental import _config
 
@@ -264,7 +271,7 @@ def sizes_of_one() -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def _shortcuts() -> Iterator[None]:
-    """Leave out of a trace what takes time and changes no file."""
+    """Skip steps of a trace that take time and do not change the file."""
     with (
         _translations_once(),
         without_stack_traces(),
@@ -278,12 +285,12 @@ def _shortcuts() -> Iterator[None]:
 def _translations_once() -> Iterator[None]:
     """Cache onnxscript's translations of operators for PyTorch.
 
-    Asked at every export it reads the sources of all 497 translations, most of a second.
+    Otherwise each export reads the sources of all 497 translations, which takes most of a second.
     """
     from torch.onnx._internal import _lazy_import
 
     apis: Any = getattr(_lazy_import, "onnxscript_apis", None)
-    if apis is None:  # another PyTorch keeps it elsewhere
+    if apis is None:  # another version of PyTorch has it elsewhere
         yield
         return
     read = apis.get_torchlib_ops
@@ -296,7 +303,7 @@ def _translations_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Let the garbage collector look a hundred times less often at what a trace makes and keeps."""
+    """Run the garbage collector a hundred times less often, since a trace keeps what it creates."""
     before = gc.get_threshold()
     gc.set_threshold(100 * before[0], *before[1:])
     try:
@@ -320,7 +327,7 @@ def _quiet() -> Iterator[None]:
         contextlib.redirect_stderr(printed),  # a graph that fails prints itself
     ):
         warnings.simplefilter("ignore")
-        logging.disable(logging.ERROR)  # what ends a trace is raised besides
+        logging.disable(logging.ERROR)  # an error that ends a trace is raised too
         try:
             yield
         finally:

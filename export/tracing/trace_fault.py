@@ -1,4 +1,4 @@
-"""What PyTorch says of a network that it cannot trace, in one sentence."""
+"""Summarizes PyTorch's error for a network that it cannot trace in one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LONGEST = 400
 
 
 def trace_fault(error: Exception) -> str:
-    """Return the reason and the line of the network's code, without PyTorch's advice to itself."""
+    """Return the reason and the line of the network's code, without PyTorch's further advice."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     reason = lines[0].partition("For more information")[0]
     if "data-dependent" in reason:

@@ -1,4 +1,4 @@
-"""Operators of PyTorch that ``torch.onnx`` has no translation for, or one for numbers only."""
+"""Translations of PyTorch operators that ``torch.onnx`` lacks, or has for numbers only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from onnxscript.function_libs.torch_lib.ops.core import aten_remainder, aten_rem
 
 
 def missing_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return the rows for ``torch.onnx.export``."""
+    """Return the translations for ``torch.onnx.export``."""
     return {torch.ops.aten.remainder.Scalar: _remainder, torch.ops.aten.sort.stable: _sort}
 
 
 def _remainder(tensor: Any, divisor: Any) -> Any:
-    """By a size too: a cyclic shift (``torch.roll``) of a map of any size is an index modulo it."""
+    """Translate a remainder whose divisor may be a size.
+
+    A cyclic shift (``torch.roll``) of a map of any size is an index modulo its size.
+    """
     if isinstance(divisor, (int, float)):
         return aten_remainder_scalar(tensor, divisor)
     return aten_remainder(tensor, op.CastLike(divisor, tensor))
 
 
 def _sort(tensor: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    """The largest or least of all: of equal ones TopK takes the first first, which is stable."""
+    """Translate a sort as TopK of all elements, which is stable: equal ones keep their order."""
     axis = dim % len(tensor.shape)
     whole = op.Shape(tensor, start=axis, end=axis + 1)
     return op.TopK(tensor, whole, axis=axis, largest=int(descending), sorted=1)

@@ -1,4 +1,4 @@
-"""Weights stored in a graph in the form that its nodes read."""
+"""Stores the weights of a graph in the form that its nodes read."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import onnx_ir as ir
 
 
 def squeeze_weights(model: ir.Model) -> None:
-    """Store weights that the network squeezes in the shape it squeezes them to, in place.
+    """Store weights that the network squeezes in their squeezed shape, in place.
 
-    The optimiser computes small constants only. A large weight would stay behind a node, where
-    neither low precision nor other programs see that it is one.
+    The optimizer computes small constants only. A large weight would stay the input of a Squeeze,
+    and neither the conversion to low precision nor other programs would recognize it as a weight.
     """
     _store(model, {"Squeeze": _squeezed})
 
 
 def settle_weights(model: ir.Model) -> None:
-    """The same for weights that are squeezed or transposed, where no optimiser follows."""
+    """Store weights that are squeezed or transposed in their final form, in place.
+
+    It is for graphs that are not optimized after this.
+    """
     _store(model, {"Squeeze": _squeezed, "Transpose": _transposed})
 
 
@@ -37,7 +40,7 @@ def _store(model: ir.Model, kinds: Mapping[str, Callable[[ir.Node, Any], Any]]) 
 
 
 def _squeezed(node: ir.Node, values: Any) -> Any:
-    """Return the values squeezed, or None if the node does not say by a constant."""
+    """Return the squeezed values, or None if the axes are no constant."""
     places = node.inputs[1] if len(node.inputs) == 2 else None
     axes = None if places is None else ir.convenience.get_const_tensor(places)
     return None if axes is None else values.squeeze(tuple(axes.numpy().reshape(-1)))

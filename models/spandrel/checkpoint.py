@@ -1,4 +1,4 @@
-"""Loads networks by spandrel: the network and its facts from its descriptor."""
+"""Loads networks with spandrel: the network and its facts from its descriptor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from .network import ports_of, tried_network
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
-    """Return the network of a state dict, padded and cropped as its descriptor says."""
+    """Return the network of a state dict, padded and cropped as its descriptor says.
+
+    Raises:
+        NystraError: The request overrides hyperparameters.
+        CheckpointError: No architecture of spandrel has the keys, or a key has too large an index.
+        UnsupportedModelError: spandrel refuses the tensors, or the network returns no image.
+    """
     if request.overrides:
         raise NystraError(
             f"{request.source}: spandrel reads all hyper-parameters from the tensors, so "
@@ -46,7 +52,7 @@ def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) ->
 
 
 def _licence(reading: Reading) -> tuple[str, ...]:
-    """Return the restriction of the code's license."""
+    """Return a warning if the license of the code restricts its use."""
     if not reading.restricted:
         return ()
     text = (

@@ -12,7 +12,7 @@ from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import State
 from ..registry import MORE, OTHERWISE, likeness
 
-_LARGEST_INDEX = 4096  # of a layer among its like; the deepest published network has some 500
+_LARGEST_INDEX = 4096  # index of a layer; the deepest published network has about 500
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Reading:
     """An architecture of spandrel that takes a state dict.
 
     Attributes:
-        name: spandrel's, ``DRCT``.
-        architecture: What loads it, a ``spandrel.Architecture``.
-        restricted: Its code is not free for every use: it comes from `MORE`.
+        name: Name in spandrel, such as ``DRCT``.
+        architecture: The ``spandrel.Architecture`` that loads it.
+        restricted: Whether the license of its code restricts its use: it comes from `MORE`.
     """
 
     name: str
@@ -36,7 +36,7 @@ def installed() -> bool:
 
 
 def find_reading(state: State) -> Reading | None:
-    """Return the first architecture of spandrel's that recognises a state dict, if one does."""
+    """Return the first architecture of spandrel that recognizes a state dict, or None."""
     if not installed():
         return None
     spandrel = _quietly_imported("spandrel")
@@ -64,34 +64,34 @@ def _quietly_imported(name: str) -> Any:
 def _detects(support: Any, keys: dict[str, Any]) -> bool:
     try:
         return bool(support.detect(keys))
-    except Exception:  # it looked into a tensor that is not as its own would be
+    except Exception:  # it read a tensor that has another form than its own
         return False
 
 
 def recognises(state: State) -> bool:
-    """Return whether spandrel is installed and recognises a state dict."""
+    """Return whether spandrel is installed and recognizes a state dict."""
     return find_reading(state) is not None
 
 
 def read(reading: Reading, state: State, source: str) -> Any:
     """Return spandrel's descriptor of a network with its weights.
 
-    spandrel sees tensors only: the file was read before, by `models.checkpoint`.
+    spandrel gets only the tensors: `models.checkpoint` has read the file before.
 
     Args:
-        reading: From `find_reading`.
+        reading: The result of `find_reading`.
         state: The tensors by key.
         source: Name of the file, for messages.
 
     Raises:
-        UnsupportedModelError: It refuses the tensors.
-        CheckpointError: They would make a network without bounds.
+        UnsupportedModelError: spandrel refuses the tensors.
+        CheckpointError: A key has an index so large that there would be too many layers.
     """
     spandrel = importlib.import_module("spandrel")
     _refuse_long(state, source)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of calls that PyTorch wants otherwise
+            warnings.simplefilter("ignore")  # about deprecated calls of PyTorch
             return reading.architecture.load(spandrel.canonicalize_state_dict(dict(state)))
     except Exception as error:  # any error is caused by the tensors
         reason = " ".join(str(error).split())[:400] or type(error).__name__

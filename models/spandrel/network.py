@@ -20,16 +20,16 @@ from .tracing import traceable
 
 @dataclass(frozen=True)
 class TraceableCall:
-    """Calls a network as spandrel does, with the traceable replacements while it is traced.
+    """Calls a network as spandrel does, with traceable functions while it is traced.
 
     Attributes:
-        call: (network, inputs) -> the image among its outputs, in 0..1.
+        call: Function (network, *inputs) -> the image of its outputs, with values in 0..1.
     """
 
     call: Callable[..., Tensor]
 
     def __call__(self, network: nn.Module, *inputs: Tensor) -> Tensor:
-        """Return the image."""
+        """Return the image (B, C, H, W) of a network for its inputs."""
         with traceable(network, self.call):
             return self.call(network, *inputs)
 
@@ -48,11 +48,11 @@ def tried_network(descriptor: Any, source: str) -> Trial:
     """Return the network of a descriptor, with its sites, padded as it needs.
 
     Args:
-        descriptor: spandrel's, with the network and its weights.
+        descriptor: Descriptor of spandrel, with the network and its weights.
         source: Name of the file, for messages.
 
     Raises:
-        UnsupportedModelError: It fails at every size, or does not return an image.
+        UnsupportedModelError: The network fails at every size, or does not return an image.
     """
     inputs, outputs = ports_of(descriptor)
     needs = descriptor.size_requirements

@@ -1,9 +1,9 @@
 """Functions of third-party networks that a tracer cannot follow, and their replacements.
 
-Networks with windows usually have a function that joins windows to a map, and divides
-floating-point numbers to get the batch size: a tracer treats that as a constant. torchvision checks
-the values of the deviations that it divides by. While such a network runs, an equivalent function
-here replaces the original one.
+Networks with windows usually have a function that joins windows to a map. It divides floating-point
+numbers to get the batch size, which a tracer treats as a constant. torchvision checks the values of
+the deviations that it divides by. While such a network is traced, an equivalent function of this
+module replaces the original one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def merge_windows(windows: Tensor, sides: int | Sequence[int], *size: Any) -> Te
     """Join windows (B * count, rows, columns, C) to maps (B, H, W, C).
 
     Args:
-        windows: Rows and columns may be one axis.
-        sides: Sides of a window.
-        *size: H and W, or both in one.
+        windows: The windows; rows and columns may be one axis.
+        sides: Side of a window, or its rows and columns.
+        *size: H and W, or one pair of both.
     """
     rows, columns = (sides, sides) if isinstance(sides, int) else sides
     height, width = size if len(size) == 2 else size[0]
@@ -44,7 +44,7 @@ def inverse_order(index: Tensor) -> Tensor:
 
 
 def normalised(image: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
-    """Return an image (B, C, H, W) normalised by a mean and a deviation per channel."""
+    """Return an image (B, C, H, W) normalized by one mean and one deviation per channel."""
     shape = (-1, 1, 1)
     return (image - image.new_tensor(mean).view(shape)) / image.new_tensor(deviation).view(shape)
 
@@ -60,7 +60,12 @@ _STANDINS: dict[str, Callable[..., Tensor]] = {
 
 @contextmanager
 def traceable(network: nn.Module, call: Callable[..., Tensor]) -> Iterator[None]:
-    """Replace functions in the modules of a network's code while it is traced."""
+    """Replace functions in the code of a network while it is traced.
+
+    Args:
+        network: The network.
+        call: The function that calls the network; functions in its module are replaced too.
+    """
     kept: list[tuple[Any, str, Any]] = []
     if torch.compiler.is_exporting():
         written_in = {call.__module__, *(type(part).__module__ for part in network.modules())}

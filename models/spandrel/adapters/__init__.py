@@ -36,7 +36,7 @@ _PACKAGES = ("spandrel.architectures.", f"{MORE}.architectures.")
 
 
 def adapt(network: nn.Module) -> int:
-    """Replace modules of a network by adapters, in place; return their number."""
+    """Replace modules of a network by adapters, in place; return the number of replaced modules."""
     count = 0
     for path, module in list(network.named_modules()):
         name = ADAPTERS.get(_name(module))
@@ -52,7 +52,7 @@ def adapt(network: nn.Module) -> int:
 
 
 def _name(module: nn.Module) -> str:
-    """Return package and class of a module, ``DRCT.SwinTransformerBlock``; "" of others."""
+    """Return package and class of a module, as ``DRCT.SwinTransformerBlock``, or "" for others."""
     kind = type(module)
     for package in _PACKAGES:
         if kind.__module__.startswith(package):

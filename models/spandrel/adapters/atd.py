@@ -1,6 +1,6 @@
 """The categories of ATD in a fixed order: tokens are sorted by category and cut into groups.
 
-The order within a category is that of PyTorch's sort, which depends on the processor, and so do the
+The order within a category is that of PyTorch's sort, which depends on the processor. So do the
 groups and the image. Here equal tokens keep the order of the map.
 """
 
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class StableSorts(TorchFunctionMode):
-    """While it is entered, ``torch.sort`` keeps equal values in their order."""
+    """Makes ``torch.sort`` stable while it is active: equal values keep their order."""
 
     def __torch_function__(
         self,
@@ -30,10 +30,10 @@ class StableSorts(TorchFunctionMode):
 
 
 class Categories(nn.Module):
-    """Attention by categories, as the foreign module computes it."""
+    """Attention by categories, as the original module computes it."""
 
     def __init__(self, own: nn.Module) -> None:
-        """Hold the foreign module."""
+        """Hold the original module."""
         super().__init__()
         self.own = own
 

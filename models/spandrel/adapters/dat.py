@@ -1,7 +1,7 @@
 """The spatial attention of DAT: rectangles of both directions, mixed with a convolution.
 
-Attention and convolution weight each other: the convolution gives a weight a channel to what
-attention found, attention a weight a pixel to what the convolution found.
+Attention and convolution weight each other. The result of the convolution gives one weight per
+channel for the result of the attention. That gives one weight per pixel for the convolution.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .stripes import BothStripes
 
 
 class SpatialAttention(nn.Module):
-    """Attention of tokens (B, H * W, dim) of a map, to the same."""
+    """Attention of the tokens (B, H * W, dim) of a map; the result has the same shape."""
 
     def __init__(self, own: Any) -> None:
-        """Take the parts of a foreign module."""
+        """Take the parts of an original module."""
         super().__init__()
         self.qkv, self.proj, self.dwconv = own.qkv, own.proj, own.dwconv
         self.channel_interaction = own.channel_interaction
@@ -26,7 +26,7 @@ class SpatialAttention(nn.Module):
         self.attns = BothStripes(own, shifted=own.attn_mask_0 is not None)
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
-        """Return the attention of the tokens x of a map of that height and width."""
+        """Return the attention of the tokens x (B, H * W, dim) of a map of that size."""
         qkv = self.qkv(x.reshape(x.shape[0], height, width, x.shape[2]))
         convolved = self.dwconv(qkv.chunk(3, dim=-1)[2].permute(0, 3, 1, 2))
         attended = self.attns(qkv).permute(0, 3, 1, 2)

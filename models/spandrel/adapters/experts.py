@@ -1,6 +1,6 @@
 """The experts of SeemoRe: published code runs the best ones for each image.
 
-A graph cannot choose. Here all of them run, and those that were not chosen have the weight 0.
+A graph cannot select experts. Here all of them run, and those that are not selected have weight 0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class Experts(nn.Module):
     """Adds the outputs of the chosen experts to a map (B, C, H, W)."""
 
     def __init__(self, own: Any) -> None:
-        """Take the experts and their gate of a foreign module."""
+        """Take the experts and their gate of an original module."""
         super().__init__()
         self.experts, self.gate, self.chosen = own.experts, own.gate, own.num_expert
 
     def forward(self, inputs: Tensor, k: Tensor) -> Tensor:
-        """Return the inputs plus the experts' output for them and k, a map of that shape."""
+        """Return the inputs plus the experts' outputs for the inputs and k, all (B, C, H, W)."""
         weights = self.gate(inputs).softmax(dim=1)
         best, which = weights.topk(self.chosen, dim=1)
         weights = torch.zeros_like(weights).scatter(1, which, best)

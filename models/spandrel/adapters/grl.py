@@ -1,7 +1,7 @@
 """The windows of GRL: cosine attention of half the channels; its anchored stripes stay as trained.
 
-The other half attends through anchors, pooled from a stripe: queries and keys are of different
-grids, which no window site has.
+The other half attends through anchors, which are pooled from a stripe. Their grid differs from that
+of the tokens, and no window site supports this.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def _factors_and_biases(own: Any, coordinates: Tensor) -> tuple[Tensor, Tensor]:
     """Return the factor of each head (heads, 1), and the table of position biases.
 
     Args:
-        own: Has ``logit_scale``, the logarithm of the factors, and ``cpb_mlp``.
-        coordinates: What the small network makes biases of: (1, 2 wh - 1, 2 ww - 1, 2).
+        own: Original module with ``logit_scale``, the logarithm of the factors, and ``cpb_mlp``,
+            the small network of the biases.
+        coordinates: Input of the small network, (1, 2 wh - 1, 2 ww - 1, 2).
     """
     heads = own.logit_scale.shape[0]
     with torch.no_grad():
@@ -49,7 +50,7 @@ class GRLWindows(WindowSite):
     factor: Tensor
 
     def __init__(self, own: Any, dim: int, coordinates: Tensor) -> None:
-        """Compute factors and biases of a foreign module of that many channels."""
+        """Compute factors and biases of an original module of that many channels."""
         head_dim = dim // own.num_heads
         geometry = WindowGeometry(
             heads=own.num_heads,
@@ -65,7 +66,15 @@ class GRLWindows(WindowSite):
         self.relative_position_bias_table = nn.Parameter(table)
 
     def forward(self, qkv: Tensor, size: Sequence[int], *_: Any) -> Tensor:
-        """Return the attention of the tokens qkv of a map of that height and width."""
+        """Return the attention of the tokens qkv, packed query, key, value, of a map of that size.
+
+        Args:
+            qkv: Projected tokens (B, H * W, 3 * dim).
+            size: H and W.
+
+        Returns:
+            Tokens (B, H * W, dim).
+        """
         maps = qkv.reshape(qkv.shape[0], size[0], size[1], qkv.shape[2])
         return self.attend(_normalised(maps, self.factor)).flatten(1, 2)
 

@@ -1,7 +1,7 @@
-"""The colours of CIDNet, HVI: hue on a disc whose radius shrinks where it is dark.
+"""The color space of CIDNet, HVI: hue on a disk whose radius is smaller for dark pixels.
 
-Published code assigns to masked pixels, and stores the density of the last image for the inverse;
-here the same values are selected from maps, and the density is the weight.
+Published code assigns to masked pixels, and stores the density of the last image for the inverse.
+Here the same values are selected from maps, and the density is the weight.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _EPS = 1e-8
 
 
 class Colours(nn.Module):
-    """From RGB to HVI and back, maps (B, 3, H, W) both."""
+    """Converts images (B, 3, H, W) from RGB to HVI and back."""
 
     def __init__(self, own: Any) -> None:
-        """Take the density and the settings of a foreign module."""
+        """Take the density and the settings of an original module."""
         super().__init__()
         self.density_k = own.density_k
         self.saturate = 1.3 if own.gated else 1.0
         self.brighten = own.alpha if own.gated2 else 1.0
 
     def HVIT(self, img: Tensor) -> Tensor:  # noqa: N802 - as the network calls it
-        """Return an RGB image in HVI."""
+        """Return an RGB image (B, 3, H, W), values in 0..1, in HVI."""
         red, green, blue = img.unbind(1)
         value, least = img.amax(1), img.amin(1)
         spread = value - least + _EPS
@@ -41,7 +41,7 @@ class Colours(nn.Module):
         return torch.stack((radius * angle.cos(), radius * angle.sin(), value), dim=1)
 
     def PHVIT(self, img: Tensor) -> Tensor:  # noqa: N802
-        """Return an HVI image in RGB."""
+        """Return an HVI image (B, 3, H, W) in RGB."""
         across, along = img[:, 0].clamp(-1, 1), img[:, 1].clamp(-1, 1)
         value = img[:, 2].clamp(0, 1)
         sensitivity = self._sensitivity(value) + _EPS
@@ -66,7 +66,7 @@ class Colours(nn.Module):
 
 
 def _chosen(sextant: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
-    """Return for every pixel the value of the map of its sextant; 0 beyond the sixth."""
+    """Return for every pixel the value of the map of its sextant, and 0 for other sextants."""
     chosen = torch.zeros_like(sextant)
     for number, values in enumerate(maps):
         chosen = torch.where(sextant == number, values, chosen)
@@ -74,5 +74,5 @@ def _chosen(sextant: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
 
 
 def adapt(own: Any, _: nn.Module) -> Colours:
-    """Return the module with its choices made from maps."""
+    """Return an equivalent module that selects values from maps."""
     return Colours(own)

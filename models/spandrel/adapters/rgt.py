@@ -10,16 +10,16 @@ from .stripes import BothStripes
 
 
 class LocalAttention(nn.Module):
-    """Attention of tokens (B, H * W, dim) of a map, to the same."""
+    """Attention of the tokens (B, H * W, dim) of a map; the result has the same shape."""
 
     def __init__(self, own: Any) -> None:
-        """Take the parts of a foreign module."""
+        """Take the parts of an original module."""
         super().__init__()
         self.qkv, self.proj, self.get_v = own.qkv, own.proj, own.get_v
         self.attns = BothStripes(own, shifted=own.attn_mask_0 is not None)
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
-        """Return the attention of the tokens x of a map of that height and width."""
+        """Return the attention of the tokens x (B, H * W, dim) of a map of that size."""
         qkv = self.qkv(x.reshape(x.shape[0], height, width, x.shape[2]))
         value = qkv.chunk(3, dim=-1)[2].permute(0, 3, 1, 2)
         near = self.get_v(value).permute(0, 2, 3, 1)

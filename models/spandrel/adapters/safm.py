@@ -1,8 +1,8 @@
-"""The scales of SAFMN: maxima over cells, a convolution, and every cell at its size again.
+"""The scales of SAFMN: maxima over cells, a convolution, and an upsampling of the cells.
 
 Published code defines cells by their number, a function of the sides that exporters do not support.
-Maps are padded to multiples of the largest cell, so that all cells are whole: here they are defined
-by their size.
+Here cells are defined by their size. Maps are padded to multiples of the largest cell, so that all
+cells are whole.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 
 class Scales(nn.Module):
-    """Weighs a map (B, C, H, W) by what it is at several scales: the same shape."""
+    """Multiplies a map (B, C, H, W) by weights from several scales; the shape stays the same."""
 
     def __init__(self, own: Any) -> None:
-        """Take the convolutions of a foreign module."""
+        """Take the convolutions of an original module."""
         super().__init__()
         self.mfr, self.aggr, self.act = own.mfr, own.aggr, own.act
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the map x, weighed; its sides are multiples of the largest cell."""
+        """Return the weighted map x (B, C, H, W); H and W are multiples of the largest cell."""
         first, *others = x.chunk(len(self.mfr), dim=1)
         maps = [self.mfr[0](first)]
         for level, part in enumerate(others, start=1):

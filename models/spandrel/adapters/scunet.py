@@ -11,14 +11,14 @@ from ...sites import WindowSite
 
 
 class SCUNetAttention(WindowSite):
-    """Projections around window attention: a map (B, H, W, dim) to the same.
+    """Window attention with its projections, from a map (B, H, W, dim) to one of the same shape.
 
     Scores between different regions get -100 in the site, and minus infinity in SCUNet: both lead
     to a weight of 0 if scores differ by much less than 100.
     """
 
     def __init__(self, own: Any) -> None:
-        """Take the projections and biases of a foreign module."""
+        """Take the projections and biases of an original module."""
         shifted = own.type != "W"
         shift = own.window_size // 2 if shifted else 0
         geometry = WindowGeometry(
@@ -36,7 +36,7 @@ class SCUNetAttention(WindowSite):
         self.relative_position_bias_table = nn.Parameter(table)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the attention of the map x (B, H, W, dim)."""
+        """Return the attention (B, H, W, dim) of the map x (B, H, W, dim)."""
         projected: Tensor = self.proj(self.attend(self.qkv(x)))
         return projected
 

@@ -1,9 +1,9 @@
 """The windows of SRFormer: many queries, a quarter of the keys.
 
-A key stands for a cell of 2x2 tokens, its quarters of channels side by side, so a window of w x w
-queries has w/2 x w/2 keys. The position bias is that of the cell in which a query lies. So the
-queries at one place of their cells form, with the keys, usual windows of side w/2, and the four
-places are four images of a batch.
+A key represents a cell of 2x2 tokens, with a quarter of its channels from each token. So a window
+of w x w queries has w/2 x w/2 keys. The position bias is that of the cell that contains the query.
+The queries at one position in their cells form, with the keys, normal windows of side w/2. The
+four positions are four images of a batch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ...sites import WindowSite
 
 
 class PermutedAttention(WindowSite):
-    """Projections around attention to cells: a map (B, H, W, dim), even H and W, to the same."""
+    """Attention to cells with its projections, from a map (B, H, W, dim) to one of that shape."""
 
     def __init__(self, block: Any) -> None:
-        """Take the projections and biases of a foreign block."""
+        """Take the projections and biases of an original block."""
         head_dim = block.dim // block.num_heads
         geometry = WindowGeometry(
             heads=block.num_heads,
@@ -39,7 +39,7 @@ class PermutedAttention(WindowSite):
         self.relative_position_bias_table = own.relative_position_bias_table
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the attention of the map x."""
+        """Return the attention (B, H, W, dim) of the map x (B, H, W, dim); H and W are even."""
         batch, height, width, dim = x.shape
         cells = (batch, height // 2, 2, width // 2, 2)
         query = self.q(x).reshape(*cells, dim).permute(2, 4, 0, 1, 3, 5).flatten(0, 2)
@@ -52,16 +52,16 @@ class PermutedAttention(WindowSite):
 
 
 class PermutedBlock(nn.Module):
-    """Attention and MLP, each behind a LayerNorm and a skip: (B, H * W, dim) to the same."""
+    """Attention and MLP, each with a LayerNorm and a residual connection, on (B, H * W, dim)."""
 
     def __init__(self, block: Any) -> None:
-        """Take the parts of a foreign block."""
+        """Take the parts of an original block."""
         super().__init__()
         self.norm1, self.norm2, self.mlp = block.norm1, block.norm2, block.mlp
         self.attn = PermutedAttention(block)
 
     def forward(self, x: Tensor, size: Sequence[int]) -> Tensor:
-        """Return the block's output for the tokens x of a map of that height and width."""
+        """Return the output of the block for the tokens x (B, H * W, dim); ``size`` is H and W."""
         maps = self.norm1(x).reshape(x.shape[0], size[0], size[1], x.shape[2])
         x = x + self.attn(maps).reshape(x.shape)
         y: Tensor = x + self.mlp(self.norm2(x), size)

@@ -1,7 +1,7 @@
 """Attention in two kinds of rectangles, one for each half of the channels: DAT, RGT.
 
-The first half sees windows of rows x columns, the second of columns x rows. The map is padded with
-zeros to the longer side, and what was padded is attended to as everything else, as published.
+The first half has windows of rows x columns, the second of columns x rows. The map is padded with
+zeros to multiples of the longer side. As in the published code, padding is attended to like tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Stripes(WindowSite):
     """Attention of one half: qkv (B, H, W, 3 * dim) to (B, H, W, dim)."""
 
     def __init__(self, own: Any, shift: tuple[int, int]) -> None:
-        """Compute the table of position biases of a foreign module, once."""
+        """Compute the table of position biases of an original module, once."""
         head_dim = own.dim // own.num_heads
         geometry = WindowGeometry(
             heads=own.num_heads,
@@ -39,7 +39,7 @@ class Stripes(WindowSite):
                 self.relative_position_bias_table = nn.Parameter(own.pos(own.rpe_biases))
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """Return the attention of qkv by the present implementation."""
+        """Return the attention (B, H, W, dim) of qkv (B, H, W, 3 * dim)."""
         return self.attend(qkv)
 
 
@@ -47,7 +47,7 @@ class BothStripes(nn.Module):
     """Attention of both halves: qkv (B, H, W, 3 * dim), any H and W, to (B, H, W, dim)."""
 
     def __init__(self, own: Any, *, shifted: bool) -> None:
-        """Take the two modules that a foreign one holds as ``attns``."""
+        """Take the two modules in ``attns`` of an original module."""
         super().__init__()
         rows, columns = own.shift_size if shifted else (0, 0)
         first, second = own.attns
@@ -57,7 +57,7 @@ class BothStripes(nn.Module):
         self.sides = Sides(max(own.split_size), "zero")
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """Return the attention of qkv, packed query, key, value."""
+        """Return the attention (B, H, W, dim) of query, key, value packed (B, H, W, 3 * dim)."""
         height, width = qkv.shape[1], qkv.shape[2]
         padded = self.sides.pad(qkv.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         parts = [part.chunk(2, dim=-1) for part in padded.chunk(3, dim=-1)]
