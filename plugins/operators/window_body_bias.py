@@ -27,12 +27,10 @@ def position_bias(
         less = body.op("Sub", size, body.ints(1))
         return body.op("Add", body.op("Mul", less, bias), body.ints(1))
 
-    keys = if_bias(body.op("Mul", key_h, key_w))
-    if row is None:
-        queries = body.count(if_bias(windows.tokens))
-    else:
-        columns = body.count(windows.window_w)
-        queries = body.op("Add", body.op("Mul", row, windows.window_w), columns)
+    tokens, keys = if_bias(windows.tokens), if_bias(body.op("Mul", key_h, key_w))
+    queries = body.count(tokens if row is None else windows.window_w)
+    if row is not None:
+        queries = body.op("Add", body.op("Mul", row, windows.window_w), queries)
 
     def offsets(size: str, which: str) -> str:
         """Return row or column of query minus that of key, shifted to be non-negative, (N, Nk)."""

@@ -124,7 +124,8 @@ def whole(bundle: str, store: Path) -> Path:
             with (piece / PART).open("rb") as part:
                 shutil.copyfileobj(part, stream)
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2
+        tar.extractall(folder)
     archive.unlink()
     (store / f"{bundle}.whole").touch()
     return folder

@@ -47,7 +47,7 @@ def refused(path: Path, words: str, **hyper: Any) -> None:
         ),
         (lambda x: x.view([1] * 20 + [8]), "norm.weight is of 21 dimensions"),
         (lambda x: torch.zeros([1] * 70), "not a checkpoint|70 dimensions|too many|refused"),
-        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantised|refused"),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantized|refused"),
         (lambda x: x.to(torch.int64), "of another type: norm.weight int64 instead of float32"),
         (lambda x: x > 0, "of another type: norm.weight bool instead of float32"),
         (

@@ -15,9 +15,10 @@ def write(nodes: BodyBuilder) -> str:
     keys, window = nodes.swap(k, 4), (windows.window_h, windows.window_w)
 
     def attended(queries: str, row: str | None = None) -> str:
+        logits = nodes.op("MatMul", queries, keys)
         bias = position_bias(windows, nodes.inputs[1], *window, row)
-        logits = nodes.op("Add", nodes.op("MatMul", queries, keys), bias)
-        return nodes.op("MatMul", nodes.op("Softmax", logits, axis=-1), v)
+        weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)
+        return nodes.op("MatMul", weights, v)
 
     if not nodes.by_rows:
         return windows.merged(attended(q))
