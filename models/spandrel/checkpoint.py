@@ -32,7 +32,6 @@ def load(state: State, request: Request) -> BuiltNetwork:
     descriptor = read(reading, state, request.source)
     trial = tried_network(descriptor, request.source)
     facts = _facts(reading, descriptor, request, trial)
-    facts = _facts(reading, descriptor, request, trial)
     hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
     warnings = (*_licence(reading), *trial.warnings)
     return BuiltNetwork(trial.network, facts, hyper, warnings)

@@ -97,7 +97,7 @@ def read(reading: Reading, state: State, source: str) -> Any:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         raise UnsupportedModelError(
             f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} "
-            f"recognises {source} as {reading.name} and refuses it: {reason}. {OTHERWISE}"
+            f"recognizes {source} as {reading.name} and refuses it: {reason}. {OTHERWISE}"
         ) from error
 
 
