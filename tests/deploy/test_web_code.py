@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import zipfile
@@ -271,3 +272,37 @@ def test_damaged_files_are_refused(page: Path, tmp_path: Path) -> None:
     for (name, (_, message)), each in zip(files.items(), got, strict=True):
         assert each.get("error") == "FileError", (name, each)
         assert message in each["message"], name
+
+
+def test_the_snippet_of_the_manual_has_the_types_of_the_package(tmp_path: Path) -> None:
+    compiler = ROOT / "web/node_modules/.bin/tsc"
+    if not compiler.exists():
+        pytest.skip("`npm ci` was not run in web/")
+    text = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```ts\n(.*?)^```", text, re.M | re.S)
+    names = {
+        "modelBytes": "Uint8Array",
+        "referenceBytes": "Uint8Array",
+        "imageData": "ImageData",
+        "controller": "AbortController",
+        "context": "CanvasRenderingContext2D",
+    }
+    given = "".join(f"declare const {name}: {kind};\n" for name, kind in names.items())
+    (tmp_path / "snippet.mts").write_text(given + snippet, encoding="utf-8")
+    settings = {
+        "extends": str(ROOT / "web/tsconfig.json"),
+        "compilerOptions": {
+            "types": [],
+            "paths": {"nystra-web": [str(ROOT / "web/src/index.ts")]},
+        },
+        "include": ["snippet.mts"],
+    }
+    (tmp_path / "tsconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+
+    def compiled() -> subprocess.CompletedProcess[str]:
+        command = [str(compiler), "-p", str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert not (done := compiled()).returncode, done.stdout
+    (tmp_path / "snippet.mts").write_text(given + snippet.replace("colorsOf(", "coloursOf("))
+    assert "coloursOf" in compiled().stdout

@@ -1,16 +1,20 @@
 """The snippets of the manual that have no other test, word for word."""
 
+import inspect
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import nystra.deploy
 from exported_files import swinir_files
 from native_nodes import library
 from nystra.cli.main import main
@@ -80,3 +84,24 @@ def test_the_gate_of_the_workflow(folder: Path, monkeypatch: pytest.MonkeyPatch)
     for line in (accept, steps[1]):
         assert main(shlex.split(line)[1:]) == 0
     assert (folder / "check.xml").exists()
+
+
+def test_ray_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments are those of the function; `tests/deploy/test_ray_serve.py` runs services."""
+    (snippet,) = blocks("serving.md", "python")
+    taken = inspect.signature(nystra.deploy.ray_serve)
+    bound: list[dict[str, Any]] = []
+
+    def ray_serve(*models: Any, **options: Any) -> str:
+        bound.append(taken.bind(*models, **options).arguments)
+        return "application"
+
+    served: list[tuple[Any, dict[str, Any]]] = []
+    serve = SimpleNamespace(
+        run=lambda application, **options: served.append((application, options))
+    )
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
+    monkeypatch.setattr(nystra.deploy, "ray_serve", ray_serve)
+    exec(snippet, {})
+    assert bound == [{"models": "model.onnx", "replicas": (1, 8), "threads": 2}]
+    assert served == [("application", {"route_prefix": "/"})]
