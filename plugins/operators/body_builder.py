@@ -167,13 +167,14 @@ class BodyBuilder:
         states: Sequence[tuple[str, int]],
         step: Callable[[str, list[str]], Sequence[str]],
     ) -> list[str]:
-        """Return the states after a number of rounds of ``step``.
+        """Return the states after a number of rounds of ``step``, then its stacked results.
 
         Args:
             rounds: Number of rounds, an int64 scalar.
             states: Tensors before the first round, each with its element type (TensorProto).
-            step: (round from 0, states) -> states after the round, each of the shape it had; it
-                may read every tensor of the function so far.
+            step: (round from 0, states) -> states after the round, each of the shape it had, then
+                float32 results of the round, which are stacked along a new first axis; it may read
+                every tensor of the function so far.
         """
         outer, known = self._nodes, dict(self._known)
         self._nodes = []
@@ -183,6 +184,7 @@ class BodyBuilder:
         still = self.op("Identity", going)
         info = helper.make_tensor_value_info
         kinds = [kind for _, kind in states]
+        results = [*kinds, *[TensorProto.FLOAT] * (len(after) - len(kinds))]
         graph = helper.make_graph(
             self._nodes,
             self._fresh("body"),
@@ -193,37 +195,14 @@ class BodyBuilder:
             ],
             [
                 info(still, TensorProto.BOOL, []),
-                *(info(name, kind, None) for name, kind in zip(after, kinds, strict=True)),
+                *(info(name, kind, None) for name, kind in zip(after, results, strict=True)),
             ],
         )
         self._nodes, self._known = outer, known
         names = [name for name, _ in states]
         # TensorRT's parser does not know the condition in the body where the node has none.
         go = self.constant(np.array(True))
-        return self.ops("Loop", len(states), rounds, go, *names, body=graph)
-
-    def each(self, rounds: str, step: Callable[[str], str]) -> str:
-        """Return the float32 results of rounds of ``step``, stacked along a new first axis.
-
-        Args:
-            rounds: Number of rounds, an int64 scalar.
-            step: round from 0 -> result, of the same shape in every round; it may read every
-                tensor of the function so far.
-        """
-        outer, known = self._nodes, dict(self._known)
-        self._nodes = []
-        place, going = self._fresh("round"), self._fresh("going")
-        still = self.op("Identity", going)
-        result = step(place)
-        info = helper.make_tensor_value_info
-        graph = helper.make_graph(
-            self._nodes,
-            self._fresh("body"),
-            [info(place, TensorProto.INT64, []), info(going, TensorProto.BOOL, [])],
-            [info(still, TensorProto.BOOL, []), info(result, TensorProto.FLOAT, None)],
-        )
-        self._nodes, self._known = outer, known
-        return self.op("Loop", rounds, self.constant(np.array(True)), body=graph)
+        return self.ops("Loop", len(after), rounds, go, *names, body=graph)
 
     def function(self, write: Callable[[BodyBuilder], str | tuple[str, ...]]) -> onnx.FunctionProto:
         """Return the function with the results of ``write``.

@@ -23,7 +23,7 @@ def write(nodes: BodyBuilder) -> str:
     if not nodes.by_rows:
         return windows.merged(attended(q))
     rows = nodes.reshape(q, -1, windows.heads, *window, nodes.size(q, 3))
-    out = nodes.each(
-        windows.window_h, lambda row: attended(nodes.op("Gather", rows, row, axis=2), row)
+    (out,) = nodes.loop(
+        windows.window_h, [], lambda row, _: [attended(nodes.op("Gather", rows, row, axis=2), row)]
     )
     return windows.merged(nodes.op("Transpose", out, perm=[1, 2, 0, 3, 4]))
