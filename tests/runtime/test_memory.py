@@ -183,6 +183,15 @@ def test_the_law_is_found_again(linear: float, square: float) -> None:
     assert fit_law(points, known_square=1e-6).square in (1e-6, law.square)
 
 
+@pytest.mark.parametrize("odd", range(1, 5))
+def test_one_run_that_reused_memory_makes_no_quadratic_part(odd: int) -> None:
+    points = [(side * side, 544 * side * side) for side in (48, 64, 96, 128, 192, 256)]
+    points[odd] = (points[odd][0], points[odd][1] * 7 // 10)
+    assert fit_law(points).square == 0
+    square = [(pixels, taken + pixels**2) for pixels, taken in points]
+    assert fit_law(square).square == pytest.approx(1.0, rel=0.05)
+
+
 def test_of_a_single_measurement_the_worst_is_assumed() -> None:
     assert fit_law([(1000, 5_000_000)]) == MemoryLaw(0.0, 5.0, 0.0, 4000)
     assert fit_law([(1000, 5_000_000)], linear_only=True) == MemoryLaw(5000.0)
