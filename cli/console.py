@@ -1,6 +1,6 @@
 """Printing: the one place where text reaches the terminal, without control characters.
 
-Names, keys and metadata come from files that others made. A colour code, a line break or a mark
+Names, keys and metadata come from files that others made. A color code, a line break or a mark
 that turns the direction of writing would let a file write over what nystra says about it.
 """
 

@@ -34,7 +34,7 @@ _NEAR = 1.15
 
 _GAIN = 0.9
 """Share of its time that a replaced piece may take by itself: in the whole file the gain is
-smaller, since onnxruntime fuses the original nodes with their neighbours."""
+smaller, since onnxruntime fuses the original nodes with their neighbors."""
 
 
 @dataclass(frozen=True)

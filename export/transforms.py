@@ -1,7 +1,7 @@
 """Transforms, which change the arithmetic of a graph: one row per transform.
 
 A transform rewrites the traced graph, returns a rounded float32 copy that is validated too, and
-names the fake-quantised PyTorch network from which its tolerance is measured. The tolerances are in
+names the fake-quantized PyTorch network from which its tolerance is measured. The tolerances are in
 `runtime.metrics.measures`, under its name. Importing this module imports none of them: the command
 line lists them without torch and onnx.
 """
@@ -52,7 +52,7 @@ class TransformResult(Protocol):
 
     Attributes:
         rounded_copy: A float32 model that rounds where the transformed one does.
-        exact: Modules that the transform left in float32 after its measurements; the fake-quantised
+        exact: Modules that the transform left in float32 after its measurements; the fake-quantized
             network does the same.
     """
 
@@ -72,7 +72,7 @@ class TransformResult(Protocol):
 
 
 Apply: TypeAlias = "Callable[[onnx.ModelProto, TransformInputs], TransformResult]"
-FakeQuantised: TypeAlias = "Callable[[nn.Module, str, Collection[str], Any], nn.Module]"
+FakeQuantized: TypeAlias = "Callable[[nn.Module, str, Collection[str], Any], nn.Module]"
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Transform:
         name: Its value of ``--precision``, also the row of its tolerance.
         apply: Returns (model, inputs) -> result; the model, traced and tidied and without bodies,
             is changed in place. None leaves the graph as it is.
-        fake_quantised: Returns (the plain network, architecture, modules left in float32,
+        fake_quantized: Returns (the plain network, architecture, modules left in float32,
             parameters) -> a copy that rounds as the transform does, by other code.
         allow: Returns a function of the architecture that raises `UnsupportedModelError` if the
             transform is known not to be safe, before any long step; None: it is always safe.
@@ -94,7 +94,7 @@ class Transform:
 
     name: str
     apply: Callable[[], Apply] | None = None
-    fake_quantised: Callable[[], FakeQuantised] | None = None
+    fake_quantized: Callable[[], FakeQuantized] | None = None
     allow: Callable[[], Callable[[str], object]] | None = None
     target: str | None = None
     calibrated: bool = False
@@ -145,7 +145,7 @@ def _part(module: str, name: str) -> Lazy[Any]:
 def _precision(name: str, target: str | None = None) -> Transform:
     """Return the row of a low float type."""
     lower = _part("graph.precision.transform", "lower")
-    rounded = _part("validate.fake_quantised", "rounded_as")
+    rounded = _part("validate.fake_quantized", "rounded_as")
     policy = _part("graph.precision.policy", "policy_for")
     return Transform(
         name,
@@ -159,8 +159,8 @@ def _precision(name: str, target: str | None = None) -> Transform:
 UNCHANGED = Transform("fp32")
 _INT8 = Transform(
     "int8",
-    _part("graph.int8.transform", "quantise_within"),
-    _part("validate.fake_quantised", "quantised_as"),
+    _part("graph.int8.transform", "quantize_within"),
+    _part("validate.fake_quantized", "quantized_as"),
     _part("graph.int8.policy", "int8_policy"),
     calibrated=True,
 )

@@ -80,7 +80,7 @@ class Architecture:
             library. It raises ``CheckpointError`` if the tensors do not fit and ``NystraError`` if
             the hyper-parameters do not.
         precision: The policy for low precisions; None if none was measured: fp32 only.
-        recognises: Returns whether a state dict belongs to this architecture, if key patterns
+        recognizes: Returns whether a state dict belongs to this architecture, if key patterns
             cannot tell.
         retargets: Its attention can run at another window than the trained one, with the
             hyper-parameter ``window_size``.
@@ -88,5 +88,5 @@ class Architecture:
 
     load: Callable[[State, Request], BuiltNetwork]
     precision: PrecisionPolicy | None = None
-    recognises: Callable[[State], bool] | None = None
+    recognizes: Callable[[State], bool] | None = None
     retargets: bool = False

@@ -32,7 +32,7 @@ class TokenGeometry:
 class PatchGeometry:
     """The patches that a patch site compares, and the values that it pastes for matches.
 
-    With P(m, i) the ``patch`` x ``patch`` neighbourhood of place i of map m (all channels; outside
+    With P(m, i) the ``patch`` x ``patch`` neighborhood of place i of map m (all channels; outside
     the map as ``border`` says), the score of query i and key j is
 
     * ``dot``: <P(query, i), P(key, j) / n(j)>, n as ``key_norm`` says;
@@ -73,7 +73,7 @@ class PatchGeometry:
     hard: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for patches without a centre and values without a whole reach."""
+        """Raise ValueError for patches without a center and values without a whole reach."""
         if self.patch % 2 == 0 or self.fuse % 2 == 0 < self.fuse:
             raise ValueError(f"patch {self.patch} and fuse {self.fuse} must be odd")
         over = self.value_patch - self.value_stride

@@ -11,7 +11,7 @@ from torch import nn
 
 from .architecture import BuiltNetwork, Request
 from .checkpoints.checkpoint import Checkpoint, read_checkpoint
-from .checkpoints.licence import licence_warnings
+from .checkpoints.license import license_warnings
 from .facts import Facts
 from .own.loading import of_code, of_module
 from .own.network import OwnNetwork
@@ -79,7 +79,7 @@ def load(
     else:
         checkpoint, built = _of_known(checkpoint_path(source), plan_window, hyper)
     built.network.eval().requires_grad_(requires_grad=False)
-    warnings = checkpoint.notes + licence_warnings(built.facts.license) + built.warnings
+    warnings = checkpoint.notes + license_warnings(built.facts.license) + built.warnings
     return LoadedModel(
         built.network, built.facts, built.hyper, checkpoint, warnings, built.retargeted
     )

@@ -42,7 +42,7 @@ class RegistryRow:
     Attributes:
         name: As in ``Facts.architecture``.
         keys: Patterns of the keys of its state dicts: each must match one; ``|`` separates
-            alternatives. Without patterns ``Architecture.recognises`` decides.
+            alternatives. Without patterns ``Architecture.recognizes`` decides.
         module: Has ``ARCHITECTURE``; imported on use.
         without: Patterns of keys of another network that has all of these keys and more.
     """
@@ -62,8 +62,8 @@ class RegistryRow:
         if self.keys:
             more = any(_present(pattern, state) for pattern in self.without)
             return not more and not missing(self.keys, state)
-        recognises = self.architecture().recognises
-        return recognises is not None and recognises(state)
+        recognizes = self.architecture().recognizes
+        return recognizes is not None and recognizes(state)
 
 
 ARCHITECTURES = (
@@ -203,7 +203,7 @@ def _present(pattern: str, keys: Collection[str]) -> bool:
     return any(fnmatchcase(key, pattern) for key in keys)
 
 
-def recognised(state: State) -> bool:
+def recognized(state: State) -> bool:
     """Whether a state dict belongs to one of nystra's own networks."""
     return any(row.matches(state) for row in ARCHITECTURES if row.keys)
 

@@ -1,4 +1,4 @@
-"""Networks that are recognised by their keys but not supported: names for the error."""
+"""Networks that are recognized by their keys but not supported: names for the error."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def make_checkpoints(folder: Path) -> None:
     forms = {
         "swinir_w8_direct_x3": {"upsampler": "pixelshuffledirect", "upscale": 3, "window_size": 8},
         "swinir_w8_nearest_x4": {"upsampler": "nearest+conv", "upscale": 4, "window_size": 8},
-        "swinir_w7_grey": {"upsampler": "", "upscale": 1, "window_size": 7, "in_chans": 1},
+        "swinir_w7_gray": {"upsampler": "", "upscale": 1, "window_size": 7, "in_chans": 1},
         "swinir_3conv": {"resi_connection": "3conv", "upsampler": "", "upscale": 1},
     }
     for name, form in forms.items():
@@ -111,7 +111,7 @@ def differences(before: Path, after: Path) -> list[str]:
         parts.append(
             {
                 "nodes": [node.SerializeToString(deterministic=True) for node in model.graph.node],
-                "initialisers": [
+                "initializers": [
                     tensor.SerializeToString(deterministic=True)
                     for tensor in model.graph.initializer
                 ],

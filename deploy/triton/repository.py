@@ -186,8 +186,8 @@ class _Model:
         side = warm_up_side(self.facts)
         sides = image.sides or {"height": side, "width": side}
         channels = image.channels if image.channels in (1, 3) else 3
-        grey = np.full((sides["height"], sides["width"], channels), 0.5, np.float32)
-        data = encode_image(ImageData(grey), "PNG")
+        gray = np.full((sides["height"], sides["width"], channels), 0.5, np.float32)
+        data = encode_image(ImageData(gray), "PNG")
         (folder / "warmup").mkdir()
         # A tensor of texts: each with its length before it.
         (folder / "warmup" / image.name).write_bytes(struct.pack("<I", len(data)) + data)

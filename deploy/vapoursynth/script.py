@@ -45,7 +45,7 @@ if "source" in globals():  # vspipe -a source=FILE
 '''
 
 
-_COLOUR = '''def matrix_of(clip):
+_COLOR = '''def matrix_of(clip):
     """Return the color matrix of the first frame, or the usual one of its size."""
     named = clip.get_frame(0).props.get("_Matrix", vs.MATRIX_UNSPECIFIED)
     if named not in (vs.MATRIX_UNSPECIFIED, vs.MATRIX_RGB):
@@ -65,7 +65,7 @@ def restore_any(clip):
     )
 '''
 
-_GREY = '''def restore_any(clip):
+_GRAY = '''def restore_any(clip):
     """Return a gray or YUV clip {scale} times as large; its colors are upscaled by a spline."""
     if clip.format.color_family == vs.RGB:
         raise vs.Error("the model is for luma: use a gray or a YUV clip")
@@ -74,8 +74,8 @@ _GREY = '''def restore_any(clip):
     large = core.resize.Bicubic(large, format=luma.format.id, dither_type="error_diffusion")
     if clip.format.color_family == vs.GRAY:
         return large
-    colours = core.resize.Spline36(clip, large.width, large.height)
-    return core.std.ShufflePlanes([large, colours], [0, 1, 2], vs.YUV)
+    colors = core.resize.Spline36(clip, large.width, large.height)
+    return core.std.ShufflePlanes([large, colors], [0, 1, 2], vs.YUV)
 '''
 
 
@@ -87,17 +87,17 @@ def script(name: str, model: HostModel, options: VapourSynthOptions) -> str:
         model: The model; the image it gives has as many channels as the one it takes.
         options: How it is run.
     """
-    colour = model.channels[0] == 3
+    color = model.channels[0] == 3
     (low, high), (dark, bright) = model.ranges
     return _SCRIPT.format(
         name=name,
         architecture=model.facts.architecture,
         scale=model.scale,
-        format="RGBS" if colour else "GRAYS",
+        format="RGBS" if color else "GRAYS",
         tile=options.tile,
         margin=options.margin,
         streams=options.streams,
         before=f"x {high - low:g} * {low:g} +",
         after=f"x {dark:g} - {bright - dark:g} /",
-        any_format=(_COLOUR if colour else _GREY).format(scale=model.scale),
+        any_format=(_COLOR if color else _GRAY).format(scale=model.scale),
     )

@@ -32,7 +32,7 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -
     if preprocessing.crop is not None:
         writer.crop(preprocessing.crop)
     if preprocessing.mean:
-        writer.normalise(preprocessing)
+        writer.normalize(preprocessing)
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name == replaced.name:
@@ -96,14 +96,14 @@ class _Writer:
         axes = self._constant("axes", np.array(_SIDES, np.int64))
         self.image = self._node("Slice", [self.image, first, last, axes], "cropped")
 
-    def normalise(self, preprocessing: Preprocessing) -> None:
+    def normalize(self, preprocessing: Preprocessing) -> None:
         """Add (x - mean) / std."""
         mean, std = (
             self._constant(name, np.array(values, np.float32).reshape(1, -1, 1, 1))
             for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std))
         )
-        centred = self._node("Sub", [self.image, mean], "centred")
-        self.image = self._node("Div", [centred, std], "normalised")
+        centered = self._node("Sub", [self.image, mean], "centered")
+        self.image = self._node("Div", [centered, std], "normalized")
 
     def _shape(self) -> str:
         return self._node("Shape", [self.image], f"shape_of_{len(self.nodes)}", start=2)

@@ -25,7 +25,7 @@ from .images import Feeds, Pixels
 
 @dataclass(frozen=True)
 class Preparation:
-    """Resizes, crops and normalises images before a network runs: a forward pre-hook."""
+    """Resizes, crops and normalizes images before a network runs: a forward pre-hook."""
 
     preprocessing: Preprocessing
 

@@ -1,6 +1,6 @@
 """Replaces a piece of a file's graph by nodes of nystra.
 
-All else is unchanged: nodes, their order, names, initialisers. Nodes of the piece that nothing else
+All else is unchanged: nodes, their order, names, initializers. Nodes of the piece that nothing else
 needs are removed.
 """
 

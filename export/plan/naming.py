@@ -1,6 +1,6 @@
 """The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``.
 
-Before the suffix follow marks of other differences: ``_prepares`` if it resizes and normalises
+Before the suffix follow marks of other differences: ``_prepares`` if it resizes and normalizes
 images itself, ``_w8`` if the window is not the trained one, ``_inline`` and ``_bare`` (no bodies)
 for the form of the operators, ``_portable`` for the target.
 """

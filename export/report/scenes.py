@@ -91,11 +91,11 @@ def user_scenes(
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:
     """Return rows and columns of the middle of an image, or of what a mask says to fill."""
-    centre = [length / 2 for length in size[:2]]
+    center = [length / 2 for length in size[:2]]
     if mask is not None and mask.any():
-        centre = [float(places.mean()) for places in np.nonzero(mask)[:2]]
+        center = [float(places.mean()) for places in np.nonzero(mask)[:2]]
     extents = []
-    for length, middle in zip(size, centre, strict=False):
+    for length, middle in zip(size, center, strict=False):
         shown = min(side, length)
         start = int(np.clip(middle - shown / 2, 0, length - shown))
         extents.append(slice(start, start + shown))

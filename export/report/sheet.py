@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...runtime.images.image_data import GREY_WEIGHTS, resize_plane
+from ...runtime.images.image_data import GRAY_WEIGHTS, resize_plane
 from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
 from ...runtime.metrics.image_quality import psnr
 from ...runtime.metrics.measures import PSNR_CEILING
@@ -94,9 +94,9 @@ def run_scenes(
     rows = []
     for scene in scenes:
         others = scene.auxiliary
-        exported = _colour(restorer(scene.pixels, auxiliary=others)[0])
-        full = None if exact is None else _colour(exact(scene.pixels, auxiliary=others)[0])
-        truth = None if scene.truth is None else _colour(scene.truth)
+        exported = _color(restorer(scene.pixels, auxiliary=others)[0])
+        full = None if exact is None else _color(exact(scene.pixels, auxiliary=others)[0])
+        truth = None if scene.truth is None else _color(scene.truth)
         shown = _shown(scene, restorer)
         rows.append(SheetRow(scene, shown, exported, full, truth, _plain(shown, exported)))
     return rows
@@ -126,7 +126,7 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
     comparison_sheet([row.cells(factor) for row in rows], path, heading)
 
 
-def _colour(image: Pixels) -> Pixels:
+def _color(image: Pixels) -> Pixels:
     """Return an image as (H, W, 3) in 0..1."""
     clipped = np.clip(image, 0.0, 1.0)
     return np.repeat(clipped, 3, axis=2) if clipped.shape[2] == 1 else clipped
@@ -134,7 +134,7 @@ def _colour(image: Pixels) -> Pixels:
 
 def _plain(image: Pixels, exported: Pixels) -> Pixels:
     """Return the input at the size of its output."""
-    planes = np.moveaxis(_colour(image), 2, 0)
+    planes = np.moveaxis(_color(image), 2, 0)
     size = (exported.shape[0], exported.shape[1])
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
 
@@ -143,7 +143,7 @@ def _shown(scene: Scene, restorer: Restorer) -> Pixels:
     """Return the input of a model, with its hole in white."""
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
-        pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
+        pixels = (pixels @ GRAY_WEIGHTS)[:, :, None]
     for port in scene.ports:
         if port.role == "mask":
             pixels = np.where(scene.auxiliary[port.name] > 0, np.float32(1), pixels)

@@ -48,7 +48,7 @@ def record_references(
 
     The tolerance of a size is the largest of what the transform always allows (`measures`), twice
     the difference between the float32 and the float64 run of the plain network, and, for a low
-    precision, twice the difference between the fake-quantized network (see `fake_quantised`) and
+    precision, twice the difference between the fake-quantized network (see `fake_quantized`) and
     the float64 run.
 
     With a seeded search, rounding may swap two matches of nearly equal score; then few pixels
@@ -155,8 +155,8 @@ class _Runs:
         others = {path: site.reseeded() for path, site in resolved.items()}
         searching = others != dict(resolved)
         rounded = None
-        if transform.fake_quantised is not None:
-            copied = transform.fake_quantised()(plain, architecture, exact, transform.parameters)
+        if transform.fake_quantized is not None:
+            copied = transform.fake_quantized()(plain, architecture, exact, transform.parameters)
             rounded = NetworkSession(copied)
         lowered = {}
         if transform.name in _COMPUTED_LOW and not searching:
@@ -226,14 +226,14 @@ class _Lowered:
         self.allowed: list[_Allowed] = []
         self.network: NetworkSession | None = None
         self._precision, self._own = transform.name, own.name
-        if transform.fake_quantised is None:
+        if transform.fake_quantized is None:
             return
         try:
-            rounded = transform.fake_quantised()(plain, architecture, (), transform.parameters)
+            rounded = transform.fake_quantized()(plain, architecture, (), transform.parameters)
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
-        if own.fake_quantised is not None:  # the steps of rounded weights and inputs
-            rounded = own.fake_quantised()(rounded, architecture, exact, own.parameters)
+        if own.fake_quantized is not None:  # the steps of rounded weights and inputs
+            rounded = own.fake_quantized()(rounded, architecture, exact, own.parameters)
         self.network = NetworkSession(rounded)
 
     def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from ...core.errors import CheckpointError
-from ..registry import read_by_another, recognised
+from ..registry import read_by_another, recognized
 
 _AVERAGED = ("params_ema", "state_dict_ema", "model_ema", "net_g_ema", "generator_ema", "ema")
 """Names of a moving average of the weights, which is the one for inference."""
@@ -123,7 +123,7 @@ def _without_prefix(
     That library handles prefixes itself, some of which are parts of its networks' keys.
     """
     stripped, taken = state, list[str]()
-    while not (fits or recognised)(stripped):
+    while not (fits or recognized)(stripped):
         inner = _strip(stripped, path, taken)
         if inner is None:
             if fits is not None or read_by_another(state):

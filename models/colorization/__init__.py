@@ -1,1 +1,1 @@
-"""Guided colorization of a grey image."""
+"""Guided colorization of a gray image."""

@@ -1,4 +1,4 @@
-"""Loading the colourisation network: its hyper-parameters and its facts."""
+"""Loading the colorization network: its hyper-parameters and its facts."""
 
 from __future__ import annotations
 

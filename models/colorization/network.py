@@ -1,14 +1,14 @@
-"""Guided colourisation by one attention layer (Cherel et al., 2022, section 4.3).
+"""Guided colorization by one attention layer (Cherel et al., 2022, section 4.3).
 
 It is as small as possible, so that its result depends mostly on the attention: a 3x3 convolution to
 16 channels, attention between 7x7 patches, a 3x3 convolution to 3 channels, and a skip. The paper
 publishes no checkpoint and does not say what is convolved; here
 
-* queries are the grey image, keys the luma of the reference, by one shared convolution, so that
+* queries are the gray image, keys the luma of the reference, by one shared convolution, so that
   equal patches have the distance 0;
-* values are the colour differences of the reference (colour minus luma), by another one;
-* the skip adds the grey image to each of the three channels, so that attention has to bring
-  the colour only.
+* values are the color differences of the reference (color minus luma), by another one;
+* the skip adds the gray image to each of the three channels, so that attention has to bring
+  the color only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..geometry import PatchGeometry
 from ..sites import PatchSite
 
-_LUMA = (0.299, 0.587, 0.114)  # BT.601, as the runtime turns colour into grey
+_LUMA = (0.299, 0.587, 0.114)  # BT.601, as the runtime turns color into gray
 
 
 class PatchAttention(PatchSite):
@@ -33,7 +33,7 @@ class PatchAttention(PatchSite):
 
 
 class Colorization(nn.Module):
-    """A grey image and a reference in colour to an image in colour, sizes from 1x1 on."""
+    """A gray image and a reference in color to an image in color, sizes from 1x1 on."""
 
     luma: Tensor
 
@@ -72,17 +72,17 @@ class Colorization(nn.Module):
         self.project = nn.Conv2d(channels, 3, 3, padding=1)
 
     def forward(self, image: Tensor, reference: Tensor) -> Tensor:
-        """Return the image in colour.
+        """Return the image in color.
 
         Args:
-            image: Grey, (B, 1, H, W) in 0..1.
+            image: Gray, (B, 1, H, W) in 0..1.
             reference: An image of a similar scene, RGB, (B, 3, Hr, Wr) in 0..1.
 
         Returns:
             (B, 3, H, W), RGB, not clipped.
         """
-        grey = (reference * self.luma).sum(1, keepdim=True)
-        colour = self.embed_color(reference - grey)
-        matched = self.attention(self.embed(image), self.embed(grey), colour)
-        coloured: Tensor = image + self.project(matched)
-        return coloured
+        gray = (reference * self.luma).sum(1, keepdim=True)
+        color = self.embed_color(reference - gray)
+        matched = self.attention(self.embed(image), self.embed(gray), color)
+        colored: Tensor = image + self.project(matched)
+        return colored

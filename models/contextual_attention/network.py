@@ -47,7 +47,7 @@ class ContextualAttention(PatchSite):
         Args:
             ksize: Side of the compared patches.
             rate: Both maps are shrunk by it before they are compared.
-            fuse_k: Side of the filter that favours neighbouring matches.
+            fuse_k: Side of the filter that favors neighboring matches.
             softmax_scale: Factor of the scores.
             fuse: Use that filter.
         """
@@ -104,8 +104,8 @@ def _down(inputs: int, outputs: int) -> Conv:
     return Conv(inputs, outputs, stride=2)
 
 
-def _decode(owner: nn.Module, prefix: str, width: int, inputs: int, colours: int) -> None:
-    """Give a generator its last seven convolutions: enlarged twice, down to the colours."""
+def _decode(owner: nn.Module, prefix: str, width: int, inputs: int, colors: int) -> None:
+    """Give a generator its last seven convolutions: enlarged twice, down to the colors."""
     plan = [
         (inputs, 4 * width),
         (4 * width, 4 * width),
@@ -116,7 +116,7 @@ def _decode(owner: nn.Module, prefix: str, width: int, inputs: int, colours: int
     ]
     for number, (before, after) in enumerate(plan, 11):
         owner.add_module(f"{prefix}{number}", Conv(before, after))
-    owner.add_module(f"{prefix}17", Conv(width // 2, colours, activation=_same))
+    owner.add_module(f"{prefix}17", Conv(width // 2, colors, activation=_same))
 
 
 def _decoded(owner: nn.Module, prefix: str, x: Tensor) -> Tensor:
@@ -134,10 +134,10 @@ def _with_mask(x: Tensor, mask: Tensor) -> Tensor:
 class CoarseGenerator(nn.Module):
     """The first guess: an image with a hole to a whole image, both in -1..1."""
 
-    def __init__(self, colours: int, width: int) -> None:
+    def __init__(self, colors: int, width: int) -> None:
         """Build the convolutions."""
         super().__init__()
-        self.conv1 = Conv(colours + 2, width, 5)
+        self.conv1 = Conv(colors + 2, width, 5)
         self.conv2_downsample = _down(width, 2 * width)
         self.conv3 = Conv(2 * width, 2 * width)
         self.conv4_downsample = _down(2 * width, 4 * width)
@@ -147,7 +147,7 @@ class CoarseGenerator(nn.Module):
         self.conv8_atrous = Conv(4 * width, 4 * width, dilation=4)
         self.conv9_atrous = Conv(4 * width, 4 * width, dilation=8)
         self.conv10_atrous = Conv(4 * width, 4 * width, dilation=16)
-        _decode(self, "conv", width, 4 * width, colours)
+        _decode(self, "conv", width, 4 * width, colors)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return the guess for x (B, C, H, W), its hole zeroed, and mask (B, 1, H, W)."""
@@ -161,10 +161,10 @@ class CoarseGenerator(nn.Module):
 class FineGenerator(nn.Module):
     """The refinement: one branch of convolutions and one of attention, then a common decoder."""
 
-    def __init__(self, colours: int, width: int) -> None:
+    def __init__(self, colors: int, width: int) -> None:
         """Build both branches and the decoder."""
         super().__init__()
-        self.conv1 = Conv(colours + 2, width, 5)
+        self.conv1 = Conv(colors + 2, width, 5)
         self.conv2_downsample = _down(width, width)
         self.conv3 = Conv(width, 2 * width)
         self.conv4_downsample = _down(2 * width, 2 * width)
@@ -174,7 +174,7 @@ class FineGenerator(nn.Module):
         self.conv8_atrous = Conv(4 * width, 4 * width, dilation=4)
         self.conv9_atrous = Conv(4 * width, 4 * width, dilation=8)
         self.conv10_atrous = Conv(4 * width, 4 * width, dilation=16)
-        self.pmconv1 = Conv(colours + 2, width, 5)
+        self.pmconv1 = Conv(colors + 2, width, 5)
         self.pmconv2_downsample = _down(width, width)
         self.pmconv3 = Conv(width, 2 * width)
         self.pmconv4_downsample = _down(2 * width, 4 * width)
@@ -183,7 +183,7 @@ class FineGenerator(nn.Module):
         self.contextul_attention = ContextualAttention()
         self.pmconv9 = Conv(4 * width, 4 * width)
         self.pmconv10 = Conv(4 * width, 4 * width)
-        _decode(self, "allconv", width, 8 * width, colours)
+        _decode(self, "allconv", width, 8 * width, colors)
 
     def forward(self, x: Tensor, coarse: Tensor, mask: Tensor) -> Tensor:
         """Return the refined image; arguments as in ``CoarseGenerator`` and its result."""

@@ -34,19 +34,19 @@ def csnln_hyper(state: State) -> Hyper:
             "x4) or 9 (x3)"
         )
     twice = "SEM.multi_source_projection_2.upsample.0.weight" in state
-    colours, joined, *_ = shape_of(state, "tail.0.weight", 4)
+    colors, joined, *_ = shape_of(state, "tail.0.weight", 4)
     width = shape_of(state, "head.0.0.weight", 4)[0]
     hyper: Hyper = {
         "scale": 4 if twice else _FACTOR_OF_KERNEL[kernel],
         "n_feats": width,
         "depth": joined // width,
-        "n_colors": colours,
+        "n_colors": colors,
     }
     mean = 0.0
     if "sub_mean.bias" in state:
         shape_of(state, "sub_mean.bias", 1)
         mean = -float(state["sub_mean.bias"][0].real)
-    return hyper | ({"rgb_range": round(mean / MEAN[0], 4)} if colours == 3 and mean > 0 else {})
+    return hyper | ({"rgb_range": round(mean / MEAN[0], 4)} if colors == 3 and mean > 0 else {})
 
 
 def csnln_facts(network: CSNLN, hyper: Hyper, license_name: str) -> Facts:

@@ -16,7 +16,7 @@ from ..layers.padding import crop, pad_to_multiple
 from ..sites import MapSite, PatchSite
 
 MEAN = (0.4488, 0.4371, 0.4040)
-"""Mean colour that the published networks subtract."""
+"""Mean color that the published networks subtract."""
 
 _SCALES = (2, 3, 4)
 _PROJECTIONS = {2: (6, 2, 2), 3: (9, 3, 3), 4: (8, 4, 2)}  # kernel, stride, padding by factor
@@ -35,9 +35,9 @@ def _up(width: int, factor: int) -> nn.Sequential:
 
 
 def shrink_bilinear(x: Tensor, factor: int) -> Tensor:
-    """Return a map (B, C, H, W) shrunk by bilinear sampling at the centres, not antialiased.
+    """Return a map (B, C, H, W) shrunk by bilinear sampling at the centers, not antialiased.
 
-    The centre of a cell of ``factor`` x ``factor`` pixels is a pixel (odd factors), or lies
+    The center of a cell of ``factor`` x ``factor`` pixels is a pixel (odd factors), or lies
     between four. H and W are multiples of the factor.
     """
     low = (factor - 1) // 2
@@ -178,12 +178,12 @@ class ExemplarMining(nn.Module):
         return self.post_conv(self.down_sample_2(large)), large
 
 
-def _mean_shift(colours: int, rgb_range: float, sign: float) -> nn.Conv2d:
-    """Return the 1x1 convolution that adds ``sign`` times the mean colour."""
-    shift = nn.Conv2d(colours, colours, 1)
-    mean = torch.tensor(MEAN) if colours == 3 else torch.zeros(colours)
+def _mean_shift(colors: int, rgb_range: float, sign: float) -> nn.Conv2d:
+    """Return the 1x1 convolution that adds ``sign`` times the mean color."""
+    shift = nn.Conv2d(colors, colors, 1)
+    mean = torch.tensor(MEAN) if colors == 3 else torch.zeros(colors)
     with torch.no_grad():
-        shift.weight.copy_(torch.eye(colours).view(colours, colours, 1, 1))
+        shift.weight.copy_(torch.eye(colors).view(colors, colors, 1, 1))
         if shift.bias is not None:
             shift.bias.copy_(sign * rgb_range * mean)
     return shift

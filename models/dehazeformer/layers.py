@@ -32,12 +32,12 @@ class WholeNorm(nn.Module):
         self.meta2 = nn.Conv2d(1, dim, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return x normalised, the gain and the offset."""
+        """Return x normalized, the gain and the offset."""
         mean = x.mean((1, 2, 3), keepdim=True)
-        centred = x - mean
-        deviation = (centred.square().mean((1, 2, 3), keepdim=True) + 1e-5).sqrt()
-        normalised = centred / deviation * self.weight + self.bias
-        return normalised, self.meta1(deviation), self.meta2(mean)
+        centered = x - mean
+        deviation = (centered.square().mean((1, 2, 3), keepdim=True) + 1e-5).sqrt()
+        normalized = centered / deviation * self.weight + self.bias
+        return normalized, self.meta1(deviation), self.meta2(mean)
 
 
 class Fusion(nn.Module):
@@ -190,8 +190,8 @@ class Block(Repeated):
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for x."""
         if self.attn.attends:
-            normalised, gain, offset = self.norm1(x)
-            x = x + (self.attn(normalised) * gain + offset)
+            normalized, gain, offset = self.norm1(x)
+            x = x + (self.attn(normalized) * gain + offset)
         else:
             x = x + self.attn(x)
         y: Tensor = x + self.mlp(x)

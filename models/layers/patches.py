@@ -15,7 +15,7 @@ from torch import Tensor
 from ..geometry import PatchGeometry
 
 
-def neighbourhoods(image: Tensor, side: int, border: str = "zero") -> Tensor:
+def neighborhoods(image: Tensor, side: int, border: str = "zero") -> Tensor:
     """Return the patch around every pixel of a map.
 
     Args:
@@ -52,8 +52,8 @@ def patch_scores(query: Tensor, key: Tensor, geometry: PatchGeometry) -> Tensor:
     Returns:
         (B, H * W, Hk * Wk), higher is better.
     """
-    q = neighbourhoods(query, geometry.patch, geometry.border).flatten(2).transpose(1, 2)
-    k = neighbourhoods(key, geometry.patch, geometry.border).flatten(2)
+    q = neighborhoods(query, geometry.patch, geometry.border).flatten(2).transpose(1, 2)
+    k = neighborhoods(key, geometry.patch, geometry.border).flatten(2)
     if geometry.metric == "l2":
         return 2.0 * (q @ k) - q.square().sum(2, keepdim=True) - k.square().sum(1, keepdim=True)
     return q @ (k / key_norms(k, geometry))
@@ -88,7 +88,7 @@ def usable_keys(key_mask: Tensor, geometry: PatchGeometry) -> Tensor:
     Returns:
         (B, 1, Hk / shrink, Wk / shrink) of 0 and 1; what lies outside the map counts as known.
     """
-    missing = neighbourhoods(1.0 - shrink_nearest(key_mask, geometry.shrink), geometry.patch)
+    missing = neighborhoods(1.0 - shrink_nearest(key_mask, geometry.shrink), geometry.patch)
     return (missing.amax(1, keepdim=True) == 0).to(key_mask.dtype)
 
 
@@ -99,13 +99,13 @@ def fuse_scores(
 
     With flat indices i of queries and j of keys, out[i, j] is the sum of score[i + d, j + d] for
     d = -(side // 2) .. side // 2, first with row-major indices, then with column-major ones.
-    Neighbours run over the ends of rows, as in the reference; outside the matrix is 0.
+    Neighbors run over the ends of rows, as in the reference; outside the matrix is 0.
 
     Args:
         scores: (B, H * W, Hk * Wk).
         query_grid: H, W.
         key_grid: Hk, Wk.
-        side: Odd number of diagonal neighbours.
+        side: Odd number of diagonal neighbors.
     """
     (h, w), (hk, wk) = query_grid, key_grid
     rows_first = _diagonal_sum(scores, side)
@@ -127,7 +127,7 @@ def _diagonal_sum(scores: Tensor, side: int) -> Tensor:
 def value_blocks(value: Tensor, geometry: PatchGeometry) -> Tensor:
     """Return the value map in blocks of ``value_stride`` pixels per side.
 
-    The value patch of key (y, x) is the ``reach`` x ``reach`` neighbourhood of blocks that starts
+    The value patch of key (y, x) is the ``reach`` x ``reach`` neighborhood of blocks that starts
     at block (y, x), reach = value_patch / value_stride; the map is padded with zeros by
     (value_patch - value_stride) / 2 pixels so that every key has its patch.
 

@@ -77,7 +77,7 @@ def matches(
         search: Computes the matches.
 
     Returns:
-        index (B, k, H, W) int32, y * Wk + x of the matched centre, negative for an empty entry,
+        index (B, k, H, W) int32, y * Wk + x of the matched center, negative for an empty entry,
         and score (B, k, H, W).
 
     Raises:

@@ -1,4 +1,4 @@
-"""From matches to output: the values of the matches, or those of the neighbours' matches too.
+"""From matches to output: the values of the matches, or those of the neighbors' matches too.
 
 Everything is index arithmetic, ``index_select`` and element-wise arithmetic, so that it exports
 to standard operators; memory is O(n k C), whatever the patch.
@@ -38,10 +38,10 @@ def aggregate_values(
     patch_size: int,
     key_mask: Tensor | None = None,
 ) -> Tensor:
-    """Return values by the matches of spatial neighbours: i takes j = j' - (i' - i).
+    """Return values by the matches of spatial neighbors: i takes j = j' - (i' - i).
 
     Aggregation (equation 10) is one softmax over the p^2 k scores of the pairs (i', j'), i' in the
-    patch around i. A neighbour i' outside the map is ignored; a position j outside the key map is
+    patch around i. A neighbor i' outside the map is ignored; a position j outside the key map is
     clamped to its border; a j that ``key_mask`` excludes is ignored. If nothing is left the output
     is 0.
 
@@ -49,7 +49,7 @@ def aggregate_values(
         logits: (B, k, H, W), from ``match_logits``.
         index: (B, k, H, W), y * Wk + x of j', negative for an empty entry.
         value: (B, Cv, Hk, Wk).
-        patch_size: Side p of the neighbourhood, odd.
+        patch_size: Side p of the neighborhood, odd.
         key_mask: Broadcastable to (B, 1, Hk, Wk), above 0 where a key may be used, or None.
 
     Returns:
@@ -115,12 +115,12 @@ def _padded_place(index: Tensor, width: int, padded: Tensor) -> Tensor:
     return row * columns + column + batch_offset(index, rows * columns)
 
 
-def neighbours(
+def neighbors(
     logits: Tensor, place: Tensor, padded: Tensor, patch: int
 ) -> Iterator[tuple[Tensor, Tensor, int, int]]:
-    """Yield the logits and value places of one neighbour of every pixel, over the patch.
+    """Yield the logits and value places of one neighbor of every pixel, over the patch.
 
-    Neighbour (a, b), counted from the patch's corner, lies at i + (a - r, b - r); its match
+    Neighbor (a, b), counted from the patch's corner, lies at i + (a - r, b - r); its match
     shifted back is at j' - (a - r, b - r), that is (2 r - a, 2 r - b) from the corner of j'.
     """
     height, width = logits.shape[2] - patch + 1, logits.shape[3] - patch + 1
@@ -140,7 +140,7 @@ def _reference(logits: Tensor, place: Tensor, padded: Tensor, patch: int, masked
         return F.max_pool2d(best, patch, stride=1).clamp(min=floor)
     shares = padded[..., -1:].reshape(-1, 1)
     top: Tensor | None = None
-    for part, where, _, _ in neighbours(logits, place, padded, patch):
+    for part, where, _, _ in neighbors(logits, place, padded, patch):
         usable = take_rows(shares, where).squeeze(-1) > 0
         best = torch.where(usable, part, lowest(logits.dtype)).amax(1, keepdim=True)
         top = best if top is None else torch.maximum(top, best)
@@ -155,7 +155,7 @@ def weighted_sums(
     """Return the sums (B, H, W, Cv + 1) of exp(logit - reference) times [value, share]."""
     rows = padded.reshape(-1, padded.shape[-1])
     total: Tensor | None = None
-    for part, where, _, _ in neighbours(logits, place, padded, patch):
+    for part, where, _, _ in neighbors(logits, place, padded, patch):
         weights = (part - reference).clamp(max=0.0).exp().unsqueeze(-1)
         added = (take_rows(rows, where) * weights).sum(1)
         total = added if total is None else total + added

@@ -62,7 +62,7 @@ class RVRT(nn.Module):
             deformable_groups: Channel groups of the alignment.
             attention_heads: Heads of the alignment.
             position_bias: Window attention adds a relative position bias.
-            mask: Tokens that the cyclic shift made neighbours do not see each other.
+            mask: Tokens that the cyclic shift made neighbors do not see each other.
 
         Raises:
             ValueError: Arguments that contradict each other.

@@ -18,7 +18,7 @@ class Places(NamedTuple):
 
     Attributes:
         corner: (*P, 1) int64, the row of the pixel up and left of a sample.
-        steps: (4) int64, offsets from there to it and its neighbours right, below, and below right.
+        steps: (4) int64, offsets from there to it and its neighbors right, below, and below right.
         weights: (*P, 4), weights of the four pixels.
     """
 

@@ -24,7 +24,7 @@ class Windows:
         window: Sides of a window: rows and columns, or frames before them.
         shift: Shift of every second block, along each side.
         position_bias: Attention adds a relative position bias.
-        mask: Tokens that the cyclic shift made neighbours do not see each other.
+        mask: Tokens that the cyclic shift made neighbors do not see each other.
     """
 
     heads: int

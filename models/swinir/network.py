@@ -68,7 +68,7 @@ class SwinIR(ImageNetwork):
             patch_norm: A LayerNorm follows the first convolution.
             ape: Absolute position embedding; the padded input must then be img_size.
             position_bias: Attention adds a relative position bias.
-            mask: Tokens that the cyclic shift made neighbours do not see each other.
+            mask: Tokens that the cyclic shift made neighbors do not see each other.
 
         Raises:
             ValueError: Arguments that contradict each other.

@@ -62,7 +62,7 @@ class Modulator(nn.Module):
 
 
 class Leff(nn.Module):
-    """Linear layers around a depthwise convolution that sees neighbours (``leff``)."""
+    """Linear layers around a depthwise convolution that sees neighbors (``leff``)."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         """Build the layers under the published keys."""

@@ -90,7 +90,7 @@ class Uformer(nn.Module):
             shift_flag: Every second block shifts its windows by half.
             modulator: Blocks of the decoder add a trained vector for each place of a window.
             position_bias: Attention adds a relative position bias.
-            mask: Tokens that the cyclic shift made neighbours do not see each other.
+            mask: Tokens that the cyclic shift made neighbors do not see each other.
 
         Raises:
             ValueError: Arguments that contradict each other.

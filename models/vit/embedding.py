@@ -12,7 +12,7 @@ Stem: TypeAlias = Literal["patches", "convolutions"]
 
 
 class _BatchNorm(nn.Module):
-    """Batch normalisation by running means, without PyTorch's count of batches."""
+    """Batch normalization by running means, without PyTorch's count of batches."""
 
     running_mean: Tensor
     running_var: Tensor

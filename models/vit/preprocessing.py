@@ -21,7 +21,7 @@ def preprocessing_for(
 
     A stored one takes precedence over the default of the network's library: that of torchvision's
     published ViT weights, and of most of timm's. The study has no default: it does not publish its
-    normalisation.
+    normalization.
 
     Args:
         stored: The JSON object of ``nystra.preprocessing``, or None.

@@ -1,7 +1,7 @@
 # ---- libnystra_onnxruntime_cuda.so: ONNX Runtime custom ops on the CPU and on CUDA devices, where
 # ---- the CUDA kernels are built. A session registers it in place of libnystra_onnxruntime.so.
 #
-# It needs no library of CUDA: the runtime is inside, and is initialised by the first kernel only.
+# It needs no library of CUDA: the runtime is inside, and is initialized by the first kernel only.
 if(NOT TARGET nystra_cuda_kernels)
   return()
 endif()

@@ -217,7 +217,7 @@ def nystromformer_attention(
     batch_init: bool | int = False,
     regions: Regions | None = None,
 ) -> Tensor:
-    """Return the row-normalised Nystrom attention (Xiong et al., 2021, eq. 14), (..., N, e).
+    """Return the row-normalized Nystrom attention (Xiong et al., 2021, eq. 14), (..., N, e).
 
     Arguments as in :func:`nystrom_attention`; between regions -100 is added to the logits.
     """

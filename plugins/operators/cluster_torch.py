@@ -61,32 +61,32 @@ def _cut(bounds: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-    """Return members (..., N, m), 1 where a key is in a cluster, and centres (..., m, d).
+    """Return members (..., N, m), 1 where a key is in a cluster, and centers (..., m, d).
 
     Args:
         k: Keys (..., N, d), their mean taken away: near ties are decided by rounding.
-        seeds: Indices of the keys where the centres start, (m,).
-        rounds: Rounds after the first. In each round every key is assigned to the nearest centre,
-            and every centre moves to the mean of its members; without members it stays.
+        seeds: Indices of the keys where the centers start, (m,).
+        rounds: Rounds after the first. In each round every key is assigned to the nearest center,
+            and every center moves to the mean of its members; without members it stays.
     """
-    centres = k[..., seeds, :]
+    centers = k[..., seeds, :]
     for _ in range(rounds + 1):
-        nearness = k @ centres.mT - 0.5 * centres.square().sum(-1).unsqueeze(-2)
+        nearness = k @ centers.mT - 0.5 * centers.square().sum(-1).unsqueeze(-2)
         nearest = nearness.detach().argmax(-1, keepdim=True)
         members = (nearest == torch.arange(len(seeds), device=k.device)).to(k.dtype)
         counts = members.sum(-2).unsqueeze(-1)
-        centres = torch.where(counts > 0, members.mT @ k / counts.clamp(min=1), centres)
-    return members, centres
+        centers = torch.where(counts > 0, members.mT @ k / counts.clamp(min=1), centers)
+    return members, centers
 
 
 def attend(
-    q: Tensor, centres: Tensor, counts: Tensor, sums: Tensor, near: Tensor, v: Tensor
+    q: Tensor, centers: Tensor, counts: Tensor, sums: Tensor, near: Tensor, v: Tensor
 ) -> Tensor:
     """Return attention (..., n, e) to clusters, each a key with a count, and to tokens.
 
     Args:
         q: Queries (..., n, d), scaled.
-        centres: Centres of the clusters, (..., m, d).
+        centers: Centers of the clusters, (..., m, d).
         counts: Count of each cluster, (..., m); 0: ignored.
         sums: Sums of the values of its members, weighted by their counts, (..., m, e).
         near: Logits of the queries with the tokens, (..., n, j).
@@ -94,7 +94,7 @@ def attend(
     """
     none = counts <= 0
     weights = torch.where(none, torch.ones_like(counts), counts).clamp(min=_TINY)
-    far = q @ centres.mT + weights.log().masked_fill(none, -torch.inf).unsqueeze(-2)
+    far = q @ centers.mT + weights.log().masked_fill(none, -torch.inf).unsqueeze(-2)
     share = torch.cat([far.expand(*near.shape[:-1], -1), near], -1).softmax(-1)
     split = share.split((counts.shape[-1], near.shape[-1]), -1)
     out: Tensor = split[0] @ (sums / weights.unsqueeze(-1)) + split[1] @ v

@@ -24,7 +24,7 @@ class WindowGeometry:
         value_dim: Size of a value, e.
         window: Sides of a window, in tokens.
         shift: Cyclic shift before the partition, along each side.
-        masked: Tokens that are neighbours only because of the cyclic shift do not attend to each
+        masked: Tokens that are neighbors only because of the cyclic shift do not attend to each
             other.
         scale: Factor of the scores.
         margin: Tokens by which the key window extends beyond the window, on each side of each axis;

@@ -84,7 +84,7 @@ def _windows(
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Regions]]:
     """Yield row and column in the map, and the region, of the tokens of each window.
 
-    The map is rolled by minus the shift, then cut. The rolled map of a shifted block is labelled
+    The map is rolled by minus the shift, then cut. The rolled map of a shifted block is labeled
     as SwinIR does: cut at H - wh and H - shift_h, and the same for columns.
     """
     window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])

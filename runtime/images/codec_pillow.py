@@ -71,7 +71,7 @@ class PillowFile:
         """Check the chunks; return whether the image is for `codec_png`."""
         position = self._stream.tell()
         check_chunks(self._stream, self._name)
-        deep = codec_png.is_deep_colour(self._stream)
+        deep = codec_png.is_deep_color(self._stream)
         self._stream.seek(position)
         return deep
 
@@ -141,13 +141,13 @@ def image_of(image: Any, name: str) -> ImageData:
         )
     if image.mode in ("I", "F"):
         raise NystraError(f"{name} has 32 bits per channel, expected 8 or 16: convert it first")
-    grey = image.mode in ("1", "L", "LA", "La")
+    gray = image.mode in ("1", "L", "LA", "La")
     transparent = "transparency" in image.info or image.mode in ("LA", "PA", "RGBA")
     if image.mode in ("La", "RGBa"):  # which Pillow would round to 8 bits once more
         return _parted(np.asarray(image), premultiplied=True)
-    mode = ("LA" if transparent else "L") if grey else ("RGBA" if transparent else "RGB")
+    mode = ("LA" if transparent else "L") if gray else ("RGBA" if transparent else "RGB")
     if image.mode == "L" and transparent:
-        mode, grey = "RGBA", False  # Pillow knows a transparent value only on the way to RGBA
+        mode, gray = "RGBA", False  # Pillow knows a transparent value only on the way to RGBA
     values = np.asarray(image if image.mode == mode else image.convert(mode))
     return _parted(values if values.ndim == 3 else values[:, :, None])
 
@@ -155,17 +155,17 @@ def image_of(image: Any, name: str) -> ImageData:
 def with_extras(decoded: ImageData, image: Any) -> ImageData:
     """Return an image with profile and resolution of the Pillow image that it came from."""
     # The profile of CMYK and its like is of the colors it had before.
-    keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
-    icc = (image.info.get("icc_profile") or None) if keeps_colours else None
+    keeps_colors = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
+    icc = (image.info.get("icc_profile") or None) if keeps_colors else None
     return replace(decoded, icc=icc, dpi=_dpi(image.info.get("dpi")))
 
 
 def _parted(values: Array, *, premultiplied: bool = False) -> ImageData:
     """Return (H, W, 1 to 4) uint8 values as an image; the last of 2 or 4 channels is alpha."""
     planes = values.shape[2]
-    colours = planes - 1 if planes in (2, 4) else planes
-    pixels = np.divide(values[:, :, :colours], _PEAK_8, dtype=np.float32)
-    if colours == planes:
+    colors = planes - 1 if planes in (2, 4) else planes
+    pixels = np.divide(values[:, :, :colors], _PEAK_8, dtype=np.float32)
+    if colors == planes:
         return ImageData(pixels)
     alpha = np.divide(values[:, :, -1], _PEAK_8, dtype=np.float32)
     if premultiplied:

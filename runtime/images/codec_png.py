@@ -14,12 +14,12 @@ from .image_data import ImageData
 _METRES_PER_INCH = 0.0254
 
 
-def is_deep_colour(stream: BinaryIO) -> bool:
+def is_deep_color(stream: BinaryIO) -> bool:
     """Return whether a PNG has 16 bits and is not plain gray, which Pillow can read."""
     stream.seek(0)
     head = stream.read(26)
-    depth, colour = head[24], head[25]
-    return depth == 16 and (colour != 0 or b"tRNS" in stream.read(1 << 16))
+    depth, color = head[24], head[25]
+    return depth == 16 and (color != 0 or b"tRNS" in stream.read(1 << 16))
 
 
 def decode(stream: BinaryIO, name: str) -> ImageData:
@@ -41,9 +41,9 @@ def decode(stream: BinaryIO, name: str) -> ImageData:
         raise NystraError(f"the image {name} is truncated: {count} of {height} rows")
     values = values.reshape(height, width, planes)
     peak = np.float32((1 << int(info["bitdepth"])) - 1)
-    colours = planes - 1 if planes in (2, 4) else planes
-    pixels = np.divide(values[:, :, :colours], peak, dtype=np.float32, order="C")
-    if colours == planes:
+    colors = planes - 1 if planes in (2, 4) else planes
+    pixels = np.divide(values[:, :, :colors], peak, dtype=np.float32, order="C")
+    if colors == planes:
         return ImageData(pixels, bits=16)
     alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
     return ImageData(pixels, alpha, 16)

@@ -112,13 +112,13 @@ def _is_deep(name: str, page: Any) -> bool:
 def _is_plain(page: Any) -> bool:
     """Return whether a page is gray or RGB of 8 bits that tifffile alone can decode."""
     extras = [int(item) for item in page.extrasamples]
-    colours = 3 if int(page.photometric) == _RGB else 1
+    colors = 3 if int(page.photometric) == _RGB else 1
     return (
         page.dtype == np.uint8
         and page.bitspersample == 8
         and int(page.photometric) in (_MINISWHITE, _MINISBLACK, _RGB)
         and int(page.compression) in (NONE, *DEFLATE, PACKBITS)
-        and page.samplesperpixel == colours + len(extras)
+        and page.samplesperpixel == colors + len(extras)
         and extras in ([], [1], [2])
     )
 
@@ -162,15 +162,15 @@ def _by_tifffile(name: str, page: Any) -> ImageData:
         values = np.moveaxis(values, 0, 2)
     elif page.axes == "YX":
         values = values[:, :, None]
-    planes, colours = values.shape[2], 3 if kind == _RGB else 1
+    planes, colors = values.shape[2], 3 if kind == _RGB else 1
     extras = [int(item) for item in page.extrasamples]
-    if planes != colours and (planes > colours + 1 or extras not in ([1], [2])):
+    if planes != colors and (planes > colors + 1 or extras not in ([1], [2])):
         raise NystraError(f"{name} has {planes} channels, expected gray or RGB, and alpha")
     peak = np.float32(np.iinfo(values.dtype).max)
-    pixels = np.divide(values[:, :, :colours], peak, dtype=np.float32, order="C")
+    pixels = np.divide(values[:, :, :colors], peak, dtype=np.float32, order="C")
     if kind == _MINISWHITE:
         pixels = np.float32(1) - pixels
-    if planes == colours:
+    if planes == colors:
         return ImageData(pixels, bits=page.bitspersample)
     alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
     return ImageData(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.errors import NystraError
 from . import codec_pillow, codec_png
-from .image_data import ImageData, quantise
+from .image_data import ImageData, quantize
 from .image_file import ImageFile, upright_size
 from .tiff_directories import is_tiff
 
@@ -77,7 +77,7 @@ def encode(stream: BinaryIO, kind: str, image: ImageData, quality: int | None = 
     channels = image.pixels
     if image.alpha is not None:
         channels = np.concatenate([channels, image.alpha[:, :, None]], axis=2)
-    values = quantise(channels, image.bits)
+    values = quantize(channels, image.bits)
     if kind == "TIFF":
         _tiff().encode(stream, values, image)
     elif image.bits == 16:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...core.arrays import Array
 
-GREY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
+GRAY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
 """Weights of red, green and blue in the luma of BT.601."""
 
 
@@ -48,7 +48,7 @@ class ImageData:
         return self.pixels.shape[0], self.pixels.shape[1]
 
 
-def quantise(values: Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
+def quantize(values: Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
     """Return values in 0..1 as whole numbers of 8 or 16 bits, clipped and rounded to nearest."""
     peak = (1 << bits) - 1
     scaled = np.clip(values, 0.0, 1.0) * np.float32(peak) + np.float32(0.5)

@@ -81,10 +81,10 @@ def _head(stream: BinaryIO, name: str) -> tuple[bytes, int]:
 
 def _raw_bytes(header: bytes, name: str) -> int:
     """Return the bytes of all rows with their filters, before deflate."""
-    width, height, depth, colour, _, _, interlace = struct.unpack(">IIBBBBB", header)
-    if colour not in _SAMPLES or depth not in (1, 2, 4, 8, 16) or interlace > 1:
-        raise _damaged(name, f"it has color type {colour}, {depth} bits, interlace {interlace}")
-    bits = _SAMPLES[colour] * depth
+    width, height, depth, color, _, _, interlace = struct.unpack(">IIBBBBB", header)
+    if color not in _SAMPLES or depth not in (1, 2, 4, 8, 16) or interlace > 1:
+        raise _damaged(name, f"it has color type {color}, {depth} bits, interlace {interlace}")
+    bits = _SAMPLES[color] * depth
     total = 0
     for left, top, across, down in _ADAM7 if interlace else _PLAIN:
         columns, rows = -(-(width - left) // across), -(-(height - top) // down)

@@ -73,21 +73,21 @@ def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
     kind = _ANTIALIASED[name]
     scale = old / new
     wide = max(scale, 1.0)
-    centre = (place + 0.5) * scale
-    first = max(int(centre - kind.radius * wide + 0.5), 0)
-    last = min(int(centre + kind.radius * wide + 0.5), old)
-    weights = kind.weight((np.arange(first, last) + 0.5 - centre) / wide)
+    center = (place + 0.5) * scale
+    first = max(int(center - kind.radius * wide + 0.5), 0)
+    last = min(int(center + kind.radius * wide + 0.5), old)
+    weights = kind.weight((np.arange(first, last) + 0.5 - center) / wide)
     return first, weights / weights.sum()
 
 
 def _nearest(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
     """Return the same for the nearest pixels, with the edge repeated."""
     kind = _PLAIN[name]
-    centre = (place + 0.5) * old / new - 0.5
-    begin = int(np.floor(centre)) - kind.radius + 1
+    center = (place + 0.5) * old / new - 0.5
+    begin = int(np.floor(center)) - kind.radius + 1
     taps = np.arange(begin, begin + 2 * kind.radius)
     inside = np.clip(taps, 0, old - 1)
-    weights = np.bincount(inside - inside[0], kind.weight(taps - centre))
+    weights = np.bincount(inside - inside[0], kind.weight(taps - center))
     return int(inside[0]), weights
 
 

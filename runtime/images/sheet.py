@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path
-from .image_data import quantise
+from .image_data import quantize
 from .images import image_format
 
 _GAP = 8
@@ -114,7 +114,7 @@ def _enlarged(cells: Sequence[tuple[str, Array]], restored: Array) -> Any:
     from PIL import Image
 
     height = max(other.shape[0] for _, other in cells)
-    colour = np.repeat(restored, 3, axis=2) if restored.shape[2] == 1 else restored
-    image = Image.fromarray(quantise(np.nan_to_num(colour), 8))
+    color = np.repeat(restored, 3, axis=2) if restored.shape[2] == 1 else restored
+    image = Image.fromarray(quantize(np.nan_to_num(color), 8))
     wide = max(round(image.width * height / image.height), 1)
     return image.resize((wide, height), Image.Resampling.NEAREST)

@@ -98,17 +98,17 @@ class RestorationModel:
         sizes = [fixed] if fixed else [(max(side, least),) * 2 for side in _TRIAL_SIDES]
         failure: Exception | None = None
         for height, width in sizes:
-            grey = ImageData(
+            gray = ImageData(
                 np.full((height, width, self._restorer.input_channels), 0.5, np.float32)
             )
             auxiliary = {
-                port.name: AUXILIARY_ROLES[port.role].stand_in(grey.pixels)
+                port.name: AUXILIARY_ROLES[port.role].stand_in(gray.pixels)
                 for port in self._restorer.auxiliary
             }
             tile = self._tile(0)
             batched = self._batched(tile, Work(lambda _: None))
             try:
-                restore(batched, grey, "a gray image", tile=tile, auxiliary=auxiliary)
+                restore(batched, gray, "a gray image", tile=tile, auxiliary=auxiliary)
             except Exception as error:
                 failure = failure or error
             else:

@@ -261,8 +261,8 @@ class TiledNetwork:
 
     def _trial(self, side: int) -> None:
         """Run the model on a gray square, with an example of each other input."""
-        grey = np.float32(sum(self.range) / 2)
-        image = np.full((self.batch, self.input_channels, side, side), grey)
+        gray = np.float32(sum(self.range) / 2)
+        image = np.full((self.batch, self.input_channels, side, side), gray)
         others = example_arrays(self.auxiliary, image_size(side, side))
         (self.trial or self.function)(image, **others)
 

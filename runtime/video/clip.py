@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..images.image_data import ImageData
-from .colour import Colour
+from .color import Color
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Clip:
     Attributes:
         count: Frames in all.
         size: Displayed height and width in pixels.
-        colour: The encoding of its pixels.
+        color: The encoding of its pixels.
         time_base: Seconds per tick of its time stamps; None for frames without times.
         rate: Mean frames per second; None for frames without times.
         even: All frames are shown for the same time.
@@ -29,7 +29,7 @@ class Clip:
 
     count: int
     size: tuple[int, int]
-    colour: Colour
+    color: Color
     time_base: Fraction | None = None
     rate: Fraction | None = None
     even: bool = True

@@ -11,7 +11,7 @@ from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
 from ..machine.cpu import has_avx512
 from .codecs import CODECS
-from .colour import Colour, from_rgb
+from .color import Color, from_rgb
 from .file_source import plane_array
 from .library import load_av
 
@@ -33,7 +33,7 @@ class Encoding:
         codec: Name in `CODECS`.
         crf: Its constant rate factor.
         size: Height and width.
-        colour: The encoding of pixels.
+        color: The encoding of pixels.
         time_base: Seconds per tick of the time stamps.
         rate: Mean frames per second.
         aspect: Width over height of a pixel.
@@ -42,7 +42,7 @@ class Encoding:
     codec: str
     crf: int
     size: tuple[int, int]
-    colour: Colour
+    color: Color
     time_base: Fraction
     rate: Fraction
     aspect: Fraction = Fraction(1)
@@ -76,7 +76,7 @@ class Encoding:
 
     def planes(self, pixels: Array) -> list[Array]:
         """Return the planes of an image (H, W, 1 or 3) in 0..1, as `frame` takes them."""
-        return from_rgb(pixels, self.colour)
+        return from_rgb(pixels, self.color)
 
     def frame(self, planes: list[Array], time: int) -> Any:
         """Return PyAV's frame of planes.
@@ -85,23 +85,23 @@ class Encoding:
             planes: As `planes` returns them.
             time: Time in ticks.
         """
-        frame = load_av().VideoFrame(self.size[1], self.size[0], self.colour.pixel_format)
+        frame = load_av().VideoFrame(self.size[1], self.size[0], self.color.pixel_format)
         for plane, values in zip(frame.planes, planes, strict=True):
-            plane_array(plane, self.colour.bits)[:] = values
+            plane_array(plane, self.color.bits)[:] = values
         frame.pts, frame.time_base = time, self.time_base
-        frame.colorspace = self.colour.matrix
-        frame.color_range = _FULL if self.colour.full else _LIMITED
+        frame.colorspace = self.color.matrix
+        frame.color_range = _FULL if self.color.full else _LIMITED
         return frame
 
     def _describe(self, context: Any) -> None:
         context.height, context.width = self.size
-        context.pix_fmt = self.colour.pixel_format
+        context.pix_fmt = self.color.pixel_format
         context.time_base = self.time_base
         context.sample_aspect_ratio = self.aspect
-        context.colorspace = self.colour.matrix
-        context.color_primaries = self.colour.primaries
-        context.color_trc = self.colour.transfer
-        context.color_range = _FULL if self.colour.full else _LIMITED
+        context.colorspace = self.color.matrix
+        context.color_primaries = self.color.primaries
+        context.color_trc = self.color.transfer
+        context.color_range = _FULL if self.color.full else _LIMITED
 
     def _options(self) -> dict[str, str]:
         tuning = {"h264": {"x264-params": _X264}, "hevc": {"x265-params": _X265}}[self.codec]

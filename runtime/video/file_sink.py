@@ -15,7 +15,7 @@ from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
 from .assembling import assemble, check_container
 from .clip import Clip, Frame, FrameSource
-from .colour import Colour
+from .color import Color
 from .encoding import Encoding, Packet
 from .file_source import VideoFile
 from .library import av_errors, load_av
@@ -123,8 +123,8 @@ class VideoSink:
 
     def _begun(self, *, fresh: bool = False) -> PendingFrames:
         """Return the frames after the last part."""
-        grey = np.full((*self.encoding.size, 1), 0.5, np.float32)
-        return PendingFrames(self.parts.pending, self.encoding.planes(grey), fresh=fresh)
+        gray = np.full((*self.encoding.size, 1), 0.5, np.float32)
+        return PendingFrames(self.parts.pending, self.encoding.planes(gray), fresh=fresh)
 
     def _go_on(self) -> None:
         """Open the encoder of a part, and pass it the existing frames of that part."""
@@ -159,24 +159,24 @@ def make_encoding(
     if clip.time_base is None or clip.rate is None:
         raise NystraError("a folder of frames has no frame rate: give one, such as `fps` 25")
     height, width = (side * scale for side in clip.size)
-    codec = codec or ("hevc" if clip.colour.bits > 8 else "h264")
+    codec = codec or ("hevc" if clip.color.bits > 8 else "h264")
     return Encoding(
         codec,
         _CRF if crf is None else crf,
         (height, width),
-        _writable(clip.colour, height, width),
+        _writable(clip.color, height, width),
         clip.time_base,
         clip.rate,
         clip.aspect,
     )
 
 
-def _writable(colour: Colour, height: int, width: int) -> Colour:
+def _writable(color: Color, height: int, width: int) -> Color:
     """Return the nearest color encoding that both codecs and most players support."""
-    subsampling = "420" if colour.subsampling == "grey" else colour.subsampling
+    subsampling = "420" if color.subsampling == "gray" else color.subsampling
     if (subsampling == "420" and height % 2) or (subsampling != "444" and width % 2):
         subsampling = "444"
-    return replace(colour, subsampling=subsampling, bits=min(colour.bits, 10))
+    return replace(color, subsampling=subsampling, bits=min(color.bits, 10))
 
 
 def _check_target(target: Path, source: FrameSource, overwrite: bool) -> None:

@@ -17,7 +17,7 @@ from ...core.files.reading import open_regular
 from ..images.image_data import ImageData
 from .boxes import check_boxes
 from .clip import Clip, Frame
-from .colour import SUBSAMPLINGS, UNSPECIFIED, Colour, to_rgb, usual_matrix
+from .color import SUBSAMPLINGS, UNSPECIFIED, Color, to_rgb, usual_matrix
 from .library import av_errors, load_av
 from .survey import survey
 
@@ -56,18 +56,18 @@ class VideoFile:
             self._size = (first.height, first.width)
             self._format = first.format.name
             self._quarter_turns = _quarter_turns(first)
-            colour = _colour(first, stream.codec_context, path)
+            color = _color(first, stream.codec_context, path)
             turned = self._quarter_turns % 2 == 1
             aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
             self.clip = Clip(
                 len(times.stamps),
                 self._size[::-1] if turned else self._size,
-                colour,
+                color,
                 stream.time_base,
                 times.rate,
                 times.even,
                 1 / aspect if turned else aspect,
-                tuple(_warnings(container, first, colour)),
+                tuple(_warnings(container, first, color)),
             )
 
     def frames(self) -> Iterator[Frame]:
@@ -126,13 +126,13 @@ class VideoFile:
             raise NystraError(f"frame {index + 1} of {self.path} has no time stamp of its own")
 
     def _image(self, frame: Any) -> ImageData:
-        bits = 8 if self.clip.colour.bits == 8 else 16
+        bits = 8 if self.clip.color.bits == 8 else 16
         if frame.format.is_rgb:
             whole = frame.to_ndarray(format="rgb48le")
             pixels = whole.astype(np.float32) / np.float32(65535)
         else:
-            colour = self.clip.colour
-            pixels = to_rgb([plane_array(plane, colour.bits) for plane in frame.planes], colour)
+            color = self.clip.color
+            pixels = to_rgb([plane_array(plane, color.bits) for plane in frame.planes], color)
         turned = np.ascontiguousarray(np.rot90(pixels, self._quarter_turns))
         return ImageData(turned, bits=bits)
 
@@ -204,18 +204,18 @@ def _quarter_turns(frame: Any) -> int:
     return round(float(frame.rotation or 0) / 90) % 4
 
 
-def _colour(frame: Any, context: Any, path: Path) -> Colour:
+def _color(frame: Any, context: Any, path: Path) -> Color:
     name = frame.format.name
     bits = frame.format.components[0].bits
     primaries, transfer = int(context.color_primaries), int(context.color_trc)
     if frame.format.is_rgb and bits in (*_BITS, 16):
         matrix = usual_matrix(frame.height)
-        return Colour(matrix, False, min(bits, 12), "444", primaries, transfer)
+        return Color(matrix, False, min(bits, 12), "444", primaries, transfer)
     base = name.removesuffix("le").rstrip("0123456789") if bits > 8 else name
     subsampling = base.removeprefix("yuvj").removeprefix("yuv").removesuffix("p")
     if base in ("gray", "grayp"):
-        subsampling = "grey"
-    if (subsampling != "grey" and subsampling not in SUBSAMPLINGS) or bits not in _BITS:
+        subsampling = "gray"
+    if (subsampling != "gray" and subsampling not in SUBSAMPLINGS) or bits not in _BITS:
         raise NystraError(
             f"the video {path} has the pixel format {name}, expected yuv420p, yuv422p, yuv444p, "
             "gray or RGB in 8, 10 or 12 bits: convert it first"
@@ -224,17 +224,17 @@ def _colour(frame: Any, context: Any, path: Path) -> Colour:
     if matrix in (UNSPECIFIED, 0):
         matrix = usual_matrix(frame.height)
     full = int(frame.color_range) == _FULL or name.startswith("yuvj")
-    return Colour(matrix, full, bits, subsampling, primaries, transfer)
+    return Color(matrix, full, bits, subsampling, primaries, transfer)
 
 
-def _warnings(container: Any, frame: Any, colour: Colour) -> Iterator[str]:
+def _warnings(container: Any, frame: Any, color: Color) -> Iterator[str]:
     if frame.interlaced_frame:
         yield (
             "the video is marked as interlaced: deinterlace it first, or its lines will be mixed up"
         )
-    if colour.transfer in _HDR:
+    if color.transfer in _HDR:
         yield (
-            f"the video is HDR ({_HDR[colour.transfer]}): its tags are kept, but most networks "
+            f"the video is HDR ({_HDR[color.transfer]}): its tags are kept, but most networks "
             "were not trained on HDR"
         )
     others = [stream.type for stream in container.streams if stream.type not in ("video", "audio")]

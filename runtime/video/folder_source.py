@@ -14,7 +14,7 @@ from ..images.header import read_image_size
 from ..images.image_data import ImageData
 from ..images.images import READ_SUFFIXES, read_image
 from .clip import Clip, Frame
-from .colour import Colour, usual_matrix
+from .color import Color, usual_matrix
 
 
 class FrameFolder:
@@ -46,9 +46,9 @@ class FrameFolder:
             _check_size(file, read_image_size(file), self.files[0], size)
         deep = read_image(self.files[0]).bits > 8
         matrix = usual_matrix(size[0])
-        colour = Colour(matrix, bits=10 if deep else 8, primaries=matrix, transfer=matrix)
+        color = Color(matrix, bits=10 if deep else 8, primaries=matrix, transfer=matrix)
         base = None if fps is None else 1 / fps
-        self.clip = Clip(len(self.files), size, colour, base, fps)
+        self.clip = Clip(len(self.files), size, color, base, fps)
 
     def frames(self) -> Iterator[Frame]:
         """Yield all frames; an image is read when the frame is loaded."""

@@ -55,7 +55,7 @@ def read(results: Path) -> dict[str, Outcome]:
 
 
 def short(error: Exception) -> str:
-    """Return what an error says, in one line without paths and colours."""
+    """Return what an error says, in one line without paths and colors."""
     plain = re.sub(r"\x1b\[\d+m", "", " ".join(str(error).split()))
     text = re.sub(r"\S*/(?=\w+\.\w+)", "", plain).removeprefix("small.pth: ")
     return text if len(text) <= MOST else f"{text[:MOST]} ..."

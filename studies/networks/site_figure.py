@@ -39,10 +39,10 @@ REPLACED: tuple[Box, ...] = (TRACED[0], ("NystraWindowCluster", _NODE), TRACED[-
 
 def _column(axes: Axes, left: float, boxes: Sequence[Box], heights: Sequence[float]) -> None:
     """Draw boxes at the given heights, with arrows between them."""
-    for (text, colour), y in zip(boxes, heights, strict=True):
+    for (text, color), y in zip(boxes, heights, strict=True):
         axes.add_patch(
             FancyBboxPatch(
-                (left, y - 0.3), 3.4, 0.6, "round,pad=0.02", fc=colour, ec=_EDGES[colour], lw=1.2
+                (left, y - 0.3), 3.4, 0.6, "round,pad=0.02", fc=color, ec=_EDGES[color], lw=1.2
             )
         )
         axes.text(left + 1.7, y, text, ha="center", va="center", fontsize=9)

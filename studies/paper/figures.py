@@ -127,7 +127,7 @@ def maps_figure(
 ) -> Figure:
     """Draw the weights of one token of each network: the window, then one map per plan.
 
-    The maps of a row share their colours; below each its error by Frobenius norm, relative.
+    The maps of a row share their colors; below each its error by Frobenius norm, relative.
     """
     figure = Figure(figsize=(1.75 * (len(plans) + 1), 2.15 * len(rows)), layout="constrained")
     grid: Any = figure.subplots(len(rows), len(plans) + 1, squeeze=False)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism as planned
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.int8.transform import quantise_model
+from nystra.export.graph.int8.transform import quantize_model
 from nystra.export.tracing.bodies import attach_bodies, inline_bodies
 from nystra.export.tracing.tidy import tidy
 from nystra.export.tracing.trace import trace
@@ -159,18 +159,18 @@ def _ours(
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, facts.inputs, facts.outputs)
     if int8:
-        _quantise(model)
+        _quantize(model)
     attach_bodies(model, OPSET)
     if inline:
         inline_bodies(model)
     onnx.save(model, path)
 
 
-def _quantise(model: onnx.ModelProto) -> None:
+def _quantize(model: onnx.ModelProto) -> None:
     """Write 8-bit layers without an accuracy limit; the ranges are those of one image."""
     policy = PrecisionPolicy(modules=dict.fromkeys(("conv_first", "conv_last"), "an image's own"))
     feeds = [{"input": make_image().numpy()}]
-    quantise_model(model, policy, feeds, MEASURES["picture"], -math.inf)
+    quantize_model(model, policy, feeds, MEASURES["picture"], -math.inf)
 
 
 FILES: dict[str, Callable[[Path], None]] = {

@@ -18,8 +18,8 @@ from typing import Any
 OPTIONS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "enable_mem_reuse False": {"enable_mem_reuse": False},
-    "no graph optimisation": {"graph_optimization_level": 0},
-    "basic graph optimisation": {"graph_optimization_level": 1},
+    "no graph optimization": {"graph_optimization_level": 0},
+    "basic graph optimization": {"graph_optimization_level": 1},
     "basic, enable_mem_reuse False": {"graph_optimization_level": 1, "enable_mem_reuse": False},
     "enable_mem_pattern False": {"enable_mem_pattern": False},
 }

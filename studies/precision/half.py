@@ -43,7 +43,7 @@ from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.tidy import tidy
 from nystra.export.tracing.trace import trace
-from nystra.export.validate.fake_quantised import rounded_network
+from nystra.export.validate.fake_quantized import rounded_network
 from nystra.models import load, pretrained_path
 from nystra.runtime import Session
 from studies.precision.small import PATCH_NETWORKS, save_patch_network, save_rvrt

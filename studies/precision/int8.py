@@ -24,7 +24,7 @@ import onnx
 
 from nystra.export import Plan, mechanism
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.int8.transform import quantise_model
+from nystra.export.graph.int8.transform import quantize_model
 from nystra.export.load.images import calibration_feeds, calibration_images, sample_side
 from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.tidy import tidy
@@ -94,7 +94,7 @@ def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> Non
         feeds = list(calibration_feeds(facts, folder, sample_side(facts)).values())
         for budget in (40.0, IMAGE.tolerances["int8"].budget):
             work = onnx.ModelProto.FromString(model.SerializeToString())
-            done = quantise_model(work, PrecisionPolicy(), feeds, IMAGE, budget)
+            done = quantize_model(work, PrecisionPolicy(), feeds, IMAGE, budget)
             what = [
                 f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
                 ", ".join(done.exact) or "-",

@@ -118,8 +118,8 @@ def train(name: str, data: Pairs, steps: int, output: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     losses, start = [], time.perf_counter()
     for step in range(steps):
-        grey, reference, truth = data.draw()
-        loss = F.mse_loss(model(grey, reference), truth)
+        gray, reference, truth = data.draw()
+        loss = F.mse_loss(model(gray, reference), truth)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -141,7 +141,7 @@ def test(
     put(model, attention)
     with torch.no_grad():
         errors = [
-            F.mse_loss(model(grey, reference), truth).item() for grey, reference, truth in data
+            F.mse_loss(model(gray, reference), truth).item() for gray, reference, truth in data
         ]
     return float(np.mean(errors))
 
@@ -149,8 +149,8 @@ def test(
 def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, dict[str, float]]:
     """Return the errors of every stored network, by attention at test time."""
     results: dict[str, dict[str, float]] = {}
-    grey = float(np.mean([F.mse_loss(g.expand_as(t), t).item() for g, _, t in data]))
-    print(f"grey, without any colour: {grey:.5f}")
+    gray = float(np.mean([F.mse_loss(g.expand_as(t), t).item() for g, _, t in data]))
+    print(f"gray, without any color: {gray:.5f}")
     for name in ATTENTIONS:
         if not (output / f"{name}.safetensors").exists():
             continue
@@ -158,7 +158,7 @@ def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, 
         results[name] = {swap: test(name, swap, data, output) for swap in swaps}
         row = ", ".join(f"{key} {value:.5f}" for key, value in results[name].items())
         print(f"trained {name:17} tested {row}", flush=True)
-    return {"grey": {"none": grey}} | results
+    return {"gray": {"none": gray}} | results
 
 
 def sheet(data: Pairs, output: Path, path: Path) -> None:
@@ -168,13 +168,13 @@ def sheet(data: Pairs, output: Path, path: Path) -> None:
     names = [name for name in ATTENTIONS if (output / f"{name}.safetensors").exists()]
     rows: dict[str, list[Any]] = {}
     for photograph in data.photographs[3:6]:
-        grey, reference, truth = data.draw(photograph)
-        shown = {"grey": grey.expand_as(truth), "reference": reference, "truth": truth}
+        gray, reference, truth = data.draw(photograph)
+        shown = {"gray": gray.expand_as(truth), "reference": reference, "truth": truth}
         for name in names:
             model = network(name).eval()
             model.load_state_dict(load_file(output / f"{name}.safetensors"), strict=False)
             with torch.no_grad():
-                shown[name] = model(grey, reference)
+                shown[name] = model(gray, reference)
         for title, image in shown.items():
             rows.setdefault(title, []).append(image[0].clamp(0, 1).permute(1, 2, 0).numpy())
     columns = [(title, np.concatenate(images)) for title, images in rows.items()]

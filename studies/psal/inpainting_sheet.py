@@ -29,7 +29,7 @@ from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.loading import load
 from nystra.models.sites import PatchSite
 from nystra.runtime import ImageData, Session, read_image, validate_quality, write_image
-from nystra.runtime.images.image_data import GREY_WEIGHTS
+from nystra.runtime.images.image_data import GRAY_WEIGHTS
 from nystra.runtime.images.sheet import comparison_sheet
 from nystra.runtime.tasks.restoration.quality import QualityReport
 from nystra.runtime.tasks.restoration.restorer import Restorer
@@ -40,17 +40,17 @@ MECHANISMS = ("full", "psal")
 _SHOWN = 112  # side of a cell of the sheet, in pixels
 _TRIALS = 16
 _RIM = 32  # pixels between a hole and the border of the image
-_RING = 4  # width of the known border that gives the mean colour
+_RING = 4  # width of the known border that gives the mean color
 
 
-def place(grey: Array, side: int, random: np.random.Generator) -> tuple[int, int]:
+def place(gray: Array, side: int, random: np.random.Generator) -> tuple[int, int]:
     """Return top and left of the most textured of a few squares: the largest mean gradient."""
-    steep = np.hypot(*np.gradient(grey))
-    rim = [min(_RIM, (length - side) // 2) for length in grey.shape]
+    steep = np.hypot(*np.gradient(gray))
+    rim = [min(_RIM, (length - side) // 2) for length in gray.shape]
     corners = [
         tuple(
             int(random.integers(edge, length - side - edge + 1))
-            for edge, length in zip(rim, grey.shape, strict=True)
+            for edge, length in zip(rim, gray.shape, strict=True)
         )
         for _ in range(_TRIALS)
     ]
@@ -63,9 +63,9 @@ def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, 
     random, corners = np.random.default_rng(side), {}
     for path in paths:
         truth = read_image(path).pixels
-        grey = truth[:, :, 0] if truth.shape[2] == 1 else truth @ GREY_WEIGHTS
-        top, left = place(grey, side, random)
-        mask = np.zeros((*grey.shape, 1), np.float32)
+        gray = truth[:, :, 0] if truth.shape[2] == 1 else truth @ GRAY_WEIGHTS
+        top, left = place(gray, side, random)
+        mask = np.zeros((*gray.shape, 1), np.float32)
         mask[top : top + side, left : left + side] = 1.0
         holed = np.where(mask > 0, np.float32(0.5), truth)
         for part, pixels in (("in", holed), ("masks", mask), ("truth", truth)):
@@ -76,7 +76,7 @@ def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, 
     return corners
 
 
-def mean_colour(image: Array, mask: Array) -> Array:
+def mean_color(image: Array, mask: Array) -> Array:
     """Fill the hole with the mean color of the pixels around it."""
     hole = mask[0, 0] > 0.5
     ring = binary_dilation(hole, iterations=_RING) & ~hole
@@ -221,7 +221,7 @@ def main() -> None:
 
     coarse = restorer(coarse_only(network))
     fillers: dict[str, Session | Restorer] = {
-        "mean colour": restorer(mean_colour),
+        "mean color": restorer(mean_color),
         "biharmonic": restorer(biharmonic),
         "coarse": coarse,
         "none": restorer(without_attention(arguments.checkpoint)),

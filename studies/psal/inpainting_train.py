@@ -49,10 +49,10 @@ class Recipe:
 
     Attributes:
         seed: Of the start weights, the crops and the holes.
-        steps: Optimiser steps.
+        steps: Optimizer steps.
         batch: Crops a step.
         side: Of a crop in pixels.
-        width: ``ngf`` of the generator, from 6 on: each map carries three colours.
+        width: ``ngf`` of the generator, from 6 on: each map carries three colors.
         rate: Highest learning rate.
         adversarial_from: Step from which the discriminator counts; ``steps`` for never.
         adversarial: Length of its gradient at the refined image over that of L1.
@@ -85,9 +85,9 @@ def _precise(
 def generator(recipe: Recipe) -> InpaintingGenerator:
     """Return a generator that initially returns a blurred image.
 
-    The network has neither normalisation nor a skip, and from a random start learns little in
+    The network has neither normalization nor a skip, and from a random start learns little in
     half an hour. Here every convolution begins as the identity plus noise, without noise in the
-    first three channels, which carry the colours plus 1, so that no activation bends them.
+    first three channels, which carry the colors plus 1, so that no activation bends them.
     """
     network = InpaintingGenerator(ngf=recipe.width)
     for name, module in network.named_modules():

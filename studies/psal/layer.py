@@ -28,8 +28,8 @@ class LayerOptions(PsalOptions):
     """The options of a PSAL layer.
 
     Attributes:
-        reconstruction: ``center`` takes the values at the matched centres (PSAL-k),
-            ``aggregate`` adds the matches of spatial neighbours to one softmax (equation 10),
+        reconstruction: ``center`` takes the values at the matched centers (PSAL-k),
+            ``aggregate`` adds the matches of spatial neighbors to one softmax (equation 10),
             ``votes`` averages the matched value patches that cover a pixel.
     """
 
@@ -89,7 +89,7 @@ def psal(
         key_mask: Broadcastable to (B, 1, Hk, Wk): only keys above 0 are matched or, aggregated,
             read. None: all.
         query_mask: Broadcastable to (B, 1, H, W): only queries above 0 search; the output of the
-            others is 0 (aggregated: what their neighbours give them). None: all.
+            others is 0 (aggregated: what their neighbors give them). None: all.
         search: Computes the matches.
 
     Returns:

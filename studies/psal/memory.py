@@ -50,10 +50,10 @@ def layer(method: str) -> Callable[..., Any]:
     import torch
     import torch.nn.functional as F
 
-    from nystra.models.layers.patches import neighbourhoods
+    from nystra.models.layers.patches import neighborhoods
 
     def tokens(image: Any) -> Any:
-        return neighbourhoods(image, PATCH, "replicate").flatten(2)[0].T
+        return neighborhoods(image, PATCH, "replicate").flatten(2)[0].T
 
     def full(q: Any, k: Any, v: Any) -> Any:
         scores = 2.0 * tokens(q) @ tokens(k).T

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nystra.models.layers.patches import neighbourhoods
+from nystra.models.layers.patches import neighborhoods
 from studies.psal.layer import LayerOptions, matches, reconstruct
 from studies.psal.search import kernel_search
 
@@ -50,9 +50,9 @@ def full(query: Tensor, key: Tensor, stride: int, temperature: float, best: int 
         temperature: Divides the scores.
         best: 0 for the softmax over all keys, k for the k best.
     """
-    q = neighbourhoods(query, PATCH, "replicate")[0].flatten(1).T
+    q = neighborhoods(query, PATCH, "replicate")[0].flatten(1).T
     begin = stride // 2
-    k = neighbourhoods(key, PATCH, "replicate")[0][:, begin::stride, begin::stride].flatten(1)
+    k = neighborhoods(key, PATCH, "replicate")[0][:, begin::stride, begin::stride].flatten(1)
     v = key[0, :, begin::stride, begin::stride].flatten(1).T
     squares = k.square().sum(0)
     parts = []

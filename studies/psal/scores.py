@@ -27,7 +27,7 @@ def pair_scores(query: Tensor, key: Tensor, index: Tensor, patch_size: int, metr
     Args:
         query: (B, C, H, W).
         key: (B, C, Hk, Wk).
-        index: (B, k, H, W), y * Wk + x of the matched patch centre, negative for an empty entry.
+        index: (B, k, H, W), y * Wk + x of the matched patch center, negative for an empty entry.
         patch_size: Side of a patch, odd.
         metric: ``l2`` (minus the sum of squared differences), ``dot`` or ``cosine``.
 

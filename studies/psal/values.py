@@ -17,14 +17,14 @@ from nystra.models.psal.values import (
     lowest,
     match_weights,
     mix_rows,
-    neighbours,
+    neighbors,
     take_rows,
     weighted_sums,
 )
 
 
 def mix_values(logits: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    """Return the softmax over the k matches of the values at their centres (equations 4, 5, 9).
+    """Return the softmax over the k matches of the values at their centers (equations 4, 5, 9).
 
     Args:
         logits: (B, k, H, W), from ``match_logits``.
@@ -64,7 +64,7 @@ def vote_values(
 ) -> Tensor:
     """Return the mean over the matched value patches that cover a pixel: their overlap-add.
 
-    Each neighbour takes the softmax over its own k matches first; arguments as for
+    Each neighbor takes the softmax over its own k matches first; arguments as for
     ``aggregate_values``.
     """
     logits = torch.where(index < 0, lowest(logits.dtype), logits.log_softmax(1))
@@ -72,7 +72,7 @@ def vote_values(
 
 
 class _WeightedSums(torch.autograd.Function):
-    """``weighted_sums`` whose backward pass computes the weights again, neighbour by neighbour."""
+    """``weighted_sums`` whose backward pass computes the weights again, neighbor by neighbor."""
 
     @staticmethod
     def forward(
@@ -92,7 +92,7 @@ class _WeightedSums(torch.autograd.Function):
         grad_logits = torch.zeros_like(logits)
         height, width = grad.shape[1:3]
         upper = grad.unsqueeze(1)
-        for part, where, a, b in neighbours(logits, place, padded, ctx.patch):
+        for part, where, a, b in neighbors(logits, place, padded, ctx.patch):
             weights = (part - reference).clamp(max=0.0).exp()
             steep = weights * (take_rows(rows, where) * upper).sum(-1)
             grad_logits[:, :, a : a + height, b : b + width] += steep

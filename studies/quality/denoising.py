@@ -5,7 +5,7 @@
 
 The noise is Gaussian, clipped and rounded to 8 bit, seeded by the index of an image in its folder.
 *blur* is a Gaussian blur of that radius, *DCT* the mean over all shifts of 8x8 blocks without their
-coefficients below 3 sigma, in a decorrelated colour space.
+coefficients below 3 sigma, in a decorrelated color space.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def dct_matrix() -> Pixels:
 def filter_dct(noisy: Pixels, sigma: float) -> Pixels:
     """Return an image (H, W, 3), 0..255, without its small DCT coefficients."""
     matrix = dct_matrix()
-    colours = np.linalg.qr(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]]).T)[0]
+    colors = np.linalg.qr(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]]).T)[0]
     height, width, _ = noisy.shape
     pads = [(_BLOCK, _BLOCK + -side % _BLOCK) for side in (height, width)]
-    padded = np.pad(noisy @ colours, (*pads, (0, 0)), mode="symmetric")
+    padded = np.pad(noisy @ colors, (*pads, (0, 0)), mode="symmetric")
     total = np.zeros_like(padded)
     for y in range(_BLOCK):
         for x in range(_BLOCK):
@@ -55,7 +55,7 @@ def filter_dct(noisy: Pixels, sigma: float) -> Pixels:
             back = np.einsum("fy,afbgc,gx->aybxc", matrix, waves, matrix, optimize=True)
             total[y : y + rows, x : x + columns] += back.reshape(cut.shape)
     inside = total[_BLOCK : _BLOCK + height, _BLOCK : _BLOCK + width] / _BLOCK**2
-    return inside @ colours.T
+    return inside @ colors.T
 
 
 def psnr(got: Pixels, truth: Pixels) -> float:

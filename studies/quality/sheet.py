@@ -1,7 +1,7 @@
 """Draw the outputs of plans: results.png and cluster.jpg of studies/measurements/images.
 
 Crops of 56 pixels, taken where ``nystra`` departs most from full attention, without guard or, with
-``--cluster``, with it; and below each the absolute difference from full attention in grey, 10 times
+``--cluster``, with it; and below each the absolute difference from full attention in gray, 10 times
 as large::
 
     python -m studies.quality.sheet --out studies/measurements/images/results.png \\
@@ -75,8 +75,8 @@ def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str,
     for name, image in columns.items():
         print(f"  {name}: {clipped_psnr(image, full):.1f}")
         difference = magnified_difference(image, full, FACTOR)
-        grey = difference.mean(2, keepdims=True).repeat(3, 2)
-        both = [array[top : top + SIDE, left : left + SIDE] for array in (image, grey)]
+        gray = difference.mean(2, keepdims=True).repeat(3, 2)
+        both = [array[top : top + SIDE, left : left + SIDE] for array in (image, gray)]
         tiles[name] = np.concatenate(both).repeat(ZOOM, 0).repeat(ZOOM, 1)
     return tiles
 

@@ -56,19 +56,19 @@ class TwoLevels:
         v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
         q, near_k, near_v = (cells.cut(x) for x in (q * geometry.scale, k, v))
 
-        members, centres = key_clusters(k, _seeds(window, self.side), 0)
+        members, centers = key_clusters(k, _seeds(window, self.side), 0)
         of_cells = cells.cut(members).mT @ near_v
         far = (of_cells.sum(-3, keepdim=True) - of_cells).unsqueeze(-3)
-        parts = [(centres[..., None, None, :, :], far)]
+        parts = [(centers[..., None, None, :, :], far)]
         if self.near:
-            members, centres = key_clusters(near_k, _seeds(cell, self.near), 0)
+            members, centers = key_clusters(near_k, _seeds(cell, self.near), 0)
             of_blocks = blocks.cut(members).mT @ blocks.cut(near_v)
-            parts.append((centres.unsqueeze(-3), of_blocks.sum(-3, keepdim=True) - of_blocks))
+            parts.append((centers.unsqueeze(-3), of_blocks.sum(-3, keepdim=True) - of_blocks))
         q, own_k, own_v = (blocks.cut(x) for x in (q, near_k, near_v))
         weights = (q @ own_k.mT).exp()
         total = weights @ own_v
-        for centres, sums in parts:
-            total = total + (q @ centres.mT).exp() @ sums
+        for centers, sums in parts:
+            total = total + (q @ centers.mT).exp() @ sums
         out = blocks.whole(total[..., :-1] / total[..., -1:])
         return merge(cells.whole(out), qkv.shape[1:-1], geometry)
 

@@ -18,7 +18,7 @@ from nystra.core.option import option
 from nystra.core.option_kinds import Choice, Number
 from nystra.models.vit.network import ViT
 
-from .labelled import Labelled, read_labelled
+from .labeled import Labeled, read_labeled
 from .recipe import Recipe
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of CIFAR-10's training images
@@ -92,7 +92,7 @@ class Classifying(Recipe):
             "resize": {"sides": [self.side, self.side], "filter": "bilinear", "antialias": True},
             "mean": list(_MEAN),
             "std": list(_STD),
-            "labels": list(cast(Labelled, examples).names),
+            "labels": list(cast(Labeled, examples).names),
         }
         return {**self.hyper(), "preprocessing": prepared}
 
@@ -110,16 +110,16 @@ class Classifying(Recipe):
         torch.manual_seed(self.seed)
         return ViT(**self.hyper())
 
-    def training_set(self, data: Path) -> Labelled:
+    def training_set(self, data: Path) -> Labeled:
         """Return the images below ``train/``."""
         return self._read(data / "train")
 
-    def held_out(self, data: Path) -> Labelled:
+    def held_out(self, data: Path) -> Labeled:
         """Return the images below ``test/``."""
         return self._read(data / "test")
 
-    def _read(self, folder: Path) -> Labelled:
-        images = read_labelled(folder, self.side)
+    def _read(self, folder: Path) -> Labeled:
+        images = read_labeled(folder, self.side)
         if len(images.names) != self.classes:
             raise NystraError(
                 f"{folder} holds {len(images.names)} classes, expected those of --classes "
@@ -131,7 +131,7 @@ class Classifying(Recipe):
         self, examples: Sequence[Any], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return shifted and mirrored images, (B, 3, side, side), and their classes (B)."""
-        images = cast(Labelled, examples)
+        images = cast(Labeled, examples)
         random = np.random.default_rng([self.seed, step])
         chosen = random.integers(len(images), size=self.batch)
         border = ((0, 0), (_BORDER, _BORDER), (_BORDER, _BORDER), (0, 0))
@@ -142,7 +142,7 @@ class Classifying(Recipe):
             image[y : y + self.side, x : x + self.side][:, :: -1 if mirror else 1]
             for image, (y, x), mirror in zip(framed, corners, mirrored, strict=True)
         ]
-        return _normalised(np.stack(crops)), images.classes[chosen]
+        return _normalized(np.stack(crops)), images.classes[chosen]
 
     def loss(self, output: Tensor, wanted: Tensor) -> Tensor:
         """Return the cross entropy."""
@@ -150,23 +150,23 @@ class Classifying(Recipe):
 
     def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
         """Return the accuracy on the held-out images as text."""
-        return f"{self.accuracy(weights, cast(Labelled, held_out)):.2%}"
+        return f"{self.accuracy(weights, cast(Labeled, held_out)):.2%}"
 
-    def accuracy(self, weights: Mapping[str, Tensor], images: Labelled) -> float:
+    def accuracy(self, weights: Mapping[str, Tensor], images: Labeled) -> float:
         """Return the share of images whose class has the largest logit."""
         network = self.network().eval()
         network.load_state_dict({key: value.float() for key, value in weights.items()})
         right = 0
         for first in range(0, len(images), _JUDGED):
             part = slice(first, first + _JUDGED)
-            batch = torch.from_numpy(_normalised(images.pixels[part]))
+            batch = torch.from_numpy(_normalized(images.pixels[part]))
             with torch.no_grad():
                 best = network(batch).argmax(1).numpy()
             right += int((best == images.classes[part]).sum())
         return right / len(images)
 
 
-def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _normalized(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return images (B, H, W, 3) as the input of the network, (B, 3, H, W)."""
     mean, std = (np.array(values, np.float32) for values in (_MEAN, _STD))
     values = (pixels.astype(np.float32) / 255.0 - mean) / std

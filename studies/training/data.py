@@ -44,10 +44,10 @@ def cubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
 @functools.lru_cache(maxsize=64)
 def _reduction(size: int, factor: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return samples, mirrored at the ends, and weights of each output (size // factor, taps)."""
-    centre = (np.arange(size // factor) + 0.5) * factor - 0.5
-    first = np.floor(centre - 2.0 * factor).astype(np.int64)
+    center = (np.arange(size // factor) + 0.5) * factor - 0.5
+    first = np.floor(center - 2.0 * factor).astype(np.int64)
     taps = first[:, None] + np.arange(4 * factor + 2)
-    weights = cubic((centre[:, None] - taps) / factor)
+    weights = cubic((center[:, None] - taps) / factor)
     weights /= weights.sum(axis=1, keepdims=True)
     around = taps % (2 * size)
     return np.where(around < size, around, 2 * size - 1 - around), weights

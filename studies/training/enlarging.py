@@ -66,7 +66,7 @@ class Enlarging(Enlargement):
         depths: Blocks of each residual group.
         heads: Attention heads of every block.
         position_bias: Attention adds a relative position bias.
-        mask: Shifted windows keep apart what the shift made neighbours.
+        mask: Shifted windows keep apart what the shift made neighbors.
     """
 
     architecture: ClassVar[str] = "swinir"

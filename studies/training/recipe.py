@@ -28,7 +28,7 @@ class Recipe(Options, ABC):
         architecture: Of the network, as in the registry.
         stored: Type of the weights in the file.
         seed: Of the start weights and of what is drawn.
-        steps: Number of optimiser steps.
+        steps: Number of optimizer steps.
         batch: Examples a step.
         rate: Highest learning rate.
         start: Weights to start from, a file or the name of a shipped one; "" for those as built.
@@ -38,7 +38,7 @@ class Recipe(Options, ABC):
     stored: ClassVar[torch.dtype] = torch.float32
 
     seed: int = option(Number(0, "of the start weights and of what is drawn", 0))
-    steps: int = option(Number(3000, "optimiser steps", 1))
+    steps: int = option(Number(3000, "optimizer steps", 1))
     batch: int = option(Number(4, "examples a step", 1))
     rate: float = option(Number(2e-3, "highest learning rate", 0, above=True))
     start: str = option(

@@ -5,7 +5,7 @@ To run it::
     python -m studies.vit.accuracy vit.safetensors cifar10/test --attn nystromformer cluster
 
 The network is exported as it was trained and with each mechanism instead of its attention, and
-every file is measured on the same labelled images (one sub-folder per class). Prints a table in
+every file is measured on the same labeled images (one sub-folder per class). Prints a table in
 Markdown.
 """
 

@@ -10,7 +10,7 @@ To run it::
     python -m studies.vit.study --plot vit_accuracy.png
 
 Every network is exported as it was trained, the one with exact attention also with each mechanism
-instead, without training; the file is measured, on labelled images (one sub-folder per class).
+instead, without training; the file is measured, on labeled images (one sub-folder per class).
 Times are those of one image on one thread, interleaved. Figures are stored in ``--kept``.
 """
 
@@ -36,7 +36,7 @@ from nystra.models.vit.network import ViT
 from nystra.runtime import Session
 from nystra.runtime.machine.clock import interleaved
 from nystra.runtime.tasks.classification.preparing import prepare
-from studies.training.labelled import read_labelled
+from studies.training.labeled import read_labeled
 from studies.vit.accuracy import model_file
 from studies.vit.networks import ENGINES, operations, session_call
 
@@ -89,9 +89,9 @@ class Judge:
     @classmethod
     def read(cls, folder: Path, side: int, preprocessing: Preprocessing) -> Judge:
         """Read a folder and prepare its images as the networks' files require."""
-        labelled = read_labelled(folder, side)
-        prepared = [prepare(pixels / 255.0, preprocessing, 3) for pixels in labelled.pixels]
-        return cls(np.concatenate(prepared), labelled.classes)
+        labeled = read_labeled(folder, side)
+        prepared = [prepare(pixels / 255.0, preprocessing, 3) for pixels in labeled.pixels]
+        return cls(np.concatenate(prepared), labeled.classes)
 
     def places(self, session: Session, every: int) -> np.ndarray:
         """Return the rank of the class among the logits of every n-th image, from 0."""

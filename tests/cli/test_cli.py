@@ -79,7 +79,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
     plan = tmp_path / "plan.json"
     plan.write_text('{"schema_version": 1, "sites": {"layers.9.attn": {"mechanism": "nystra"}}}')
     broken = tmp_path / "broken.json"
-    broken.write_text('{"schema_version": 1, "colour": 3}')
+    broken.write_text('{"schema_version": 1, "color": 3}')
     text = tmp_path / "text.pth"
     text.write_text("not a checkpoint")
     before = sorted(tmp_path.iterdir())
@@ -101,7 +101,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ),
         ([str(checkpoint), "--plan", str(plan), "--attn", "nystra"], "contradict each other"),
         ([str(checkpoint), "--plan", str(plan)], "sites that the network does not have"),
-        ([str(checkpoint), "--plan", str(broken)], "unknown keys ['colour']"),
+        ([str(checkpoint), "--plan", str(broken)], "unknown keys ['color']"),
         ([str(checkpoint), "--set", "window"], "is not KEY=VALUE"),
         ([str(checkpoint), "--window", "8", "--set", "window_size=8"], "contradict each other"),
         ([str(checkpoint), "--static", "64xa"], "expected lengths of 1 or more, such as 1x3x64x64"),

@@ -33,7 +33,7 @@ def test_the_programs_load_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_image(tmp_path / "in" / "a.png", ImageData(pixels))
     write_image(tmp_path / "photo.png", ImageData(pixels))
     model = save_upscaler(tmp_path / "twice.onnx", metadata=nystra_metadata())
-    for path in (model, save_classifier(tmp_path / "colours.onnx")):
+    for path in (model, save_classifier(tmp_path / "colors.onnx")):
         texts = dict(loading_texts(Session(path, threads=1)))
         for title, text in texts.items():
             if title.startswith("Python"):

@@ -275,8 +275,8 @@ def test_answers_to_requests(model: Path) -> None:
         ({"image": sent, "mask": sent}, {}, "the model has no mask input"),
         (
             {"image": sent},
-            {"colour": 1},
-            "unknown parameters colour: expected one or more of format",
+            {"color": 1},
+            "unknown parameters color: expected one or more of format",
         ),
         ({"image": sent}, {"tile": "x"}, "`tile` is 'x', expected a whole number"),
         ({"image": sent}, {"format": "exe"}, "`format` is 'exe', expected png"),

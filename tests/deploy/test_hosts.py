@@ -79,10 +79,10 @@ def test_vapoursynth_gets_a_script(
     options = ("-o", tmp_path, "--overwrite", "-t", 32)
     assert deploy("vapoursynth", upscaler, *options, "--overlap", 16) == 2
     assert "has to be more than twice the overlap" in capsys.readouterr().err
-    grey = save_upscaler(tmp_path / "grey.onnx", channels=1, metadata=nystra_metadata(channels=1))
-    assert deploy("vapoursynth", grey, "-o", tmp_path) == 0
-    text = (tmp_path / "grey" / "grey.vpy").read_text()
-    compile(text, "grey.vpy", "exec")
+    gray = save_upscaler(tmp_path / "gray.onnx", channels=1, metadata=nystra_metadata(channels=1))
+    assert deploy("vapoursynth", gray, "-o", tmp_path) == 0
+    text = (tmp_path / "gray" / "gray.vpy").read_text()
+    compile(text, "gray.vpy", "exec")
     assert "ShufflePlanes" in text
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from classifier_models import COLOURS, plain, save_classifier
+from classifier_models import COLORS, plain, save_classifier
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
 from nystra.runtime import ImageData, RunOptions, Session, classify_images, run_images
@@ -32,7 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     return {
         "double": save_upscaler(folder / "double.onnx", metadata=nystra_metadata()),
-        "colours": save_classifier(folder / "colours.onnx"),
+        "colors": save_classifier(folder / "colors.onnx"),
     }
 
 
@@ -142,16 +142,16 @@ def test_thirty_two_clients_with_bad_ones_among_them(
 def test_classes_are_those_of_nystra_run(
     server: dict[str, str], models: dict[str, Path], tmp_path: Path
 ) -> None:
-    for colour in COLOURS:
-        (tmp_path / f"{colour}.png").write_bytes(encode_image(plain(colour), "PNG"))
-    results = classify_images(Session(models["colours"], threads=1), tmp_path)
+    for color in COLORS:
+        (tmp_path / f"{color}.png").write_bytes(encode_image(plain(color), "PNG"))
+    results = classify_images(Session(models["colors"], threads=1), tmp_path)
     for result in results:
         data = Path(result.input).read_bytes()
-        got = ask("http", server["http"], "colours", data, "probabilities")
-        expected = [0.0] * len(COLOURS)
+        got = ask("http", server["http"], "colors", data, "probabilities")
+        expected = [0.0] * len(COLORS)
         for entry in result.classes:
             expected[entry.number] = entry.probability
         np.testing.assert_array_equal(got, np.float32(expected))
-        (best,) = ask("grpc", server["grpc"], "colours", data, "probabilities", classes=1)
+        (best,) = ask("grpc", server["grpc"], "colors", data, "probabilities", classes=1)
         _, place, label = best.decode().split(":")
         assert (int(place), label) == (result.classes[0].number, Path(result.input).stem)

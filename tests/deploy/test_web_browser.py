@@ -28,7 +28,7 @@ from nystra.deploy.web.folder import write_page
 from nystra.deploy.web.options import WebOptions
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.models import pretrained_path
-from nystra.runtime.images.image_data import quantise
+from nystra.runtime.images.image_data import quantize
 from nystra.runtime.images.images import read_image
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
 from nystra.runtime.tasks.restoration.options import RunOptions
@@ -83,7 +83,7 @@ def page_of(model: Path, folder: Path) -> Path:
 
 
 def pixels_of(path: Path) -> Array:
-    return quantise(read_image(path).pixels, 8).astype(int)
+    return quantize(read_image(path).pixels, 8).astype(int)
 
 
 def expected(model: Path, image: Path, folder: Path) -> Array:
@@ -149,8 +149,8 @@ def opened(
         chromium(no_other_host, *flags, goog_loggingPrefs=logs) as browser,
     ):
         browser.set_page_load_timeout(SECONDS)
-        behaviour = {"behavior": "allow", "downloadPath": str(downloads)}
-        browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+        behavior = {"behavior": "allow", "downloadPath": str(downloads)}
+        browser.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
         browser.get(address + query)
         page = Page(browser, address)
         page.ready()

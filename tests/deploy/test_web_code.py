@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from nystra.core.arrays import Array
-from nystra.runtime.images.image_data import quantise
+from nystra.runtime.images.image_data import quantize
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from runtime_models import nystra_metadata, save_upscaler
@@ -82,9 +82,9 @@ CASES = {
     "no overlap": case(20, 20, (8, 8), overlap=0),
     "the largest overlap": case(12, 9, (8, 8), overlap=7),
     "the usual overlap of large tiles": case(140, 20, (136, 136)),
-    "grey pixels, a network of three channels": case(20, 20, (16, 16), pixels=1),
-    "colour, a network of one channel": case(20, 20, (16, 16), channels=1),
-    "grey pixels, a network of one": case(20, 20, (16, 16), pixels=1, channels=1),
+    "gray pixels, a network of three channels": case(20, 20, (16, 16), pixels=1),
+    "color, a network of one channel": case(20, 20, (16, 16), channels=1),
+    "gray pixels, a network of one": case(20, 20, (16, 16), pixels=1, channels=1),
 }
 
 
@@ -127,9 +127,9 @@ def test_images_are_those_of_nystra_run(page: Path) -> None:
         assert got["steps"] == [[done + 1, tiles] for done in range(tiles)], name
 
 
-def pixels_made(page: Path, pixels: Array, colours: Array, scale: int) -> Any:
-    height, width, channels = colours.shape
-    planes = np.moveaxis(colours, 2, 0).ravel().tolist()
+def pixels_made(page: Path, pixels: Array, colors: Array, scale: int) -> Any:
+    height, width, channels = colors.shape
+    planes = np.moveaxis(colors, 2, 0).ravel().tolist()
     asked = {
         "pixels": {
             "width": pixels.shape[1],
@@ -137,7 +137,7 @@ def pixels_made(page: Path, pixels: Array, colours: Array, scale: int) -> Any:
             "data": pixels.ravel().tolist(),
         },
         "scale": scale,
-        "colours": {"channels": channels, "height": height, "width": width, "data": planes},
+        "colors": {"channels": channels, "height": height, "width": width, "data": planes},
     }
     (made,) = lines_of("pixels.mjs", page, text=json.dumps(asked))
     return made
@@ -146,23 +146,23 @@ def pixels_made(page: Path, pixels: Array, colours: Array, scale: int) -> Any:
 def test_pixels_become_planes_and_planes_pixels(page: Path) -> None:
     random = np.random.default_rng(1)
     pixels = random.integers(0, 256, (5, 4, 4), np.uint8)
-    colours = random.uniform(-0.2, 1.2, (10, 8, 3)).astype(np.float32)
-    colours[0, 0] = (0.5 / 255, 1.5 / 255, 254.5 / 255)
-    made = pixels_made(page, pixels, colours, 2)
-    planes = np.array(made["colours"], np.float32).reshape(3, 5, 4)
+    colors = random.uniform(-0.2, 1.2, (10, 8, 3)).astype(np.float32)
+    colors[0, 0] = (0.5 / 255, 1.5 / 255, 254.5 / 255)
+    made = pixels_made(page, pixels, colors, 2)
+    planes = np.array(made["colors"], np.float32).reshape(3, 5, 4)
     np.testing.assert_allclose(planes, np.moveaxis(pixels[:, :, :3], 2, 0) / 255, atol=1e-7)
     got = np.array(made["pixels"], np.uint8).reshape(10, 8, 4)
-    assert np.abs(got[:, :, :3].astype(int) - quantise(colours, 8)).max() <= 1
-    assert np.count_nonzero(got[:, :, :3] != quantise(colours, 8)) <= 3, "but for exact halves"
+    assert np.abs(got[:, :, :3].astype(int) - quantize(colors, 8)).max() <= 1
+    assert np.count_nonzero(got[:, :, :3] != quantize(colors, 8)) <= 3, "but for exact halves"
     rows, columns = (np.clip((np.arange(2 * side) + 0.5) / 2 - 0.5, 0, side - 1) for side in (5, 4))
     alpha = pixels[:, :, 3] / 255
     across = np.stack([np.interp(columns, np.arange(4), row) for row in alpha])
     expected = np.stack([np.interp(rows, np.arange(5), column) for column in across.T], axis=1)
     np.testing.assert_allclose(made["alpha"], expected.ravel(), atol=1e-6)
-    assert np.abs(got[:, :, 3].astype(int) - quantise(expected, 8)).max() <= 1
+    assert np.abs(got[:, :, 3].astype(int) - quantize(expected, 8)).max() <= 1
 
 
-def test_opaque_grey_pixels(page: Path) -> None:
+def test_opaque_gray_pixels(page: Path) -> None:
     pixels = np.full((2, 2, 4), 255, np.uint8)
     made = pixels_made(page, pixels, np.full((2, 2, 1), 0.5, np.float32), 1)
     assert made["alpha"] is None
@@ -304,5 +304,5 @@ def test_the_snippet_of_the_manual_has_the_types_of_the_package(tmp_path: Path) 
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert not (done := compiled()).returncode, done.stdout
-    (tmp_path / "snippet.mts").write_text(given + snippet.replace("colorsOf(", "coloursOf("))
-    assert "coloursOf" in compiled().stdout
+    (tmp_path / "snippet.mts").write_text(given + snippet.replace("colorsOf(", "colorOf("))
+    assert "colorOf" in compiled().stdout

@@ -17,7 +17,7 @@ from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve, swap
 from nystra.export.load.source import Source
 from nystra.export.pytorch.network_session import NetworkSession
-from nystra.export.validate.fake_quantised import rounded_network
+from nystra.export.validate.fake_quantized import rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load, pretrained_path
 from nystra.plugins.operators.window_cluster import torch_op

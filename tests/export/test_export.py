@@ -94,7 +94,7 @@ def test_the_inlined_file_gives_the_same_image(attached: Path, inline: Path) -> 
         {"upsampler": "pixelshuffle", "upscale": 3},
         {"upsampler": "", "upscale": 1, "window_size": 7},
     ],
-    ids=["real", "denoise", "grey", "x3", "jpeg"],
+    ids=["real", "denoise", "gray", "x3", "jpeg"],
 )
 def test_variants(tmp_path: Path, more: dict[str, Any]) -> None:
     plan = Plan(mechanism("nystromformer", landmarks=(2, 2)))

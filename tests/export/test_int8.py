@@ -20,9 +20,9 @@ from nystra.export.graph.int8.calibration import (
     with_contrast,
 )
 from nystra.export.graph.int8.layers import find_layers
-from nystra.export.graph.int8.quantiser import quantise
+from nystra.export.graph.int8.quantizer import quantize
 from nystra.export.graph.int8.rounded_copy import rounded_copy
-from nystra.export.graph.int8.transform import quantise_model
+from nystra.export.graph.int8.transform import quantize_model
 from nystra.export.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.metrics.measures import MEASURES
@@ -54,10 +54,10 @@ def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.ModelProto.FromString(model.SerializeToString())
 
 
-def quantised(model: onnx.ModelProto, ranges: Any, *skipped: str) -> onnx.ModelProto:
+def quantized(model: onnx.ModelProto, ranges: Any, *skipped: str) -> onnx.ModelProto:
     got = copy_of(model)
     layers = [layer for layer in find_layers(got.graph) if layer.output not in skipped]
-    quantise(got, layers, ranges)
+    quantize(got, layers, ranges)
     return got
 
 
@@ -135,7 +135,7 @@ def test_the_file_gives_what_the_rounded_copy_says(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
     """onnxruntime's quantizer against scales and weights computed in another way."""
-    written = quantised(model, calibration.ranges)
+    written = quantized(model, calibration.ranges)
     onnx.checker.check_model(written, full_check=True)
     copied = rounded_copy(model, find_layers(model.graph), calibration.ranges)
     for shape in (SHAPE, (2, 4, 1, 1), (1, 4, 16, 5)):
@@ -144,7 +144,7 @@ def test_the_file_gives_what_the_rounded_copy_says(
         assert lost > 1e-3 * np.abs(exact).max(), "the copied rounds nothing"
         assert np.abs(run(written, shape) - want).max() < 0.5 * lost
     worse = {name: 0.5 * limit for name, limit in calibration.ranges.items()}
-    wrong = run(quantised(model, worse), SHAPE)
+    wrong = run(quantized(model, worse), SHAPE)
     assert (
         np.abs(wrong - run(copied, SHAPE)).max()
         > np.abs(run(copied, SHAPE) - run(model, SHAPE)).max()
@@ -154,7 +154,7 @@ def test_the_file_gives_what_the_rounded_copy_says(
 def test_weights_are_8_bits_and_zero_points_are_0(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
-    graph = quantised(model, calibration.ranges).graph
+    graph = quantized(model, calibration.ranges).graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     held = [tensor for tensor in stored.values() if tensor.data_type == TensorProto.INT8]
     assert sorted(tuple(tensor.dims) for tensor in held if len(tensor.dims) > 1) == sorted(
@@ -171,7 +171,7 @@ def test_what_else_reads_a_map_keeps_its_digits(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
     """The residual sum and the norm read the map, not its 8-bit values."""
-    graph = quantised(model, calibration.ranges).graph
+    graph = quantized(model, calibration.ranges).graph
     reads = {node.output[0]: list(node.input) for node in graph.node}
     assert reads["stream"] == ["map", "done"]
     assert reads["normal"][0] == "map"
@@ -200,19 +200,19 @@ def test_layers_go_back_by_harm_for_their_cost(
 
 def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> None:
     policy = PrecisionPolicy(modules={"node_0": "places in an image"})
-    done = quantise_model(copy_of(model), policy, FEEDS, IMAGE, -100.0)
+    done = quantize_model(copy_of(model), policy, FEEDS, IMAGE, -100.0)
     assert done.as_dict()["kept"] == {"node_0": "places in an image"}
     assert len(done.kept.layers) == 3
     assert done.share == 1.0
     assert any("3 layers compute in int8, 100%" in text for text in done.sentences())
     everything = PrecisionPolicy(modules={"*": "places in an image"})
     with pytest.raises(UnsupportedModelError, match="can be int8: places in an image"):
-        quantise_model(copy_of(model), everything, FEEDS, IMAGE, -100.0)
+        quantize_model(copy_of(model), everything, FEEDS, IMAGE, -100.0)
     with pytest.raises(UnsupportedModelError, match="no layer can be int8 if every image"):
-        quantise_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, math.inf)
+        quantize_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, math.inf)
     bare = named(model_of([helper.make_node("Relu", ["x"], ["y"])], []))
     with pytest.raises(UnsupportedModelError, match="it has no layers with weights"):
-        quantise_model(bare, PrecisionPolicy(), FEEDS, IMAGE, -100.0)
+        quantize_model(bare, PrecisionPolicy(), FEEDS, IMAGE, -100.0)
 
 
 def test_video_is_refused() -> None:

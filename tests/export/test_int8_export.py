@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper
 from nystra.cli.main import main
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.load.images import photographs
-from nystra.export.validate.fake_quantised import quantised_network
+from nystra.export.validate.fake_quantized import quantized_network
 from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins import native
@@ -68,7 +68,7 @@ def test_images_are_needed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "tiny.safetensors"]
 
 
-def test_the_fake_quantised_network_spares_layers_that_went_back(
+def test_the_fake_quantized_network_spares_layers_that_went_back(
     tmp_path: Path,
 ) -> None:
     network = load(checkpoint(tmp_path)).network
@@ -83,7 +83,7 @@ def test_the_fake_quantised_network_spares_layers_that_went_back(
         exact = network(image)
         errors = [
             float(
-                (quantised_network(network, PrecisionPolicy(), spared)(image) - exact).abs().max()
+                (quantized_network(network, PrecisionPolicy(), spared)(image) - exact).abs().max()
             )
             for spared in ((), paths[:1], paths)
         ]

@@ -156,9 +156,9 @@ def test_colorization_takes_a_reference_of_any_size(tmp_path: Path) -> None:
     assert dimensions(model.graph.input[1]) == sides
     sizes = [((1, 1, 1, 1), (1, 3, 1, 1)), ((2, 1, 6, 9), (2, 3, 8, 5))]
     compare(result.model, "colorization", [list(case) for case in sizes])
-    grey = np.random.default_rng(0).integers(0, 256, (9, 7, 1)).astype(np.float32) / 255
-    write_image(tmp_path / "a.png", ImageData(grey))
-    write_image(tmp_path / "r.png", ImageData(np.repeat(grey[:6], 3, 2)))
+    gray = np.random.default_rng(0).integers(0, 256, (9, 7, 1)).astype(np.float32) / 255
+    write_image(tmp_path / "a.png", ImageData(gray))
+    write_image(tmp_path / "r.png", ImageData(np.repeat(gray[:6], 3, 2)))
     given = ["run", str(result.model), "-i", str(tmp_path / "a.png"), "-o", str(tmp_path / "o.png")]
     assert main([*given, "--reference", str(tmp_path / "r.png"), "--threads", "1"]) == 0
     assert read_image(tmp_path / "o.png").pixels.shape == (9, 7, 3)

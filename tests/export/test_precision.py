@@ -44,7 +44,7 @@ def test_what_is_low_and_what_is_not(opset: int) -> None:
     assert stored["w1.fp16"] == stored["b1.fp16"] == TensorProto.FLOAT16
     assert "w1" not in stored, "the float32 weight stays in the file"
     assert stored["g"] == stored["mean"] == TensorProto.FLOAT
-    assert stored["b0"] == TensorProto.FLOAT  # the normalisation has it too
+    assert stored["b0"] == TensorProto.FLOAT  # the normalization has it too
     assert stored["b0.fp16"] == TensorProto.FLOAT16
 
 

@@ -20,7 +20,7 @@ from nystra.export.graph.precision import lowering
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
 from nystra.export.transforms import TRANSFORMS
-from nystra.export.validate.fake_quantised import round_digits, rounded_network
+from nystra.export.validate.fake_quantized import round_digits, rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load
 from nystra.plugins.library import library_path
@@ -230,7 +230,7 @@ def test_a_search_that_rounding_turns_is_refused(tmp_path: Path) -> None:
         record_references(Source(loaded, resolved), feeds, TRANSFORMS["fp16"])
 
 
-def test_the_fake_quantised_network_rounds_and_nothing_else(tmp_path: Path) -> None:
+def test_the_fake_quantized_network_rounds_and_nothing_else(tmp_path: Path) -> None:
     values = torch.tensor([1.0, 1.0 + 2**-11, 1.0 + 3 * 2**-11, -0.1, 1e30, 1e-30, 0.0])
     for digits, kind in ((11, torch.float16), (8, torch.bfloat16)):
         got = round_digits(values, digits)

@@ -54,21 +54,21 @@ def built(
 
 
 @pytest.fixture(scope="module")
-def colour(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def color(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A colorization network, its file with psal, and the references of the same plan."""
     folder = tmp_path_factory.mktemp("psal")
     torch.manual_seed(0)
     loaded = load(checkpoint(folder, Colorization(channels=4, patch=3)))
     parameters = mechanism("psal", neighbors=2, search_iterations=2, patch_size=3)
-    path = folder / "colour.onnx"
+    path = folder / "color.onnx"
     model = built(loaded.network, loaded.facts, parameters, path)
     resolved = resolve(Plan(parameters), loaded.network)
     references = record_references(Source(loaded, resolved), validation_feeds(loaded.facts))
     return loaded, parameters, path, model, references
 
 
-def test_the_graph_is_one_node_and_standard_operators(colour: Any) -> None:
-    model = colour[3]
+def test_the_graph_is_one_node_and_standard_operators(color: Any) -> None:
+    model = color[3]
     assert used_operators(model) == ["NystraPatchMatch"]
     nodes = [node for node in model.graph.node if node.domain == "nystra"]
     assert [node.name for node in nodes] == ["attention"]
@@ -84,8 +84,8 @@ def test_the_graph_is_one_node_and_standard_operators(colour: Any) -> None:
     assert len(model.graph.node) < 100
 
 
-def test_the_file_agrees_with_pytorch(colour: Any) -> None:
-    path, references = colour[2], colour[4]
+def test_the_file_agrees_with_pytorch(color: Any) -> None:
+    path, references = color[2], color[4]
     validation = validate_file(path, references, bodies=True, progress=lambda _: None)
     assert validation.passed, validation.faults
     assert len(references.meta["mean_tolerances"]) == 3
@@ -94,8 +94,8 @@ def test_the_file_agrees_with_pytorch(colour: Any) -> None:
             assert size["mean_abs"] <= size["mean_tolerance"]
 
 
-def test_the_judge_refuses_another_seed(colour: Any) -> None:
-    loaded, parameters, path, _, references = colour
+def test_the_judge_refuses_another_seed(color: Any) -> None:
+    loaded, parameters, path, _, references = color
     other = dataclasses.replace(parameters, seed=7)
     resolved = resolve(Plan(other), loaded.network)
     wrong = record_references(Source(loaded, resolved), validation_feeds(loaded.facts))
@@ -130,8 +130,8 @@ def test_few_pixels_that_differ_by_much_pass_and_many_do_not() -> None:
     )
 
 
-def test_exact_plans_have_no_second_tolerance(colour: Any) -> None:
-    loaded = colour[0]
+def test_exact_plans_have_no_second_tolerance(color: Any) -> None:
+    loaded = color[0]
     resolved = resolve(Plan(mechanism("full")), loaded.network)
     references = record_references(Source(loaded, resolved), validation_feeds(loaded.facts))
     assert "mean_tolerances" not in references.meta
@@ -182,7 +182,7 @@ def test_shifted_windows_with_bias_and_mask(tmp_path: Path) -> None:
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     path = checkpoint(tmp_path, Colorization(channels=4, patch=3))
-    model = tmp_path / "colour.onnx"
+    model = tmp_path / "color.onnx"
     arguments = [str(path), "-o", str(model), "--attn", "psal", "--neighbors", "2", "--no-speed"]
     more = ["--search-iterations", "1", "--static", "1x1x16x16", "--json", "-q"]
     assert export_main([*arguments, *more]) == 0

@@ -72,7 +72,7 @@ def test_masked_keys_are_left_out() -> None:
     assert float(got.abs().max()) < 10.0
 
 
-def test_few_neighbours_are_close_where_attention_is_sharp() -> None:
+def test_few_neighbors_are_close_where_attention_is_sharp() -> None:
     site = ContextualAttention(fuse=False)
     b, noise = maps((1, 3, 20, 24), (1, 3, 20, 24))
     f = torch.roll(b, (2, -4), (2, 3)) + 0.1 * noise  # matches that lie side by side
@@ -156,7 +156,7 @@ def test_map_sites_are_exact_in_local_windows() -> None:
             torch.testing.assert_close(got[:, :, rows, columns], expected, atol=1e-12, rtol=0)
 
 
-def test_a_window_with_fewer_tokens_than_neighbours_keeps_full_attention() -> None:
+def test_a_window_with_fewer_tokens_than_neighbors_keeps_full_attention() -> None:
     geometry = WindowGeometry(1, 2, 2, (4, 4), (0, 0), False, 1.0)
     assert mechanism("psal", neighbors=16).fits(geometry) == ""
     reason = mechanism("psal", neighbors=17).fits(geometry)
@@ -184,7 +184,7 @@ def test_a_psal_plan_survives_its_json() -> None:
         ("aggregate", 1, "`aggregate` is 1, expected true or false"),
         ("search_iterations", 17, "a whole number from 1 to 16"),
         ("local_window", 0, "a whole number from 1 to 1024"),
-        ("neighbours", 3, "unknown key 'neighbours'"),
+        ("neighbor", 3, "unknown key 'neighbor'"),
     ],
 )
 def test_bad_parameters(key: str, value: Any, message: str) -> None:
@@ -198,7 +198,7 @@ def test_operator_form_equals_plain_form(monkeypatch: pytest.MonkeyPatch) -> Non
     network = Colorization(channels=4, patch=3).eval()
     resolved = resolve(Plan(mechanism("psal", aggregate=True)), network)
     generator = torch.Generator().manual_seed(0)
-    grey, reference = (torch.rand(2, c, 9, 11, generator=generator) for c in (1, 3))
+    gray, reference = (torch.rand(2, c, 9, 11, generator=generator) for c in (1, 3))
     with torch.no_grad():
         plain, operator = (swap(network, resolved, form) for form in ("plain", "operator"))
-        assert torch.equal(plain(grey, reference), operator(grey, reference))
+        assert torch.equal(plain(gray, reference), operator(gray, reference))

@@ -107,7 +107,7 @@ def test_the_same_again_and_another_with_overwrite(checkpoint: Path, exported: P
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("m.json", '{"colour": 3}'), ("m.plan.json", "{}"), ("m.onnx", "mine"), ("m.npz", "mine")],
+    [("m.json", '{"color": 3}'), ("m.plan.json", "{}"), ("m.onnx", "mine"), ("m.npz", "mine")],
 )
 def test_files_of_others_are_not_replaced(
     checkpoint: Path,

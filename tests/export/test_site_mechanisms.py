@@ -143,7 +143,7 @@ def test_a_shifted_window_of_frames_keeps_its_regions_under_landmarks() -> None:
     planned = mechanism("nystra", landmarks=(2, 2), iterations=2)
     site: Any = WindowSite(geometry)
     before = implement(planned, site, "plain")(qkv, None, geometry)
-    qkv[:, :, :2] += 1  # rows that only the shift made neighbours of the last ones
+    qkv[:, :, :2] += 1  # rows that only the shift made neighbors of the last ones
     after = implement(planned, site, "plain")(qkv, None, geometry)
     torch.testing.assert_close(after[:, :, 6:], before[:, :, 6:])
     assert not torch.allclose(after[:, :, :2], before[:, :, :2])

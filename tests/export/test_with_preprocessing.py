@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from classifier_models import COLOURS, TOY, add_toy_classifier, labeled, plain
+from classifier_models import COLORS, TOY, add_toy_classifier, labeled, plain
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
@@ -41,7 +41,7 @@ def test_what_the_network_promises_then(checkpoint: Path) -> None:
     assert validation_feeds(plain_facts)[0]["input"].shape == (2, 3, 8, 8)
     sample = calibration_feeds(plain_facts, None)["coffee"]["input"]
     assert sample.shape == (2, 3, 8, 8)
-    assert sample.min() < -0.1  # normalised, as the network is used to
+    assert sample.min() < -0.1  # normalized, as the network is used to
     assert calibration_feeds(facts, None)["coffee"]["input"].min() >= 0
 
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_written_into_a_graph(checkpoint: Path) -> None:
     loaded = load(checkpoint)
     for preprocessing, message in (
         (None, "has no preprocessing"),
-        (Preprocessing(labels=COLOURS), "has no preprocessing"),
+        (Preprocessing(labels=COLORS), "has no preprocessing"),
         (Preprocessing(Resize((12,))), r"does not lead to the only size .* \(8, 8\)"),
         (Preprocessing(Resize((12, 12))), r"prepares images of \(12, 12\), height and width"),
     ):

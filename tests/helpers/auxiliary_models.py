@@ -22,8 +22,8 @@ f (float[b,{c},{h},{w}] input, float[b,1,{h},{w}] mask) => (float[b,{c},{h},{w}]
 
 COPIER = """
 f (float[b,1,h,w] input, float[b,3,rh,rw] reference) => (float[b,3,h,w] output) {
-  colour = ReduceMean <keepdims = 1> (reference, axes)
-  output = Add (input, colour)
+  color = ReduceMean <keepdims = 1> (reference, axes)
+  output = Add (input, color)
 }
 """
 

@@ -20,9 +20,9 @@ from nystra.models import registry
 from nystra.runtime import ImageData, write_image
 from toy_network import ATTENTION
 
-COLOURS = ("red", "green", "blue")
+COLORS = ("red", "green", "blue")
 TOY = Preprocessing(
-    Resize((12,), "bicubic"), (8, 8), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), labels=COLOURS
+    Resize((12,), "bicubic"), (8, 8), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), labels=COLORS
 )
 
 
@@ -63,19 +63,19 @@ def save_classifier(
     return path
 
 
-def plain(colour: str, size: tuple[int, int] = (20, 31)) -> ImageData:
+def plain(color: str, size: tuple[int, int] = (20, 31)) -> ImageData:
     """Return an image in which one color is the strongest, with a little noise."""
-    pixels = np.random.default_rng(len(colour)).random((*size, 3), np.float32) * 0.2 + 0.3
-    pixels[:, :, COLOURS.index(colour)] += 0.3
+    pixels = np.random.default_rng(len(color)).random((*size, 3), np.float32) * 0.2 + 0.3
+    pixels[:, :, COLORS.index(color)] += 0.3
     return ImageData(pixels)
 
 
 def labeled(folder: Path, each: int = 2) -> Path:
     """Write images in subfolders named after their color, and return the folder."""
-    for colour in COLOURS:
-        (folder / colour).mkdir(parents=True)
+    for color in COLORS:
+        (folder / color).mkdir(parents=True)
         for number in range(each):
-            write_image(folder / colour / f"{number}.png", plain(colour, (14 + number, 20)))
+            write_image(folder / color / f"{number}.png", plain(color, (14 + number, 20)))
     return folder
 
 

@@ -3,7 +3,7 @@
 A fault is *bound* if the format itself can detect it: sizes that do not fit the data, missing
 pieces, checksums. For those a reader returns the pixels of the whole file or an error. The others
 change what no format can check: samples without a checksum (TIFF except for deflate, JPEG, WebP),
-and their interpretation (colour, predictor, tables, orientation); for those a reader returns an
+and their interpretation (color, predictor, tables, orientation); for those a reader returns an
 image of the size in the header, or an error.
 """
 
@@ -220,7 +220,7 @@ def _png_header(original: Original, rng: np.random.Generator) -> Mutation:
 
 
 def _png_meaning(original: Original, rng: np.random.Generator) -> Mutation:
-    """Change depth, colours or interlacing of a PNG, its checksum with it."""
+    """Change depth, colors or interlacing of a PNG, its checksum with it."""
     data = bytearray(original.content)
     data[24 + int(rng.integers(5))] = int(rng.choice((0, 1, 2, 3, 4, 6, 8, 16)))
     struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))

@@ -45,7 +45,7 @@ def model_of(
 
 
 def small(opset: int = 20, *, weights: float | None = None) -> onnx.ModelProto:
-    """Convolution, normalisation, two products with a residual sum around, convolution, mean."""
+    """Convolution, normalization, two products with a residual sum around, convolution, mean."""
     random = np.random.default_rng(0)
     nodes = [
         helper.make_node("Conv", ["x", "w0", "b0"], ["first"], **CONV),

@@ -130,9 +130,9 @@ def save_frames(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -> P
 
 
 def save_temporal_mean(path: Path, length: int | str = 8, scale: int = 2) -> Path:
-    """Write a network that takes the mean of each frame and its neighbours, then enlarges.
+    """Write a network that takes the mean of each frame and its neighbors, then enlarges.
 
-    The first and the last input frame are their own neighbours.
+    The first and the last input frame are their own neighbors.
     """
     shape = [1, length, 3, "height", "width"]
     large = [1, length, 3, "height_out", "width_out"]

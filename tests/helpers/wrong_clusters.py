@@ -13,10 +13,10 @@ _coarse_bias, regions_at = torch_op._coarse_bias, torch_op.regions_at
 
 
 def _without_cluster(k: Any, seeds: Any, rounds: int) -> Any:
-    members, centres = cluster_torch.key_clusters(k, seeds, rounds)
+    members, centers = cluster_torch.key_clusters(k, seeds, rounds)
     members = members.clone()
     members[..., -1] = 0
-    return members, centres
+    return members, centers
 
 
 def _other_block(*arguments: Any) -> Any:

@@ -157,8 +157,8 @@ def test_larger_window_drops_bias_and_mask(tmp_path: Path) -> None:
 
 def test_unknown_hyper_parameter(tmp_path: Path) -> None:
     save_file(state_of(), tmp_path / "a.safetensors")
-    with pytest.raises(NystraError, match="no hyper-parameter 'colour'"):
-        load(tmp_path / "a.safetensors", colour="red")
+    with pytest.raises(NystraError, match="no hyper-parameter 'color'"):
+        load(tmp_path / "a.safetensors", color="red")
 
 
 def test_window_seven_works_on_0_to_255(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
         load("swinir_x9")
 
 
-def test_a_licence_that_forbids_commercial_use_is_shown(tmp_path: Path) -> None:
+def test_a_license_that_forbids_commercial_use_is_shown(tmp_path: Path) -> None:
     """For every network, in every command that loads one."""
     said = {"nystra": '{"license": "CC-BY-NC-4.0"}'}
     save_file(state_of(), tmp_path / "a.safetensors", said)

@@ -133,7 +133,7 @@ def test_a_key_that_counts_without_bounds_is_refused(compact: Path, tmp_path: Pa
         load(tmp_path / "a.pth")
 
 
-def test_licences_are_shown(compact: Path, tmp_path: Path) -> None:
+def test_licenses_are_shown(compact: Path, tmp_path: Path) -> None:
     (warning,) = load(licensed(compact, tmp_path)).warnings
     assert warning == "the license of the weights, CC-BY-NC-SA-4.0, forbids commercial use"
 

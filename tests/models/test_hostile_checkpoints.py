@@ -110,7 +110,7 @@ def test_keys_and_shapes(tmp_path: Path, change: dict[str, tuple[int, ...]], wor
         ({"upscale": 1 << 19}, "upscale 524288 is not within"),
         ({"qkv_bias": "no"}, "qkv_bias is 'no'; expected true or false"),
         ({"embed_dim": 1 << 20}, "does not fit SwinIR|cannot be built"),
-        ({"colour": 1}, "no hyper-parameter 'colour'"),
+        ({"color": 1}, "no hyper-parameter 'color'"),
         ({"architecture": "csnln"}, "given as csnln, but the file has no SEM.*swinir"),
         ({"architecture": ["swinir"]}, r"architecture \['swinir'\] is unknown"),
     ],

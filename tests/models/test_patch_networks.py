@@ -27,7 +27,7 @@ from nystra.models.geometry import PatchGeometry
 from nystra.models.layers.patches import (
     exact_patches,
     fuse_scores,
-    neighbourhoods,
+    neighborhoods,
     paste_patches,
     usable_keys,
 )
@@ -202,10 +202,10 @@ def test_gradients_reach_query_key_and_value() -> None:
     assert torch.autograd.gradcheck(lambda q, k, v: exact_patches(q, k, v, None, geometry), tensors)
 
 
-def test_neighbourhoods_are_unfolded_patches() -> None:
+def test_neighborhoods_are_unfolded_patches() -> None:
     image = torch.randn(2, 3, 4, 5)
     expected = F.unfold(image, 3, padding=1).reshape(2, 27, 4, 5)
-    torch.testing.assert_close(neighbourhoods(image, 3), expected, atol=0, rtol=0)
+    torch.testing.assert_close(neighborhoods(image, 3), expected, atol=0, rtol=0)
 
 
 def test_pasting_with_every_weight_one_counts_the_overlaps() -> None:
@@ -245,7 +245,7 @@ def test_shrinking_is_bilinear(factor: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["x2", "x3", "x4"])
-def test_every_official_csnln_is_recognised(name: str) -> None:
+def test_every_official_csnln_is_recognized(name: str) -> None:
     text = shared_path("golden", "facts", "keys", "csnln.json").read_text()
     entry = json.loads(text)[name]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
@@ -262,7 +262,7 @@ def test_every_official_csnln_is_recognised(name: str) -> None:
     assert network.state_dict().keys() <= state.keys()
 
 
-def test_the_official_generator_is_recognised() -> None:
+def test_the_official_generator_is_recognized() -> None:
     text = shared_path("golden", "facts", "keys", "inpaint_generator.json").read_text()
     entry = json.loads(text)["ngf32"]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
@@ -333,7 +333,7 @@ def test_arguments_that_make_no_network(build: Any, message: str) -> None:
         build()
 
 
-def test_colorization_copies_the_colour_of_what_looks_alike() -> None:
+def test_colorization_copies_the_color_of_what_looks_alike() -> None:
     """With equal images and a sharp scale, each position finds itself."""
     torch.manual_seed(0)
     network = Colorization(channels=3, patch=3, scale=1e4).eval()
@@ -344,8 +344,8 @@ def test_colorization_copies_the_colour_of_what_looks_alike() -> None:
             for channel in range(3):
                 convolution.weight[channel, channel, 1, 1] = 1.0
         reference = torch.rand(1, 3, 9, 11)
-        grey = (reference * network.luma).sum(1, keepdim=True)
-        torch.testing.assert_close(network(grey, reference), reference, atol=1e-5, rtol=0)
-        turned = network(grey, reference.flip(3))
+        gray = (reference * network.luma).sum(1, keepdim=True)
+        torch.testing.assert_close(network(gray, reference), reference, atol=1e-5, rtol=0)
+        turned = network(gray, reference.flip(3))
         assert turned.shape == reference.shape
         assert float((turned - reference).abs().max()) > 1e-3

@@ -70,7 +70,7 @@ def test_temperature_and_empty_entries() -> None:
 def test_weighting_of_the_reference(name: str) -> None:
     """The form ``aggregate`` for given maps, at every pixel.
 
-    The reference gives neighbours outside the map the cost 10 and the match (10, 10), here they
+    The reference gives neighbors outside the map the cost 10 and the match (10, 10), here they
     take no part: with such a border put around the given maps, and cut off the result, both are
     the same formula.
     """

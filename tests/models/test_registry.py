@@ -52,7 +52,7 @@ def test_a_row_without_keys_asks_its_module(monkeypatch: pytest.MonkeyPatch) -> 
     def by_shape(state: Mapping[str, Tensor]) -> bool:
         return any(value.shape == (7, 7) for value in state.values())
 
-    foreign = Architecture(checkpoint.load, recognises=by_shape)
+    foreign = Architecture(checkpoint.load, recognizes=by_shape)
     monkeypatch.setattr(checkpoint, "ARCHITECTURE", foreign)
     row = type(ARCHITECTURES[0])("foreign", (), ".colorization.checkpoint")
     monkeypatch.setattr("nystra.models.registry.ARCHITECTURES", (*ARCHITECTURES, row))

@@ -155,7 +155,7 @@ def test_how_images_are_prepared(tmp_path: Path) -> None:
         Resize((8, 12)), None, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2), ("cat", "dog")
     )
     with pytest.raises(NystraError, match=r"nystra\.preprocessing"):
-        load(path, **told, preprocessing={"mean": "grey"})
+        load(path, **told, preprocessing={"mean": "gray"})
 
 
 def test_a_part_of_the_heads_is_refused(tmp_path: Path) -> None:

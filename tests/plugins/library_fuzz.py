@@ -120,7 +120,7 @@ def _bias_rows(values: dict[str, Any]) -> int:
 def _inputs(operator: str, example: dict[str, Any]) -> list[np.ndarray]:
     rng = np.random.default_rng(example["seed"])
     whole = example["values"] == "integer"
-    whole &= operator != "NystraWindowCluster"  # a key as near to two centres: rounding decides
+    whole &= operator != "NystraWindowCluster"  # a key as near to two centers: rounding decides
     drawn = []
     names = find_schema(operator).inputs
     for name, shape, dtype in zip(names, example["shapes"], example["dtypes"], strict=True):

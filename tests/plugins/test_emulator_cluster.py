@@ -65,8 +65,8 @@ WRONG = {
     "words of keys exchanged": Fault(
         "cluster_tensor.h", "lane % 16) * kStep + lane / 16 * 8", "lane / 2) * kStep + lane % 2 * 8"
     ),
-    "one piece of a centre": Fault("cluster_tensor.h", "__half> ? 2 : 3", "__half> ? 1 : 3"),
-    "centres without the origin": Fault("cluster_tensor.h", "fmaf(-members,", "fmaf(0.0f,"),
+    "one piece of a center": Fault("cluster_tensor.h", "__half> ? 2 : 3", "__half> ? 1 : 3"),
+    "centers without the origin": Fault("cluster_tensor.h", "fmaf(-members,", "fmaf(0.0f,"),
     "logits without the origin": Fault(
         "cluster_attend_tensor.h", "q[n], origin[0], origin[1]", "q[n], 0 * origin[0], 0u"
     ),

@@ -59,10 +59,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, an image, frames and a checkpoint."""
     place = tmp_path_factory.mktemp("extras")
     save_upscaler(place / "model.onnx", metadata=nystra_metadata())
-    grey = ImageData(np.full((8, 8, 3), 90, np.uint8))
+    gray = ImageData(np.full((8, 8, 3), 90, np.uint8))
     (place / "frames").mkdir()
     for name in ("in.png", "frames/1.png", "frames/2.png"):
-        write_image(place / name, grey)
+        write_image(place / name, gray)
     save_file(state_of(), place / "tiny.safetensors")
     return place
 

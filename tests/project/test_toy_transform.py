@@ -1,4 +1,4 @@
-"""A transform is compared with its own fake-quantised network: one that rounds down fails.
+"""A transform is compared with its own fake-quantized network: one that rounds down fails.
 
 That the right one passes is shown by `test_contributing`.
 """

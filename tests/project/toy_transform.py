@@ -67,7 +67,7 @@ def stepped(
     return Stepped(onnx.ModelProto.FromString(model.SerializeToString()), count)
 '''
 
-FAKE_QUANTISED = '''
+FAKE_QUANTIZED = '''
 
 def stepped_network(
     network: nn.Module, architecture: str, exact: Collection[str], parameters: Any
@@ -87,7 +87,7 @@ _ROW = """\
 Transform(
         "toy",
         _part("graph.toy.stepping", "stepped"),
-        _part("validate.fake_quantised", "stepped_network"),
+        _part("validate.fake_quantized", "stepped_network"),
         parameters=Steps(),
     ), """
 _FP16 = "Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits\n"
@@ -98,7 +98,7 @@ TOY = Toy(
     "toy",
     {"export/graph/<name>/stepping.py": APPLY, "export/graph/<name>/parameters.py": PARAMETERS},
     {
-        "export/validate/fake_quantised.py": ((LAST, LAST + FAKE_QUANTISED),),
+        "export/validate/fake_quantized.py": ((LAST, LAST + FAKE_QUANTIZED),),
         "export/transforms.py": (
             (_IMPORT, _IMPORT + "from .graph.toy.parameters import Steps\n"),
             ("_ROWS = (", f"_ROWS = ({_ROW}"),

@@ -41,7 +41,7 @@ def test_one_image_and_its_mask(tmp_path: Path, filler: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("model_channels", [1, 3])
-def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> None:
+def test_gray_and_color(tmp_path: Path, channels: int, model_channels: int) -> None:
     graph = FILLER.format(c=model_channels, h="h", w="w")
     path = save(tmp_path / "m.onnx", graph, "mask", model_channels)
     restorer = restorer_for(Session(path, threads=1))
@@ -153,9 +153,9 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
 
 def test_reference(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", COPIER, "reference", 3, input_channels="1")
-    grey, colour = make_image(channels=1) * 0.5, np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)
-    write_image(tmp_path / "a.png", ImageData(grey, bits=16))
-    write_image(tmp_path / "r.png", ImageData(colour, bits=16))
+    gray, color = make_image(channels=1) * 0.5, np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)
+    write_image(tmp_path / "a.png", ImageData(gray, bits=16))
+    write_image(tmp_path / "r.png", ImageData(color, bits=16))
     run_images(
         path,
         tmp_path / "a.png",
@@ -165,10 +165,10 @@ def test_reference(tmp_path: Path) -> None:
     )
     back = read_image(tmp_path / "o.png")
     assert not back.gray
-    np.testing.assert_allclose(back.pixels, grey + colour[:1, :1], atol=1e-4)
+    np.testing.assert_allclose(back.pixels, gray + color[:1, :1], atol=1e-4)
     restorer = restorer_for(Session(path, threads=1))
     luma = (make_image() @ np.array([0.299, 0.587, 0.114], np.float32))[:, :, None]
-    got, tiles = restorer(make_image(), auxiliary={"reference": colour[:, :, :1]})
+    got, tiles = restorer(make_image(), auxiliary={"reference": color[:, :, :1]})
     np.testing.assert_allclose(got, np.repeat(luma + 0.1, 3, 2), atol=1e-5)
     assert tiles == 1
 

@@ -46,7 +46,7 @@ def spans(content: bytes) -> dict[str, list[tuple[int, int]]]:
     """Return the positions of initializer values and of function messages in a file."""
     model = onnx.load_from_string(content)
     parts = {
-        "initialisers": [tensor.raw_data for tensor in model.graph.initializer],
+        "initializers": [tensor.raw_data for tensor in model.graph.initializer],
         "bodies": [function.SerializeToString() for function in model.functions],
     }
     return {
@@ -90,7 +90,7 @@ def tallied(model: Path, folder: Path, part: str, flips: int, references: Refere
     return tally
 
 
-@pytest.mark.parametrize("part", ["initialisers", "bodies"])
+@pytest.mark.parametrize("part", ["initializers", "bodies"])
 def test_a_few_flips(part: str, exported: Path, tmp_path: Path) -> None:
     references = read_references(exported.with_suffix(".npz"))
     tally = tallied(exported, tmp_path, part, 8, references)
@@ -98,7 +98,7 @@ def test_a_few_flips(part: str, exported: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("part", ["initialisers", "bodies"])
+@pytest.mark.parametrize("part", ["initializers", "bodies"])
 def test_hundreds_of_flips(part: str, exported: Path, tmp_path: Path) -> None:
     references = read_references(exported.with_suffix(".npz"))
     tally = tallied(exported, tmp_path, part, 200, references)

@@ -233,7 +233,7 @@ def test_bad_baselines_are_exit_code_2(model: Path, capsys: pytest.CaptureFixtur
     cases: list[tuple[Any, str]] = [
         ([], "schema_version"),
         ({**good, "schema_version": 2}, "schema_version 2, expected 1"),
-        ({**good, "colour": 1}, "unknown keys ['colour']"),
+        ({**good, "color": 1}, "unknown keys ['color']"),
         ({**good, "model": 3}, "model is 3, expected a string"),
         ({**good, "items": {"smell": accepted}}, "unknown keys ['smell']"),
         ({**good, "items": {"nodes": {"accepted": 1}}}, "missing keys ['tolerance']"),

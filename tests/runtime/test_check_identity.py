@@ -112,7 +112,7 @@ def test_a_digest_that_is_no_text_is_refused(
 ) -> None:
     for digests, message in (
         ({"weights": 3}, "digests: weights is 3, expected a string"),
-        ({"colour": "ab"}, "digests: unknown keys ['colour']"),
+        ({"color": "ab"}, "digests: unknown keys ['color']"),
     ):
         change_baseline(model, digests=digests)
         assert check(model) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from classifier_models import COLOURS, TOY, plain, save_classifier
+from classifier_models import COLORS, TOY, plain, save_classifier
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
@@ -25,8 +25,8 @@ from runtime_models import save_upscaler
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
-    for colour in COLOURS:
-        write_image(tmp_path / "in" / f"{colour}.png", plain(colour))
+    for color in COLORS:
+        write_image(tmp_path / "in" / f"{color}.png", plain(color))
     (tmp_path / "in" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "in" / "notes.txt").write_text("no image")
     return tmp_path / "in"
@@ -67,12 +67,12 @@ def test_a_folder_with_a_bad_image(
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert list(rows[0]) == ["input", "rank", "class", "label", "probability", "logit", "error"]
     best = {Path(row["input"]).stem: row["label"] for row in rows if row["rank"] == "1"}
-    assert best == {colour: colour for colour in COLOURS}
+    assert best == {color: color for color in COLORS}
     assert [row["input"] for row in rows if row["error"]] == [str(folder / "bad.png")]
     assert run(model, folder, "--format", "json", "--top", 1) == 2
     document = json.loads(capsys.readouterr().out)
     statuses = {Path(entry["input"]).stem: entry["status"] for entry in document["images"]}
-    assert statuses == {"bad": "failed"} | dict.fromkeys(COLOURS, "done")
+    assert statuses == {"bad": "failed"} | dict.fromkeys(COLORS, "done")
 
 
 def test_labels_come_from_a_file_or_from_nobody(

@@ -8,7 +8,7 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime.images.image_data import ImageData, quantise
+from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
@@ -77,7 +77,7 @@ def test_half_precision_in_tiles(tmp_path: Path) -> None:
     assert main(["run", str(path), *arguments, "--threads", "1", "-q"]) == 0
     expected = pixels(40, 37).repeat(4, axis=0).repeat(4, axis=1)
     got = read_image(tmp_path / "out.png").pixels
-    np.testing.assert_array_equal(quantise(got, 8), quantise(expected, 8))
+    np.testing.assert_array_equal(quantize(got, 8), quantize(expected, 8))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SHORT, LONG, RATIONAL, FLOAT = 3, 4, 5, 11
 def tiff(
     *extra: tuple[int, int, int, bytes], data: bytes = RAW, tail: int = 0, **changes: int
 ) -> bytes:
-    """Return a grey TIFF of 7x9 pixels in 16 bits: tags, then its strip.
+    """Return a gray TIFF of 7x9 pixels in 16 bits: tags, then its strip.
 
     Args:
         *extra: Tag, type, number of values, and the four bytes of value or offset.

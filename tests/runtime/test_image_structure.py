@@ -125,12 +125,12 @@ def test_compression_that_cannot_be_checked() -> None:
 def test_premultiplied_8_bits_are_divided_once() -> None:
     """Pillow rounds the quotient to 8 bits, up to 2 of 255 from it."""
     alpha = np.arange(1, 256, dtype=np.uint8)
-    colour = (alpha // 2)[:, None].repeat(3, 1)
-    values = np.concatenate([colour, alpha[:, None]], 1)[None]
+    color = (alpha // 2)[:, None].repeat(3, 1)
+    values = np.concatenate([color, alpha[:, None]], 1)[None]
     stream = io.BytesIO()
     tifffile.imwrite(stream, values, photometric="rgb", extrasamples=["assocalpha"], metadata=None)
     image = decode_image(stream.getvalue())
-    expected = colour.astype(np.float64) / alpha[:, None]
+    expected = color.astype(np.float64) / alpha[:, None]
     np.testing.assert_allclose(image.pixels[0], expected, atol=1e-6)
     assert image.alpha is not None
     np.testing.assert_array_equal(image.alpha[0] * 255, alpha)
@@ -225,8 +225,8 @@ def test_a_jpeg_that_ends_early_is_no_image(options: dict[str, int]) -> None:
 def test_progressive_and_small_jpegs_are_read() -> None:
     assert decode_image(jpeg(progressive=True)).size == (64, 96)
     for height, width in ((1, 1), (8, 8), (16, 16), (17, 33), (2, 50)):
-        for colour in ((), (3,)):
-            values = RANDOM.integers(0, 256, (height, width, *colour)).astype(np.uint8)
+        for color in ((), (3,)):
+            values = RANDOM.integers(0, 256, (height, width, *color)).astype(np.uint8)
             stream = io.BytesIO()
             Image.fromarray(values).save(stream, "JPEG")
             assert decode_image(stream.getvalue()).size == (height, width)

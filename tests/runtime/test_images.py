@@ -10,7 +10,7 @@ from PIL import Image, ImageCms
 
 from image_files import png_header
 from nystra.core.errors import NystraError
-from nystra.runtime.images.image_data import ImageData, quantise, resize_plane
+from nystra.runtime.images.image_data import ImageData, quantize, resize_plane
 from nystra.runtime.images.images import read_image, write_image
 
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -59,11 +59,11 @@ def test_other_readers_agree(tmp_path: Path) -> None:
     restored = sample(3, 16)
     write_image(tmp_path / "p.tif", restored)
     np.testing.assert_array_equal(
-        tifffile.imread(tmp_path / "p.tif"), quantise(restored.pixels, 16)
+        tifffile.imread(tmp_path / "p.tif"), quantize(restored.pixels, 16)
     )
     write_image(tmp_path / "p.png", restored)
     with Image.open(tmp_path / "p.png") as image:  # Pillow reads the upper halves
-        high = quantise(restored.pixels, 16) >> 8
+        high = quantize(restored.pixels, 16) >> 8
         np.testing.assert_array_equal(np.asarray(image), high)
         assert image.info["icc_profile"] == ICC
 
@@ -116,37 +116,37 @@ def test_orientation_of_16_bit_tiff(tmp_path: Path) -> None:
         tmp_path / "p.tif", values, photometric="rgb", extratags=[(274, 3, 1, 6, True)]
     )
     back = read_image(tmp_path / "p.tif")
-    np.testing.assert_array_equal(quantise(back.pixels, 16), np.rot90(values, -1))
+    np.testing.assert_array_equal(quantize(back.pixels, 16), np.rot90(values, -1))
 
 
-def test_odd_kinds_become_grey_or_rgb(tmp_path: Path) -> None:
+def test_odd_kinds_become_gray_or_rgb(tmp_path: Path) -> None:
     base = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 4)
     base.convert("1").save(tmp_path / "bilevel.png")
     assert read_image(tmp_path / "bilevel.png").gray
-    colour = Image.merge("RGB", [base, base.rotate(90), base.rotate(180)])
-    palette = colour.quantize(16)
+    color = Image.merge("RGB", [base, base.rotate(90), base.rotate(180)])
+    palette = color.quantize(16)
     palette.save(tmp_path / "palette.png", transparency=3)
     back = read_image(tmp_path / "palette.png")
     assert back.pixels.shape == (8, 8, 3)
     assert back.alpha is not None
     assert set(np.unique(back.alpha)) <= {0.0, 1.0}
-    colour.convert("CMYK").save(tmp_path / "cmyk.jpg", icc_profile=ICC)
+    color.convert("CMYK").save(tmp_path / "cmyk.jpg", icc_profile=ICC)
     back = read_image(tmp_path / "cmyk.jpg")
     assert (back.pixels.shape, back.icc) == ((8, 8, 3), None)
     base.save(tmp_path / "named_wrong.jpg", format="PNG")
     assert read_image(tmp_path / "named_wrong.jpg").gray
-    colour.save(tmp_path / "lzw.tif", compression="tiff_lzw")
+    color.save(tmp_path / "lzw.tif", compression="tiff_lzw")
     assert read_image(tmp_path / "lzw.tif").pixels.shape == (8, 8, 3)
 
 
-def test_transparent_value_of_16_bit_grey(tmp_path: Path) -> None:
+def test_transparent_value_of_16_bit_gray(tmp_path: Path) -> None:
     import png
 
     rows = [[0, 500, 65535], [500, 1, 2]]
     with (tmp_path / "p.png").open("wb") as stream:
         png.Writer(3, 2, greyscale=True, bitdepth=16, transparent=500).write(stream, rows)
     back = read_image(tmp_path / "p.png")
-    np.testing.assert_array_equal(quantise(back.pixels[:, :, 0], 16), rows)
+    np.testing.assert_array_equal(quantize(back.pixels[:, :, 0], 16), rows)
     np.testing.assert_array_equal(back.alpha, [[1, 0, 1], [0, 1, 1]])
 
 
@@ -165,7 +165,7 @@ def test_premultiplied_and_planar_tiff(tmp_path: Path) -> None:
     planar = np.moveaxis(values[:, :, :3] // np.array([1, 2, 3], np.uint16), 2, 0)
     tifffile.imwrite(tmp_path / "q.tif", planar, photometric="rgb", planarconfig="separate")
     back = read_image(tmp_path / "q.tif")
-    np.testing.assert_array_equal(quantise(back.pixels, 16), np.moveaxis(planar, 0, 2))
+    np.testing.assert_array_equal(quantize(back.pixels, 16), np.moveaxis(planar, 0, 2))
 
 
 def test_what_is_no_image(tmp_path: Path) -> None:
@@ -263,11 +263,11 @@ def test_unwritable_folder(tmp_path: Path) -> None:
         write_image(locked / "p.png", sample(3, 8))
 
 
-def test_quantise_rounds_and_clips() -> None:
+def test_quantize_rounds_and_clips() -> None:
     values = np.array([-1.0, 0.0, 0.4999 / 255, 0.5001 / 255, 1.0, 2.0], np.float32)
-    np.testing.assert_array_equal(quantise(values, 8), [0, 0, 0, 1, 255, 255])
+    np.testing.assert_array_equal(quantize(values, 8), [0, 0, 0, 1, 255, 255])
     whole = np.arange(65536) / np.float32(65535)
-    np.testing.assert_array_equal(quantise(whole.astype(np.float32), 16), np.arange(65536))
+    np.testing.assert_array_equal(quantize(whole.astype(np.float32), 16), np.arange(65536))
 
 
 def test_resized_alpha() -> None:

@@ -98,11 +98,11 @@ def test_a_reference(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", COPIER, "reference", 3, input_channels="1")
     for folder in ("in", "truth"):
         (tmp_path / folder).mkdir()
-    grey = np.floor(make_image(16, 16, 1) * 100) / np.float32(255)
-    colour = np.full((5, 4, 3), (0.2, 0.4, 0.6), np.float32)
-    write_image(tmp_path / "in" / "a.png", ImageData(grey, bits=16))
-    write_image(tmp_path / "r.png", ImageData(colour, bits=16))
-    write_image(tmp_path / "truth" / "a.png", ImageData(grey + colour[:1, :1]))
+    gray = np.floor(make_image(16, 16, 1) * 100) / np.float32(255)
+    color = np.full((5, 4, 3), (0.2, 0.4, 0.6), np.float32)
+    write_image(tmp_path / "in" / "a.png", ImageData(gray, bits=16))
+    write_image(tmp_path / "r.png", ImageData(color, bits=16))
+    write_image(tmp_path / "truth" / "a.png", ImageData(gray + color[:1, :1]))
     session = Session(path, threads=1)
     folders = tmp_path / "in", tmp_path / "truth"
     report = validate_quality(session, *folders, channel="rgb", reference=tmp_path / "r.png")

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from classifier_models import COLOURS, TOY, save_classifier
+from classifier_models import COLORS, TOY, save_classifier
 from nystra.core.errors import NystraError
 from nystra.core.ports.port import Port
 from nystra.core.ports.preprocessing import (
@@ -43,7 +43,7 @@ def test_what_is_written_is_read() -> None:
     ):
         assert read_preprocessing(write_preprocessing(preprocessing), WHERE) == preprocessing
     assert write_preprocessing(Preprocessing()) == "{}"
-    assert TOY.within_graph().remaining == Preprocessing(labels=COLOURS)
+    assert TOY.within_graph().remaining == Preprocessing(labels=COLORS)
     assert TOY.remaining is TOY
 
 
@@ -130,8 +130,8 @@ def test_an_image_is_prepared_as_torchvision_does() -> None:
 def test_the_middle_goes_to_even_places_and_channels_fit() -> None:
     places = [middle(side, 8).start for side in range(8, 14)]
     assert places == [0, 0, 1, 2, 2, 2]
-    grey = noise(4, 4)[:, :, :1]
-    assert prepare(grey, Preprocessing(), 3).shape == (1, 3, 4, 4)
+    gray = noise(4, 4)[:, :, :1]
+    assert prepare(gray, Preprocessing(), 3).shape == (1, 3, 4, 4)
     white = prepare(np.ones((4, 4, 3), np.float32), Preprocessing(), 1)
     np.testing.assert_allclose(white, np.ones((1, 1, 4, 4)), atol=1e-6)
     with pytest.raises(NystraError, match="would become 4096000x4096: expected a less elongated"):

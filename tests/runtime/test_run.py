@@ -12,7 +12,7 @@ from PIL import Image
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, read_image, run_images, write_image
-from nystra.runtime.images.image_data import quantise
+from nystra.runtime.images.image_data import quantize
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tiling.memory_law import MemoryLaw
@@ -41,7 +41,7 @@ def test_one_image(tmp_path: Path, model: Path) -> None:
     write_image(tmp_path / "in.png", source)
     results = run_images(model, tmp_path / "in.png", tmp_path / "out.tif", threads=1)
     back = read_image(tmp_path / "out.tif")
-    np.testing.assert_array_equal(quantise(back.pixels, 16), quantise(enlarged(source.pixels), 16))
+    np.testing.assert_array_equal(quantize(back.pixels, 16), quantize(enlarged(source.pixels), 16))
     assert back.alpha is not None
     assert back.alpha.shape == (40, 60)
     assert back.dpi == pytest.approx((300, 300), abs=0.05)
@@ -54,7 +54,7 @@ def test_one_image(tmp_path: Path, model: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("model_channels", [1, 3])
-def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> None:
+def test_gray_and_color(tmp_path: Path, channels: int, model_channels: int) -> None:
     path = save_upscaler(
         tmp_path / "m.onnx", 3, model_channels, metadata=nystra_metadata(3, model_channels)
     )
@@ -163,7 +163,7 @@ def test_model_of_another_program_in_tiles(tmp_path: Path, dtype: int) -> None:
     assert main(["run", str(path), "-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "-t",
                  "32", "--overlap", "8", "--threads", "1", "-q"]) == 0  # fmt: skip
     got = read_image(tmp_path / "out.png").pixels
-    np.testing.assert_array_equal(quantise(got, 8), quantise(enlarged(pixels(60, 70)), 8))
+    np.testing.assert_array_equal(quantize(got, 8), quantize(enlarged(pixels(60, 70)), 8))
     results = run_images(
         path,
         tmp_path / "in.png",
@@ -304,17 +304,17 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_profile_of_other_colours_is_dropped(tmp_path: Path) -> None:
+def test_profile_of_other_colors_is_dropped(tmp_path: Path) -> None:
     """A model that turns gray into color must not keep the gray profile."""
     graph = helper.make_graph(
         [helper.make_node("Concat", ["input"] * 3, ["output"], axis=1)],
-        "colour",
+        "color",
         [helper.make_tensor_value_info("input", 1, [1, 1, "h", "w"])],
         [helper.make_tensor_value_info("output", 1, [1, 3, "h", "w"])],
     )
     opset = [helper.make_opsetid("", 20)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "m.onnx")
-    Image.new("L", (6, 5), 90).save(tmp_path / "in.png", icc_profile=b"grey profile")
+    Image.new("L", (6, 5), 90).save(tmp_path / "in.png", icc_profile=b"gray profile")
     run_images(tmp_path / "m.onnx", tmp_path / "in.png", tmp_path / "out.png", threads=1)
     back = read_image(tmp_path / "out.png")
     assert (back.gray, back.icc) == (False, None)

@@ -31,7 +31,7 @@ def browser() -> Iterator[Any]:
 def address(tmp_path: Path) -> Iterator[str]:
     service = Service(
         save_upscaler(tmp_path / "twice.onnx", metadata=nystra_metadata()),
-        save_classifier(tmp_path / "colours.onnx"),
+        save_classifier(tmp_path / "colors.onnx"),
         token="secret",
     )
     config = uvicorn.Config(service.app, port=0, log_level="warning", ws="none", lifespan="off")
@@ -70,7 +70,7 @@ def test_before_and_after(browser: Any, address: str, tmp_path: Path) -> None:
     assert at("save").get_attribute("download") == "photo_nystra.png"
     SHOT.parent.mkdir(exist_ok=True)
     browser.save_screenshot(str(SHOT))
-    Select(at("model")).select_by_visible_text("colours")
+    Select(at("model")).select_by_visible_text("colors")
     at("go").click()
     until(lambda: at("classes").is_displayed())
     assert "%" in at("classes").text

@@ -22,13 +22,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
     save(made / "mask.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
     save(made / "reference.onnx", COPIER, "reference", 3, input_channels="1")
-    save_classifier(made / "colours.onnx")
+    save_classifier(made / "colors.onnx")
     return made
 
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Service]:
-    made = Service(*(folder / f"{name}.onnx" for name in ("mask", "reference", "colours")))
+    made = Service(*(folder / f"{name}.onnx" for name in ("mask", "reference", "colors")))
     yield made
     made.close()
 
@@ -64,11 +64,11 @@ def test_a_mask_of_another_size(service: Service) -> None:
 def test_classes(service: Service, folder: Path, tmp_path: Path) -> None:
     data = encode_image(plain("green"), "PNG")
     (tmp_path / "green.png").write_bytes(data)
-    session = Session(folder / "colours.onnx", threads=1)
+    session = Session(folder / "colors.onnx", threads=1)
     (expected,) = classify_images(session, tmp_path / "green.png")
     reply = service.ask("/v1/classify?top=2", data, {"content-type": "image/png"})
     assert reply.status == 200
-    assert reply.json["model"] == "colours"
+    assert reply.json["model"] == "colors"
     assert reply.json["classes"] == [each.as_dict() for each in expected.classes[:2]]
     assert reply.json["classes"][0]["label"] == "green"
     assert service.ask("/v1/classify?top=0", data).status == 422

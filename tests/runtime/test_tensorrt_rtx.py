@@ -37,7 +37,7 @@ def test_swinir_for_three_architectures() -> None:
     assert len(built.record.plugins) == 6
     data = built.path.read_bytes()
     assert data.count(b"NystraWindowNystrom") >= 6
-    assert data.count(b"landmark_rows") >= 6  # what the plugins serialise
+    assert data.count(b"landmark_rows") >= 6  # what the plugins serialize
     assert len(data) > 100_000
     again = build_engine(
         model, BuildOptions("tensorrt-rtx", targets=TARGETS, tile=64, rebuild=True)
@@ -74,7 +74,7 @@ def test_bodies_name_no_plugin(tmp_path: Path) -> None:
     )
     assert (bare.record.plugins, bare.record.library) == ([], "")
     assert whole.record.plugins == ["node_NystraPinv"]
-    for text in (b"batch_init", b"revision"):  # what a plugin serialises
+    for text in (b"batch_init", b"revision"):  # what a plugin serializes
         assert text not in bare.path.read_bytes()
         assert text in whole.path.read_bytes()
 

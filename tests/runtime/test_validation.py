@@ -22,7 +22,7 @@ from nystra.runtime import (
     write_image,
     write_references,
 )
-from nystra.runtime.images.image_data import quantise
+from nystra.runtime.images.image_data import quantize
 from nystra.runtime.images.pairs import paired_images
 from nystra.runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
 from nystra.runtime.model.references import ReferenceCase, References
@@ -190,7 +190,7 @@ def test_quality_of_bicubic_on_set5() -> None:
     json.dumps(report.as_dict(), allow_nan=False)
 
 
-def test_quality_modcrop_padding_and_colours(tmp_path: Path) -> None:
+def test_quality_modcrop_padding_and_colors(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
     for folder in ("low", "high"):
@@ -284,7 +284,7 @@ def test_sheet(tmp_path: Path) -> None:
     with Image.open(tmp_path / "s.png") as sheet:
         shown = np.asarray(sheet.convert("RGB"))
     top, left = 24 + 24, 8
-    expected = quantise(large[::2, ::2, :1].repeat(2, 0).repeat(2, 1).repeat(3, 2), 8)
+    expected = quantize(large[::2, ::2, :1].repeat(2, 0).repeat(2, 1).repeat(3, 2), 8)
     for start in (top, top + 24 + 20 + 8):
         np.testing.assert_array_equal(shown[start : start + 20, left : left + 30], expected)
     assert shown[:24].min() < 128, "the heading is there"

@@ -25,10 +25,10 @@ ENCODE = """
 import hashlib, sys
 from fractions import Fraction
 import numpy as np
-from nystra.runtime.video.colour import Colour
+from nystra.runtime.video.color import Color
 from nystra.runtime.video.encoding import Encoding, Packet
 random, ramp = np.random.default_rng(0), np.linspace(0, 0.5, 162)[None, :, None]
-encoding = Encoding(sys.argv[1], 18, (120, 162), Colour(1), Fraction(1, 25), Fraction(25))
+encoding = Encoding(sys.argv[1], 18, (120, 162), Color(1), Fraction(1, 25), Fraction(25))
 encoder, digest = encoding.encoder(), hashlib.sha256()
 for index in range(120):
     planes = encoding.planes(random.random((120, 162, 3)) * 0.5 + ramp)

@@ -90,7 +90,7 @@ def test_a_variable_frame_rate_stays(tmp_path: Path, model: Path) -> None:
         ("yuv420p10le", "hevc", (1, 1), 10),
     ],
 )
-def test_colours_come_out_as_they_went_in(
+def test_colors_come_out_as_they_went_in(
     tmp_path: Path, model: Path, pixel_format: str, codec: str, tags: tuple[int, int], bits: int
 ) -> None:
     encoder = "libx265" if bits == 10 else "libx264"

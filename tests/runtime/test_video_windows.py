@@ -15,7 +15,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.port import FRAMES_AXES, Port
 from nystra.runtime import Session, VideoOptions, read_image
-from nystra.runtime.images.image_data import ImageData, quantise
+from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.tasks.restoration.options import RunOptions
 from nystra.runtime.tasks.video.clip_restorer import clip_restorer_for
@@ -28,12 +28,12 @@ from video_files import save_frames, save_temporal_mean, scene, temporal_mean
 
 def expected(count: int, size: tuple[int, int] = (24, 32)) -> np.ndarray:
     frames = [scene(index, *size).astype(np.float32) / 255 for index in range(count)]
-    return np.stack([quantise(frame, 8) for frame in temporal_mean(frames)])
+    return np.stack([quantize(frame, 8) for frame in temporal_mean(frames)])
 
 
 def written(folder: Path, count: int) -> np.ndarray:
     pixels = [read_image(folder / f"f{index + 1}.png").pixels for index in range(count)]
-    return np.stack([quantise(frame, 8) for frame in pixels])
+    return np.stack([quantize(frame, 8) for frame in pixels])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 13, 21])
@@ -44,7 +44,7 @@ def test_a_cut_video_is_the_uncut_one(tmp_path: Path, count: int) -> None:
     given = ["run", str(model), "-i", str(folder), "-o", str(tmp_path / "out"), "-q"]
     assert main([*given, "--threads", "1", "--time-overlap", "4"]) == 0
     want, got = expected(count), written(tmp_path / "out", count)
-    if 1 < count < 8:  # the video goes on mirrored: its last frame has another neighbour
+    if 1 < count < 8:  # the video goes on mirrored: its last frame has another neighbor
         want, got = want[:-1], got[:-1]
     np.testing.assert_allclose(got.astype(int), want.astype(int), atol=1)
 
@@ -134,8 +134,8 @@ def test_a_network_that_is_told_the_noise() -> None:
 
     kind = SimpleNamespace(measures_memory=False)
     session: Any = SimpleNamespace(facts=facts, run=run, path="noisy.onnx", kind=kind)
-    grey, colour = np.full((8, 8, 1), 0.5, np.float32), np.full((8, 8, 3), 0.25, np.float32)
-    for frame in (grey, colour):
+    gray, color = np.full((8, 8, 1), 0.5, np.float32), np.full((8, 8, 3), 0.25, np.float32)
+    for frame in (gray, color):
         pair, _ = clip_restorer_for(session, 51.0)([frame, frame])
         assert len(pair) == 2
         np.testing.assert_allclose(pair[1], frame + np.float32(0.2), atol=1e-6)

@@ -98,11 +98,11 @@ def test_yardsticks() -> None:
     mask[0, 0, 8:16, 9:15] = 1
     flat = np.full((1, 3, 24, 24), 0.3, np.float32)
     wedge = np.stack([rows, columns, rows + columns])[None] / 48
-    for fill in (sheet.mean_colour, sheet.biharmonic):
+    for fill in (sheet.mean_color, sheet.biharmonic):
         holed = np.where(mask > 0, 0, flat)
         np.testing.assert_allclose(fill(holed, mask), flat, atol=1e-5)
     holed = np.where(mask > 0, 0, wedge)
     np.testing.assert_allclose(sheet.biharmonic(holed, mask), wedge, atol=1e-3)
-    assert np.abs(sheet.mean_colour(holed, mask) - wedge).max() > 0.05
+    assert np.abs(sheet.mean_color(holed, mask) - wedge).max() > 0.05
     corner = sheet.place(np.where(columns > 16, np.sin(40 * rows), 0), 4, np.random.default_rng(0))
     assert corner[1] > 8

@@ -87,7 +87,7 @@ def test_derivatives_are_equations_6_to_8() -> None:
         assert by_k.flatten().tolist() == pytest.approx(eight)
 
 
-def test_one_neighbour_has_no_gradient_for_query_and_key() -> None:
+def test_one_neighbor_has_no_gradient_for_query_and_key() -> None:
     query, key, value = maps((1, 2, 5, 5), (1, 2, 5, 5), (1, 1, 5, 5))
     out = psal(query, key, value, LayerOptions(neighbors=1, patch_size=3))
     by_q, by_k, by_v = torch.autograd.grad(out.square().sum(), (query, key, value))
@@ -125,7 +125,7 @@ def test_temperature_and_empty_entries() -> None:
         assert out == pytest.approx([3 * weight, 0.0])
 
 
-def test_all_keys_as_neighbours_are_full_attention() -> None:
+def test_all_keys_as_neighbors_are_full_attention() -> None:
     query, key, value = maps((2, 3, 3, 4), (2, 3, 4, 4), (2, 5, 4, 4), grad=False)
     options = LayerOptions(neighbors=16, patch_size=1, metric="dot", temperature=1.7)
     scores = query.flatten(2).transpose(1, 2) @ key.flatten(2) / 1.7
@@ -134,7 +134,7 @@ def test_all_keys_as_neighbours_are_full_attention() -> None:
     torch.testing.assert_close(got, expected)
 
 
-def test_self_attention_with_one_neighbour_is_the_identity() -> None:
+def test_self_attention_with_one_neighbor_is_the_identity() -> None:
     (image,) = maps((1, 3, 9, 8), grad=False)
     for reconstruction in ("center", "votes", "aggregate"):
         options = LayerOptions(1, 3, 4, reconstruction=reconstruction)
@@ -184,7 +184,7 @@ def test_training_moves_queries_to_keys() -> None:
 def test_weighting_of_the_reference(name: str, form: str) -> None:
     """For given maps, at every pixel.
 
-    The reference gives neighbours outside the map the cost 10 and the match (10, 10), here they
+    The reference gives neighbors outside the map the cost 10 and the match (10, 10), here they
     take no part: with such a border put around the given maps, and cut off the result, both are
     the same formula.
     """
@@ -214,8 +214,8 @@ def test_training_through_the_colorization_network(attention: str) -> None:
     network = Colorization(channels=16)
     put(network, attention)
     generator = torch.Generator().manual_seed(0)
-    grey = torch.rand(1, 1, 9, 9, generator=generator)
-    network(grey, torch.rand(1, 3, 9, 9, generator=generator)).square().mean().backward()
+    gray = torch.rand(1, 1, 9, 9, generator=generator)
+    network(gray, torch.rand(1, 3, 9, 9, generator=generator)).square().mean().backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         # Distances do not see a constant added to both maps; one match has no weight to move.

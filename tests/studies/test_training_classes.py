@@ -13,7 +13,7 @@ from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from studies.training.__main__ import main
 from studies.training.classifying import Classifying
-from studies.training.labelled import Labelled, read_labelled
+from studies.training.labeled import Labeled, read_labeled
 from studies.training.loop import train
 
 TINY = Classifying(
@@ -36,7 +36,7 @@ FLAGS = [
 ]
 
 
-def grey(value: int) -> np.ndarray:
+def gray(value: int) -> np.ndarray:
     return np.full((8, 8, 3), value, np.uint8)
 
 
@@ -47,13 +47,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, name in enumerate(("dark", "light")):
             (home / part / name).mkdir(parents=True)
             for shade in range(4):
-                image = Image.fromarray(grey(20 + 180 * number + 8 * shade))
+                image = Image.fromarray(gray(20 + 180 * number + 8 * shade))
                 image.save(home / part / name / f"{shade}.png")
     return home
 
 
 def test_classes_are_the_folders_in_their_order(folder: Path) -> None:
-    images = read_labelled(folder / "train", 8)
+    images = read_labeled(folder / "train", 8)
     assert images.names == ("dark", "light")
     np.testing.assert_array_equal(images.classes, [0] * 4 + [1] * 4)
     assert images.pixels.shape == (8, 8, 8, 3)
@@ -62,7 +62,7 @@ def test_classes_are_the_folders_in_their_order(folder: Path) -> None:
 
 def test_what_is_drawn_is_a_part_of_a_framed_image() -> None:
     pixels = np.arange(1, 65, dtype=np.uint8).reshape(1, 8, 8, 1).repeat(3, 3)
-    images = Labelled(pixels, np.array([7]), tuple("abcdefgh"))
+    images = Labeled(pixels, np.array([7]), tuple("abcdefgh"))
     given, classes = TINY.draw(images, 0)
     again, _ = TINY.draw(images, 0)
     np.testing.assert_array_equal(given, again)

@@ -26,14 +26,14 @@ export function alphaOf({ width, height, data }: Pixels): Planes | null {
 }
 
 /** Return planes as pixels, clipped and rounded to nearest; gray ones have equal colors. */
-export function pixelsOf(colours: Planes, alpha: Planes | null): Pixels {
-  const { channels, height, width } = colours;
+export function pixelsOf(colors: Planes, alpha: Planes | null): Pixels {
+  const { channels, height, width } = colors;
   const size = height * width;
   const data = new Uint8ClampedArray(4 * size);
   const eight = (value: number): number => Math.floor(Math.min(Math.max(value, 0), 1) * 255 + 0.5);
   for (let i = 0; i < size; i++) {
     for (let channel = 0; channel < 3; channel++) {
-      data[4 * i + channel] = eight(colours.data[(channels === 1 ? 0 : channel) * size + i]);
+      data[4 * i + channel] = eight(colors.data[(channels === 1 ? 0 : channel) * size + i]);
     }
     data[4 * i + 3] = alpha === null ? 255 : eight(alpha.data[i]);
   }

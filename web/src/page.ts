@@ -113,12 +113,12 @@ async function restoreFile(restorer: WorkerRestorer, scale: number, file: File):
   controls.cancel.addEventListener("click", cancel);
   const begin = performance.now();
   try {
-    const colours = await restorer.restore(colorsOf(pixels), {
+    const colors = await restorer.restore(colorsOf(pixels), {
       signal: controller.signal,
       onProgress: showProgress("tiles"),
     });
     const alpha = alphaOf(pixels);
-    const result = pixelsOf(colours, alpha === null ? null : enlarged(alpha, scale));
+    const result = pixelsOf(colors, alpha === null ? null : enlarged(alpha, scale));
     draw(controls.after, result, controls.afterSize);
     controls.afterSize.textContent += `, ${((performance.now() - begin) / 1000).toFixed(1)} s.`;
     await offer(file.name);

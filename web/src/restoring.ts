@@ -38,12 +38,12 @@ export async function restore(
   options: RestoreOptions = {},
 ): Promise<Planes> {
   const [takes, gives] = [network.input[0], network.output[0]];
-  const grey = image.channels === 1;
+  const gray = image.channels === 1;
   if (takes === 3) {
-    const result = await restorePlanes(network, grey ? repeated(image) : image, options);
-    return grey && gives === 3 ? luma(result) : result;
+    const result = await restorePlanes(network, gray ? repeated(image) : image, options);
+    return gray && gives === 3 ? luma(result) : result;
   }
-  if (grey || gives === 3) return restorePlanes(network, grey ? image : luma(image), options);
+  if (gray || gives === 3) return restorePlanes(network, gray ? image : luma(image), options);
   const results: Planes[] = [];
   for (let channel = 0; channel < 3; channel++) {
     const onProgress: OnProgress = (done, total) =>

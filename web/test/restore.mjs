@@ -13,7 +13,7 @@ const recorded = await nystra.readReferences(readFileSync(references));
 const report = await nystra.validate(network, recorded);
 const pixels = { width: Number(width), height: Number(height), data };
 const progress = [];
-const colours = await nystra.restore(network, nystra.colorsOf(pixels), {
+const colors = await nystra.restore(network, nystra.colorsOf(pixels), {
   onProgress: (done, total) => progress.push([done, total]),
 });
 const controller = new AbortController();
@@ -23,7 +23,7 @@ const cancelled = await nystra
     onProgress: () => controller.abort(),
   })
   .catch((error) => error.name);
-const result = nystra.pixelsOf(colours, null);
+const result = nystra.pixelsOf(colors, null);
 process.stderr.write(JSON.stringify({ report, progress, cancelled, facts: network.facts }));
 for (let done = 0; done < result.data.length; ) done += writeSync(1, result.data, done);
 process.exit(0);

@@ -13,14 +13,14 @@ export function alphaOf({ width, height, data }) {
     return alpha.every((value) => value === 1) ? null : { channels: 1, height, width, data: alpha };
 }
 /** Return planes as pixels, clipped and rounded to nearest; gray ones have equal colors. */
-export function pixelsOf(colours, alpha) {
-    const { channels, height, width } = colours;
+export function pixelsOf(colors, alpha) {
+    const { channels, height, width } = colors;
     const size = height * width;
     const data = new Uint8ClampedArray(4 * size);
     const eight = (value) => Math.floor(Math.min(Math.max(value, 0), 1) * 255 + 0.5);
     for (let i = 0; i < size; i++) {
         for (let channel = 0; channel < 3; channel++) {
-            data[4 * i + channel] = eight(colours.data[(channels === 1 ? 0 : channel) * size + i]);
+            data[4 * i + channel] = eight(colors.data[(channels === 1 ? 0 : channel) * size + i]);
         }
         data[4 * i + 3] = alpha === null ? 255 : eight(alpha.data[i]);
     }

@@ -49,7 +49,7 @@ def attend_tokens(
         for row in cluster_seeds(key_grid[0], clusters[0])
         for column in cluster_seeds(key_grid[1], clusters[1])
     ]
-    members, centres = key_clusters(grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds)
+    members, centers = key_clusters(grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds)
     bounds = [[*range(0, size, block), size] for size in query_grid]
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)
@@ -72,7 +72,7 @@ def attend_tokens(
     near = near.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
     near = torch.cat([exact, near], -1)
     values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
-    out = attend(own_q, centres.unsqueeze(2), seen[..., -1], seen[..., :-1], near, values)
+    out = attend(own_q, centers.unsqueeze(2), seen[..., -1], seen[..., :-1], near, values)
     return torch.cat([*first, queries.whole(out)], 2)
 
 

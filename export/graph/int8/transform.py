@@ -22,12 +22,12 @@ from .budget import Kept, keep_budget
 from .calibration import Feed, calibrate, with_contrast
 from .layers import find_layers
 from .policy import int8_policy
-from .quantiser import quantise
+from .quantizer import quantize
 from .rounded_copy import rounded_copy
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantized:
     """The result of a model.
 
     Attributes:
@@ -83,22 +83,22 @@ class Quantised:
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
 
 
-def quantise_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantised:
+def quantize_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantized:
     """Write 8-bit layers into a model, in place, within the accuracy limit."""
     measure = measure_for(inputs.output)
     budget = measure.tolerances["int8"].budget
     least = budget if inputs.minimum is None else inputs.minimum
     policy = int8_policy(inputs.architecture)
-    return quantise_model(model, policy, inputs.images, measure, least)
+    return quantize_model(model, policy, inputs.images, measure, least)
 
 
-def quantise_model(
+def quantize_model(
     model: onnx.ModelProto,
     policy: PrecisionPolicy,
     feeds: Sequence[Feed],
     measure: Measure,
     least: float,
-) -> Quantised:
+) -> Quantized:
     """Write 8-bit layers into a model, in place.
 
     Args:
@@ -132,7 +132,7 @@ def quantise_model(
             "itself. Lower `min_psnr` or use `precision` fp32"
         )
     copied = rounded_copy(model, kept.layers, calibration.ranges)
-    quantise(model, kept.layers, calibration.ranges)
+    quantize(model, kept.layers, calibration.ranges)
     total = sum(calibration.products(layer) for layer in layers)
     share = sum(calibration.products(layer) for layer in kept.layers) / total
-    return Quantised(copied, kept, refused, share, measure, len(feeds))
+    return Quantized(copied, kept, refused, share, measure, len(feeds))

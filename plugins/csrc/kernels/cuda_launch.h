@@ -1,6 +1,6 @@
 // How the CUDA kernels are called: device pointers and a stream in, a status out.
 //
-// A call enqueues its work on the stream and returns: it allocates nothing, does not synchronise
+// A call enqueues its work on the stream and returns: it allocates nothing, does not synchronize
 // and may be captured into a graph. `workspace` is device memory of at least as many bytes as the
 // function named after the operator says for the same parameters, aligned to 256 bytes; null where
 // that is 0. It is the call's own until its work is done. Inputs and outputs are contiguous,

@@ -14,7 +14,7 @@ struct PatchMatchParams {
 };
 
 // Where the search reads and writes. Masks and starts are read with steps, in elements: from image
-// to image, (starts: from neighbour to neighbour,) from row to row, from column to column; 0 along
+// to image, (starts: from neighbor to neighbor,) from row to row, from column to column; 0 along
 // an axis where they are broadcast. Query, key and the field (B, k, H, W) are contiguous.
 struct PatchMatchMaps {
   int64_t batch;

@@ -1,7 +1,7 @@
 """``NystraPatchMatch`` as a model-local ONNX function: the search in standard operators.
 
 Rows are kept as (B, n, k), n = H*W query pixels; an empty entry has the index m = Hk*Wk, above
-that of every key, and the score -inf. Patches are never materialised: a Loop over the p*p positions
+that of every key, and the score -inf. Patches are never materialized: a Loop over the p*p positions
 of a patch (one for l2, one for the products; the unused one has no rounds) gathers one pixel per
 candidate from the padded map, so that memory is O(n k C). The passes of the search are in a Loop
 too. (Loops are slow in TensorRT, which has the plugin.)
@@ -58,7 +58,7 @@ class _Search:
         return self._merge([empty, score], body.op("Concat", start, first, axis=2))
 
     def propagate(self, rows: list[str], step: str) -> list[str]:
-        """Take the neighbours' matches, shifted back, as candidates."""
+        """Take the neighbors' matches, shifted back, as candidates."""
         body, maps = self.body, self.maps
         dy, dx = (
             body.op("Mul", body.ints(signs), step) for signs in ([-1, 1, 0, 0], [0, 0, -1, 1])
@@ -86,21 +86,21 @@ class _Search:
         body, maps = self.body, self.maps
         levels = body.count(self.levels)
         which = body.op("Mod", body.op("Add", levels, iteration), self.k)
-        centre = body.op("Gather", rows[0], which, axis=2)  # (B, n, levels)
+        center = body.op("Gather", rows[0], which, axis=2)  # (B, n, levels)
         best = body.op("Gather", rows[0], body.ints([0]), axis=2)
-        centre = body.op("Where", body.op("Less", centre, maps.keys), centre, best)
+        center = body.op("Where", body.op("Less", center, maps.keys), center, best)
         number = body.op("Add", body.op("Mul", iteration, self.levels), levels)
         number = body.op("Add", body.op("Add", number, number), self.k)
-        row = self._near("Div", centre, maps.key_height, number)
-        col = self._near("Mod", centre, maps.key_width, body.op("Add", number, body.ints(1)))
+        row = self._near("Div", center, maps.key_height, number)
+        col = self._near("Mod", center, maps.key_width, body.op("Add", number, body.ints(1)))
         drawn = body.op("Add", body.op("Mul", row, maps.key_width), col)
-        drawn = body.op("Where", body.op("Less", centre, maps.keys), drawn, maps.keys)
+        drawn = body.op("Where", body.op("Less", center, maps.keys), drawn, maps.keys)
         return self._merge(rows, drawn)
 
-    def _near(self, which: str, centre: str, size: str, number: str) -> str:
-        """Return a random coordinate within a radius of the centre and inside the map."""
+    def _near(self, which: str, center: str, size: str, number: str) -> str:
+        """Return a random coordinate within a radius of the center and inside the map."""
         body = self.body
-        at = body.op(which, centre, self.maps.key_width)
+        at = body.op(which, center, self.maps.key_width)
         low, high = (
             self.maps.clamped(body.op(sign, at, self.radii), size) for sign in ("Sub", "Add")
         )

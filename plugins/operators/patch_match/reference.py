@@ -127,14 +127,14 @@ class _Search:
         self.score = np.take_along_axis(score, order, axis=1)
 
     def propagate(self, step: int) -> None:
-        """Take the neighbours' matches, shifted back, as candidates."""
+        """Take the neighbors' matches, shifted back, as candidates."""
         key_height, key_width = self.maps.key.shape[:2]
         candidates = []
         for dy, dx in ((step * a, step * b) for a, b in _DIRECTIONS):
             y, x = self.y + dy, self.x + dx
             inside = (y >= 0) & (y < self.height) & (x >= 0) & (x < self.width)
-            neighbour = np.where(inside, y * self.width + x, 0)
-            for entry in self.index[neighbour].T:
+            neighbor = np.where(inside, y * self.width + x, 0)
+            for entry in self.index[neighbor].T:
                 v, u = np.divmod(entry, key_width)
                 v, u = v - dy, u - dx
                 fits = inside & (entry != self.maps.none)
@@ -150,19 +150,19 @@ class _Search:
             radii.append(radii[-1] // 2)
         candidates = []
         for z, radius in enumerate(radii):
-            centre = self.index[:, (z + iteration) % self.k]
-            centre = np.where(centre == self.maps.none, self.index[:, 0], centre)
-            v, u = np.divmod(centre, key_width)
+            center = self.index[:, (z + iteration) % self.k]
+            center = np.where(center == self.maps.none, self.index[:, 0], center)
+            v, u = np.divmod(center, key_width)
             number = self.k + 2 * (iteration * len(radii) + z)
             row = self._drawn_near(v, radius, key_height, number)
             col = self._drawn_near(u, radius, key_width, number + 1)
             drawn = row * key_width + col
-            candidates.append(np.where(centre == self.maps.none, self.maps.none, drawn))
+            candidates.append(np.where(center == self.maps.none, self.maps.none, drawn))
         self.merge(candidates)
 
-    def _drawn_near(self, centre: Integers, radius: int, size: int, number: int) -> Integers:
-        low = np.clip(centre - radius, 0, size - 1)
-        high = np.clip(centre + radius, 0, size - 1)
+    def _drawn_near(self, center: Integers, radius: int, size: int, number: int) -> Integers:
+        low = np.clip(center - radius, 0, size - 1)
+        high = np.clip(center + radius, 0, size - 1)
         drawn: Integers = low + draw(self.y, self.x, number, self.seed) % (high - low + 1)
         return drawn
 

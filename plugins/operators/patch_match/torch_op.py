@@ -1,6 +1,6 @@
 """``NystraPatchMatch`` in torch: a plain search and ``torch.ops.nystra.patch_match``.
 
-No patch is ever materialised: a score gathers one row of two patches at a time. The search has no
+No patch is ever materialized: a score gathers one row of two patches at a time. The search has no
 gradient; layers compute the scores of the found pairs again where they need one.
 """
 
@@ -78,7 +78,7 @@ class _Search:
         self._merge(torch.cat(candidates, 1))
 
     def propagate(self, step: int) -> None:
-        """Take the neighbours' matches, shifted back, as candidates."""
+        """Take the neighbors' matches, shifted back, as candidates."""
         candidates = []
         for dy, dx in ((step * a, step * b) for a, b in _DIRECTIONS):
             y, x = self.y + dy, self.x + dx
@@ -99,19 +99,19 @@ class _Search:
             radii.append(radii[-1] // 2)
         candidates = []
         for z, radius in enumerate(radii):
-            centre = self.index[:, (z + iteration) % self.k]
-            centre = torch.where(centre == self.none, self.index[:, 0], centre)
+            center = self.index[:, (z + iteration) % self.k]
+            center = torch.where(center == self.none, self.index[:, 0], center)
             number = self.k + 2 * (iteration * len(radii) + z)
-            local = centre - self.first_key
+            local = center - self.first_key
             row = self._near(local // self.key_width, radius, self.key_height, number)
             col = self._near(local % self.key_width, radius, self.key_width, number + 1)
             drawn = self.first_key + row * self.key_width + col
-            candidates.append(torch.where(centre == self.none, self.none, drawn))
+            candidates.append(torch.where(center == self.none, self.none, drawn))
         self._merge(torch.stack(candidates, 1))
 
-    def _near(self, centre: Tensor, radius: int, size: int, number: int) -> Tensor:
-        low = (centre - radius).clamp(0, size - 1)
-        high = (centre + radius).clamp(0, size - 1)
+    def _near(self, center: Tensor, radius: int, size: int, number: int) -> Tensor:
+        low = (center - radius).clamp(0, size - 1)
+        high = (center + radius).clamp(0, size - 1)
         return low + draw(self.y, self.x, number, self.seed) % (high - low + 1)
 
     def _merge(self, candidates: Tensor) -> None:

@@ -18,7 +18,7 @@ class _Clusters:
 
     Attributes:
         members: 1 where a key is in a cluster, (B nW, h, N, m).
-        centres: (B nW, h, m, d).
+        centers: (B nW, h, m, d).
     """
 
     def __init__(self, windows: WindowBody, keys: str) -> None:
@@ -29,16 +29,16 @@ class _Clusters:
         down, across = self._seeds(rows, windows.window_h), self._seeds(cols, windows.window_w)
         places = body.op("Mul", body.reshape(down, -1, 1), windows.window_w)
         seeds = body.reshape(body.op("Add", places, body.reshape(across, 1, -1)), -1)
-        self.centres = body.op("Gather", keys, seeds, axis=2)
+        self.centers = body.op("Gather", keys, seeds, axis=2)
         one = body.ints(1)
         for place in range(MAX_ROUNDS):
             wanted = body.op("Greater", body.attribute("rounds"), body.ints(place))
             count = body.op("Where", wanted, windows.tokens, one)
             some = body.op("Slice", keys, body.ints([0]), body.shape(count), body.ints([2]))
             moved = self._moved(some, self._members(some))
-            self.centres = body.op("Where", wanted, moved, self.centres)
+            self.centers = body.op("Where", wanted, moved, self.centers)
         self.members = self._members(keys)
-        self.centres = self._moved(keys, self.members)
+        self.centers = self._moved(keys, self.members)
 
     def _seeds(self, parts: str, size: str) -> str:
         body = self._body
@@ -47,28 +47,28 @@ class _Clusters:
         return body.op("Div", middle, body.op("Mul", parts, body.ints(2)))
 
     def _members(self, keys: str) -> str:
-        """Return 1 for the nearest centre of each key, the first of equal ones, otherwise 0."""
-        body, centres = self._body, self.centres
-        squares = body.reduce("ReduceSum", body.op("Mul", centres, centres), -1)
+        """Return 1 for the nearest center of each key, the first of equal ones, otherwise 0."""
+        body, centers = self._body, self.centers
+        squares = body.reduce("ReduceSum", body.op("Mul", centers, centers), -1)
         half = body.swap(body.op("Mul", squares, body.number(0.5)), 4)
-        nearness = body.op("Sub", body.op("MatMul", keys, body.swap(centres, 4)), half)
+        nearness = body.op("Sub", body.op("MatMul", keys, body.swap(centers, 4)), half)
         if not body.stepped:
             nearest = body.op("ArgMax", nearness, axis=-1, keepdims=1)
             return body.float32(body.op("Equal", nearest, self._cluster))
         # Without integers: of equal maxima the one with the largest number, counted from the end.
         largest = body.op("Equal", nearness, body.reduce("ReduceMax", nearness, -1))
-        numbers = body.float32(body.op("Sub", body.size(centres, 2), self._cluster))
+        numbers = body.float32(body.op("Sub", body.size(centers, 2), self._cluster))
         among = body.op("Where", largest, numbers, body.number(0.0))
         return body.float32(body.op("Equal", numbers, body.reduce("ReduceMax", among, -1)))
 
     def _moved(self, keys: str, members: str) -> str:
-        """Return the centres moved to the means of their members; without members they stay."""
+        """Return the centers moved to the means of their members; without members they stay."""
         body = self._body
         by_cluster = body.swap(members, 4)
         counts = body.reduce("ReduceSum", by_cluster, -1)
         divisor = body.op("Max", counts, body.number(1.0))
         means = body.op("Div", body.op("MatMul", by_cluster, keys), divisor)
-        return body.op("Where", body.op("Greater", counts, body.number(0.0)), means, self.centres)
+        return body.op("Where", body.op("Greater", counts, body.number(0.0)), means, self.centers)
 
 
 def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
@@ -123,7 +123,7 @@ def write(nodes: BodyBuilder) -> str:
     some = op("Greater", counts, number(0.0))
     added = nodes.swap(op("Where", some, op("Log", divisor), number(_NEVER)), 4)
     filled = nodes.reshape(own_q, all_windows, windows.heads, -1, windows.head_dim)
-    far = op("MatMul", filled, nodes.swap(clusters.centres, 4))
+    far = op("MatMul", filled, nodes.swap(clusters.centers, 4))
     far = op("Add", nodes.reshape(far, all_windows, own_blocks, -1, count), added)
     filling = op("Where", op("Greater", blocks.real(1), number(0.0)), number(0.0), number(_NEVER))
     added = op("Add", bias.own(blocks), filling)

@@ -24,23 +24,23 @@ def _blocks(attributes: Attributes, side: int) -> list[Tokens]:
 
 
 def _clusters(k: Array, attributes: Attributes) -> tuple[Tokens, Array]:
-    """Return the cluster of each key (N,) and the clusters' centres (m, d) of the keys (N, d).
+    """Return the cluster of each key (N,) and the clusters' centers (m, d) of the keys (N, d).
 
-    Centres start as the keys in the middle of a grid's cells. In each round every key is assigned
-    to the nearest centre, the first of equal ones; then a centre becomes the mean of its members,
+    Centers start as the keys in the middle of a grid's cells. In each round every key is assigned
+    to the nearest center, the first of equal ones; then a center becomes the mean of its members,
     or stays if it has none.
     """
     height, width = int(attributes["window_h"]), int(attributes["window_w"])
     rows = cluster_seeds(height, int(attributes["cluster_rows"]))
     cols = cluster_seeds(width, int(attributes["cluster_cols"]))
-    centres = np.stack([k[row * width + col] for row in rows for col in cols])
+    centers = np.stack([k[row * width + col] for row in rows for col in cols])
     member = np.zeros(len(k), dtype=np.int64)
     for _ in range(int(attributes["rounds"]) + 1):
-        member = np.argmax(k @ centres.T - (centres**2).sum(axis=1) / 2, axis=1)
-        for cluster in range(len(centres)):
+        member = np.argmax(k @ centers.T - (centers**2).sum(axis=1) / 2, axis=1)
+        for cluster in range(len(centers)):
             if (member == cluster).any():
-                centres[cluster] = k[member == cluster].mean(axis=0)
-    return member, centres
+                centers[cluster] = k[member == cluster].mean(axis=0)
+    return member, centers
 
 
 def _mean_exp(bias: Array, blocks: list[Tokens]) -> Array:
@@ -59,14 +59,14 @@ def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -
     """
     q = attributes["scale"] * head.q
     k = head.k - head.k.mean(axis=0)
-    member, centres = _clusters(k, attributes)
+    member, centers = _clusters(k, attributes)
     blocks = _blocks(attributes, int(attributes["block"]))
     in_coarse = np.empty(len(k), dtype=np.int64)
     for number, tokens in enumerate(_blocks(attributes, int(attributes["bias_block"]))):
         in_coarse[tokens] = number
     out = np.empty((len(k), head.v.shape[1]))
     for own in blocks:
-        count, total = np.zeros(len(centres)), np.zeros((len(centres), head.v.shape[1]))
+        count, total = np.zeros(len(centers)), np.zeros((len(centers), head.v.shape[1]))
         for other in blocks:
             if other is own or head.regions[other[0]] != head.regions[own[0]]:
                 continue
@@ -75,7 +75,7 @@ def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -
                 count[member[token]] += weight
                 total[member[token]] += weight * head.v[token]
         seen = count > 0
-        far = q[own] @ centres[seen].T + np.log(count[seen])
+        far = q[own] @ centers[seen].T + np.log(count[seen])
         near = q[own] @ k[own].T + bias[np.ix_(own, own)]
         logits = np.concatenate([far, near], axis=1)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -87,7 +87,7 @@ def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -
 def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: object) -> Array:
     """Return attention with clustered keys and exact own blocks in windows.
 
-    With c the centre of a cluster and n its members outside the query's block J, each counted
+    With c the center of a cluster and n its members outside the query's block J, each counted
     with the mean of exp(bias) over the two blocks, a query's logits are q.c + ln n for every
     cluster, whose value is the mean v of those members, and q.k + bias for every token of J.
 

@@ -30,7 +30,7 @@ MAX_BIAS_BLOCKS = 1024
 
 
 def cluster_seeds(n: int, parts: int) -> list[int]:
-    """Return the centre of each cell of ``n`` places cut into ``parts``."""
+    """Return the center of each cell of ``n`` places cut into ``parts``."""
     return [(2 * i + 1) * n // (2 * parts) for i in range(parts)]
 
 

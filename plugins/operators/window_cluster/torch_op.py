@@ -68,7 +68,7 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
     side, coarse_side = int(checked["block"]), int(checked["bias_block"])
     q, k, v = partition(qkv, geometry)
     k = k - k.mean(-2, keepdim=True)
-    members, centres = key_clusters(k, _seeds(checked, qkv), int(checked["rounds"]))
+    members, centers = key_clusters(k, _seeds(checked, qkv), int(checked["rounds"]))
 
     blocks = Blocks.of([[*range(0, size, side), size] for size in window], qkv.device)
     own_q, own_k, own_v = blocks.cut(q * geometry.scale), blocks.cut(k), blocks.cut(v)
@@ -95,12 +95,12 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
 
     near = own_q @ own_k.mT + _own_bias(table, window, blocks.sides)
     near = near.masked_fill(~blocks.real.unsqueeze(-2), -torch.inf)
-    out = attend(own_q, centres.unsqueeze(-3), seen[..., -1], seen[..., :-1], near, own_v)
+    out = attend(own_q, centers.unsqueeze(-3), seen[..., -1], seen[..., :-1], near, own_v)
     return merge(blocks.whole(out), sides, geometry)
 
 
 def _seeds(checked: Attributes, like: Tensor) -> Tensor:
-    """Return the tokens (m,) that the centres start at."""
+    """Return the tokens (m,) that the centers start at."""
     width = int(checked["window_w"])
     rows = cluster_seeds(int(checked["window_h"]), int(checked["cluster_rows"]))
     cols = cluster_seeds(width, int(checked["cluster_cols"]))

@@ -18,7 +18,7 @@ from .schema import SCHEMA
 
 
 def reference(qkv: npt.ArrayLike, **attributes: object) -> Array:
-    """Return the row-normalised Nystrom attention in windows (Xiong et al., 2021, equation 14).
+    """Return the row-normalized Nystrom attention in windows (Xiong et al., 2021, equation 14).
 
     With Q~ and K~ the landmarks of Q and K, and A+ the pseudoinverse of A = softmax(Q~ K~^T):
     softmax(Q K~^T) A+ softmax(Q~ K^T) V, of every head in every window.

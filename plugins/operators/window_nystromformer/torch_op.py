@@ -13,7 +13,7 @@ from .schema import SCHEMA
 
 
 def window_nystromformer(qkv: Tensor, **attributes: float) -> Tensor:
-    """Return the row-normalised Nystrom attention in windows (B, H, W, h e), differentiable.
+    """Return the row-normalized Nystrom attention in windows (B, H, W, h e), differentiable.
 
     Args:
         qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).

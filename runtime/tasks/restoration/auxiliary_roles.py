@@ -13,7 +13,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.examples import example_array
 from ....core.ports.port import Port, image_size, keyed_ports
-from ...images.image_data import GREY_WEIGHTS, ImageData
+from ...images.image_data import GRAY_WEIGHTS, ImageData
 
 T = TypeVar("T")
 
@@ -61,16 +61,16 @@ def read_mask(
     Raises:
         NystraError: It has another size.
     """
-    level = image.pixels[:, :, 0] if image.gray else image.pixels @ GREY_WEIGHTS
+    level = image.pixels[:, :, 0] if image.gray else image.pixels @ GRAY_WEIGHTS
     check_same_size(level.shape, size, name)
     if image.alpha is not None:
         level = level * image.alpha
     mask = (level > 0.5).astype(np.float32)
-    grey, filled = float(np.mean((level > _BLACK) & (level < _WHITE))), float(mask.mean())
+    gray, filled = float(np.mean((level > _BLACK) & (level < _WHITE))), float(mask.mean())
     warnings = []
-    if grey > 0:
+    if gray > 0:
         warnings.append(
-            f"{name} is not black and white: {grey:.2%} of it is gray; pixels lighter than "
+            f"{name} is not black and white: {gray:.2%} of it is gray; pixels lighter than "
             "mid-gray are filled"
         )
     if filled == 0:
@@ -140,7 +140,7 @@ def planes_of(port: Port, pixels: Array) -> npt.NDArray[np.float32]:
     image: Array = pixels[:, :, None] if pixels.ndim == 2 else pixels
     wanted = port.channels or AUXILIARY_ROLES[port.role].channels
     if image.shape[2] == 3 and wanted == 1:
-        image = (image @ GREY_WEIGHTS)[:, :, None]
+        image = (image @ GRAY_WEIGHTS)[:, :, None]
     elif image.shape[2] == 1:
         image = np.repeat(image, wanted, axis=2)
     return np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)

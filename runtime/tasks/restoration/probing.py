@@ -14,7 +14,7 @@ from ...tiling.mirror import mirror_to
 
 _SIDES = (32, 64, 128, 224, 256)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
-_GREY = 0.5
+_GRAY = 0.5
 _BYTES = (0.0, 255.0)
 _DARK, _BRIGHT = 0.05, 8.0  # gray of 0..1 if the input or output has 0..255
 
@@ -67,7 +67,7 @@ def probe(
     for side in [fixed] if fixed is not None else [(side, side) for side in _SIDES]:
         for count in (3, 1) if channels is None else (channels,):
             try:
-                got = function(_grey(count, side))
+                got = function(_gray(count, side))
             except NystraError as error:
                 failures.append(error)
                 continue
@@ -96,7 +96,7 @@ def padded(
     return call
 
 
-def _grey(channels: int, side: tuple[int, int], value: float = _GREY) -> Array:
+def _gray(channels: int, side: tuple[int, int], value: float = _GRAY) -> Array:
     return np.full((1, channels, *side), value, np.float32)
 
 
@@ -116,7 +116,7 @@ def _multiple(function: Callable[[Array], Array], channels: int, side: int) -> i
     for multiple in _MULTIPLES:
         height, width, *_ = _odd_multiples(multiple, side)
         try:
-            function(_grey(channels, (height, width)))
+            function(_gray(channels, (height, width)))
         except NystraError:
             continue
         return multiple
@@ -143,7 +143,7 @@ def _ranges(
     if level > _BRIGHT:
         return unit, _BYTES
     if abs(level) < _DARK:
-        again = float(np.mean(function(_grey(channels, side, _GREY * _BYTES[1]))))
-        if abs(again - _GREY) < _GREY / 2:
+        again = float(np.mean(function(_gray(channels, side, _GRAY * _BYTES[1]))))
+        if abs(again - _GRAY) < _GRAY / 2:
             return _BYTES, unit
     return unit, unit

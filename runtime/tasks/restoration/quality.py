@@ -264,7 +264,7 @@ def comparable(
             f"ground truth {names[1].name}, {(height, width)}"
         )
     rounded = np.round(np.clip(output, 0.0, 1.0) * 255.0) / 255.0
-    return _same_colours(rounded, truth[:height, :width])
+    return _same_colors(rounded, truth[:height, :width])
 
 
 def _inside_outside(
@@ -316,7 +316,7 @@ def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dic
     }
 
 
-def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
+def _same_colors(got: Array, truth: Array) -> tuple[Array, Array]:
     """Return both in gray or both in color: if only one is gray, the other becomes its luma."""
     if got.shape[2] == truth.shape[2]:
         return got, truth

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import FRAMES_AXES, Port
-from ...images.image_data import GREY_WEIGHTS
+from ...images.image_data import GRAY_WEIGHTS
 from ...session import Session
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
@@ -74,8 +74,8 @@ class ClipRestorer:
         scale = self.network.scale
         output = output[0, :, : height * scale, : width * scale]
         frames = output.reshape(self.length, -1, *output.shape[1:])
-        grey = clip[0].shape[2] == 1
-        return [_pixels(frame, grey) for frame in frames], count
+        gray = clip[0].shape[2] == 1
+        return [_pixels(frame, gray) for frame in frames], count
 
     def _planes(self, frame: Array) -> Array:
         channels = frame.shape[2]
@@ -181,6 +181,6 @@ def _check_output(
         )
 
 
-def _pixels(planes: Array, grey: bool) -> npt.NDArray[np.float32]:
+def _pixels(planes: Array, gray: bool) -> npt.NDArray[np.float32]:
     pixels = np.ascontiguousarray(np.moveaxis(planes, 0, 2))
-    return (pixels @ GREY_WEIGHTS)[:, :, None] if grey and pixels.shape[2] == 3 else pixels
+    return (pixels @ GRAY_WEIGHTS)[:, :, None] if gray and pixels.shape[2] == 3 else pixels

@@ -17,7 +17,7 @@ enum Fault {
   kTwoBlocks
 };
 
-// Every thread gets the sum of its neighbours in the block, by way of shared memory.
+// Every thread gets the sum of its neighbors in the block, by way of shared memory.
 __global__ void kernel(int fault, float* out) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);

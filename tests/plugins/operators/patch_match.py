@@ -152,7 +152,7 @@ def _cases() -> list[Case]:
     """Sizes around vector widths, every metric, masks, starts, k above the number of keys."""
     return [
         *_sizes(),
-        *_neighbours(),
+        *_neighbors(),
         *_rounds(),
         *_fields(),
         *_values(),
@@ -184,16 +184,16 @@ def _sizes() -> list[PatchMatchCase]:
     ]
 
 
-def _neighbours() -> list[PatchMatchCase]:
+def _neighbors() -> list[PatchMatchCase]:
     """Numbers of matches, also above the number of keys."""
-    neighbours = [
+    neighbors = [
         _row((1, 2, 6, 7), (7, 6), 3, k, metric=k % 2, seed=k) for k in (4, 7, 15, 16, 17, 31, 32)
     ]
-    neighbours += [
+    neighbors += [
         _row((2, 2, 5, 6), (2, 3), 3, 8),
         _row((2, 2, 5, 6), (5, 6), 3, 32, metric=1),
     ]
-    return neighbours
+    return neighbors
 
 
 def _rounds() -> list[PatchMatchCase]:

@@ -82,11 +82,11 @@ void check_lives(nvinfer1::IPluginCreatorV3One& creator, const Example& e, Repor
   if (plugin == nullptr || build(*plugin) == nullptr || runtime(*plugin) == nullptr) return;
   const nvinfer1::PluginFieldCollection* const stored = runtime(*plugin)->getFieldsToSerialize();
   report.check(stored != nullptr && read_fields(*stored) == e.fields,
-               e.name + ": serialises all its fields");
+               e.name + ": serializes all its fields");
   if (stored == nullptr) return;
   const std::string id = build(*plugin)->getTimingCacheID();
 
-  // What is deserialised serialises to the same.
+  // What is deserialized serializes to the same.
   const PluginPointer again =
       create(creator, read_fields(*stored), nvinfer1::TensorRTPhase::kRUNTIME);
   const auto* const twice = again == nullptr ? nullptr : runtime(*again)->getFieldsToSerialize();

@@ -22,7 +22,7 @@ void check_creator(nvinfer1::IPluginCreatorV3One& creator, const Example& exampl
 // Types, formats and symbolic shapes, as a builder asks for them.
 void check_build(nvinfer1::IPluginCreatorV3One& creator, const Example& example, Report& report);
 
-// Serialisation, clones and their lives.
+// Serialization, clones and their lives.
 void check_lives(nvinfer1::IPluginCreatorV3One& creator, const Example& example, Report& report);
 
 // Changes of shape at run time, and that enqueue fails cleanly where there is no device.

@@ -41,7 +41,7 @@ struct Row {
   }
 };
 
-constexpr int kMaxCandidates = 4 * kMaxNeighbors;  // the entries of four neighbours
+constexpr int kMaxCandidates = 4 * kMaxNeighbors;  // the entries of four neighbors
 
 // Candidates for a pixel's row: keys that are not in it, without duplicates.
 struct Candidates {
@@ -152,7 +152,7 @@ class Search {
     c.corner[c.count++] = m_.key.patch(key / width, key % width);
   }
 
-  // The matches of four neighbours, shifted back. An entry that the same neighbour had at this step
+  // The matches of four neighbors, shifted back. An entry that the same neighbor had at this step
   // of the previous iteration was merged then: it is in the row, or was not good enough.
   void propagate(int64_t number, int64_t step, int64_t y, int64_t x, const Row& row,
                  Candidates& c) const {
@@ -177,9 +177,9 @@ class Search {
   void draw_around(int64_t iteration, int64_t y, int64_t x, const Row& row, Candidates& c) const {
     int64_t radius = largest_radius();
     for (int64_t z = 0; z < radii_; ++z, radius /= 2) {
-      uint32_t centre = row.entries[(z + iteration) % p_.neighbors];
-      if (centre == kNobody) centre = row.entries[0];
-      const uint32_t from = centre & kIndexBits, width = uint32_t(p_.key_width);
+      uint32_t center = row.entries[(z + iteration) % p_.neighbors];
+      if (center == kNobody) center = row.entries[0];
+      const uint32_t from = center & kIndexBits, width = uint32_t(p_.key_width);
       const int64_t n = p_.neighbors + 2 * (iteration * radii_ + z);
       const int64_t v = near(from / width, radius, p_.key_height, draw(y, x, n, p_.seed));
       const int64_t u = near(from % width, radius, p_.key_width, draw(y, x, n + 1, p_.seed));

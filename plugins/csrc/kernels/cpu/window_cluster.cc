@@ -1,7 +1,7 @@
 // NystraWindowCluster: attention with clustered keys in the windows of a shifted map.
 //
 // A task is one head of one window, its tokens block by block. A pass over the keys a round sends
-// each to its nearest centre; the last one sums values and members by cluster and bias block. A
+// each to its nearest center; the last one sums values and members by cluster and bias block. A
 // pass over the queries then attends to the clusters, less the members in the query's own block,
 // and to the tokens of that block: one softmax over both. Memory of a task: O(m (d + e)) a bias
 // block, and the cluster of each token.
@@ -20,12 +20,12 @@ constexpr float kLeast = 1e-37f;  // a count below it is none
 struct Buffers {
   int64_t m, rows, step;  // clusters; rounded up for products; rounded up for vectors
   int64_t d_step, e_step, sums_step;
-  float* centres;       // (m, d_step)
+  float* centers;       // (m, d_step)
   float* moved;         // (m, d_step) sums of their members
   float* members;       // (m) number of them
-  float* shifted;       // (d_step, step) centres less `shift`, channels in rows
+  float* shifted;       // (d_step, step) centers less `shift`, channels in rows
   float* shift;         // (d_step) mean of the seeds
-  float* halves;        // (rows) what the nearness of a centre starts from
+  float* halves;        // (rows) what the nearness of a center starts from
   float* sums;          // (coarse, m, e_step) values of the members in each bias block
   float* counts;        // (coarse, step) how many they are
   float* others;        // (coarse rows, m, e_step) the same as other bias blocks see them
@@ -48,7 +48,7 @@ struct Buffers {
         d_step(round_up(params.shape.head_dim, kLanes)),
         e_step(round_up(params.shape.value_dim, kLanes)),
         sums_step(m * e_step),
-        centres(memory.take(m * d_step)),
+        centers(memory.take(m * d_step)),
         moved(memory.take(m * d_step)),
         members(memory.take(m)),
         shifted(memory.take(d_step * step)),
@@ -93,21 +93,21 @@ void seed(const ClusterParams& params, const Place& p, const Head<T>& in, const 
     const int64_t x = (2 * (j % params.cols) + 1) * s.window_w / (2 * params.cols);
     const T* const key = in.k + p.pixel(y, x) * s.channels();
     for (int64_t c = 0; c < s.head_dim; c += kLanes)
-      store(b.centres + j * b.d_step + c, load_part(key + c, lanes_left(s.head_dim, c)));
-    add(b.shift, b.centres + j * b.d_step, b.d_step);
+      store(b.centers + j * b.d_step + c, load_part(key + c, lanes_left(s.head_dim, c)));
+    add(b.shift, b.centers + j * b.d_step, b.d_step);
   }
   for (int64_t c = 0; c < b.d_step; c += kLanes)
     store(b.shift + c, load(b.shift + c) * (1.0f / float(b.m)));
 }
 
-// The search of the nearest centre c of a key k: k.(c - s) - s.(c - s) - |c - s|^2 / 2 is largest
-// where |k - c| is least. With s among the centres the terms stay small.
-void shift_centres(const ClusterParams& params, const Buffers& b) {
+// The search of the nearest center c of a key k: k.(c - s) - s.(c - s) - |c - s|^2 / 2 is largest
+// where |k - c| is least. With s among the centers the terms stay small.
+void shift_centers(const ClusterParams& params, const Buffers& b) {
   for (int64_t i = 0; i < b.d_step * b.step; i += kLanes) store(b.shifted + i, Vec{});
   for (int64_t j = 0; j < b.rows; ++j) {
     float total = 0;
     for (int64_t c = 0; j < b.m && c < params.shape.head_dim; ++c) {
-      const float apart = b.centres[j * b.d_step + c] - b.shift[c];
+      const float apart = b.centers[j * b.d_step + c] - b.shift[c];
       b.shifted[c * b.step + j] = apart;
       total += (b.shift[c] + 0.5f * apart) * apart;
     }
@@ -151,7 +151,7 @@ template <class T>
 void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p, const Head<T>& in,
                Buffers& b, bool last, Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
-  shift_centres(params, b);
+  shift_centers(params, b);
   zero(b.moved, b.m * b.d_step);
   for (int64_t j = 0; j < b.m; ++j) b.members[j] = 0;
   zero(b.sums, blocks.coarse * b.sums_step);
@@ -181,7 +181,7 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
   for (int64_t j = 0; j < b.m; ++j)
     if (b.members[j] > 0)
       for (int64_t c = 0; c < b.d_step; c += kLanes)
-        store(b.centres + j * b.d_step + c,
+        store(b.centers + j * b.d_step + c,
               load(b.moved + j * b.d_step + c) * (1.0f / b.members[j]));
 }
 
@@ -292,7 +292,7 @@ void pass_queries(const ClusterParams& params, const Blocks& blocks, const Place
   zero(b.shifted, b.d_step * b.step);
   for (int64_t j = 0; j < b.m; ++j)
     for (int64_t c = 0; c < s.head_dim; ++c)
-      b.shifted[c * b.step + j] = b.centres[j * b.d_step + c];
+      b.shifted[c * b.step + j] = b.centers[j * b.d_step + c];
   for_chunks(blocks, [&](int64_t number, const Block* chunk, int64_t n) {
     const float* const cluster = b.cluster + number * blocks.slots;
     const int64_t columns = n * blocks.slots;

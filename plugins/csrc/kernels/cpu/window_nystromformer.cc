@@ -1,4 +1,4 @@
-// NystraWindowNystromformer: the row-normalised Nystrom attention in windows of a shifted map.
+// NystraWindowNystromformer: the row-normalized Nystrom attention in windows of a shifted map.
 //
 // A task is one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
 // (online softmax with the landmarks as queries), one pass over the queries.
@@ -81,7 +81,7 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
 }
 
 // scores = 2^(scores - maximum of the token), factors = 1 / (their sum over the landmarks).
-void normalise(const Buffers& b, int64_t count) {
+void normalize(const Buffers& b, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes) {
     Vec top = load(b.scores + i);
     for (int64_t j = 1; j < b.m; ++j) top = max(top, load(b.scores + j * kBlock + i));
@@ -107,7 +107,7 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     score(params, b, b.k, count, Same(), ahead);
     if (p.cut) mask_scores(b, count, other_lower);
-    normalise(b, count);
+    normalize(b, count);
     write_tokens(s, b, head, count, b.product, b.factors, out, ahead);
   });
 }

@@ -75,7 +75,7 @@ __device__ __forceinline__ void score(const ClusterJob& job, const Head<T>& in, 
       Result<4> r = zero_result<4>();
       if (c > 0) load_rows(r, out, 4 * b.l_step);
       add_rows_by_rows(r, w.queries + t * kTileStep, 4 * kTileStep,
-                       key0 < 0 ? b.centres + j0 * b.d_step + c : w.tile + key0 * kTileStep,
+                       key0 < 0 ? b.centers + j0 * b.d_step + c : w.tile + key0 * kTileStep,
                        key0 < 0 ? b.d_step : kTileStep, round_up(n, 4));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

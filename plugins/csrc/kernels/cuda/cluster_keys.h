@@ -29,7 +29,7 @@ __device__ __forceinline__ void add_tokens(const ClusterJob& job, const T* map, 
     w.sums[j * step + channels] += float(w.count_of(j, first, last));
 }
 
-// Centres start as the keys in the middle of a grid's cells, less `origin`, one of the keys: only
+// Centers start as the keys in the middle of a grid's cells, less `origin`, one of the keys: only
 // differences count, and equal keys become zeros.
 template <class T>
 __device__ void seed(const ClusterJob& job, const Place& place, const T* keys,
@@ -45,7 +45,7 @@ __device__ void seed(const ClusterJob& job, const Place& place, const T* keys,
     const bool inside = c < s.head_dim;
     const float origin = inside ? to_float(key(0)[c]) : 0.0f;
     if (j == 0) b.origin[c] = origin;
-    b.centres[e] = inside && j < job.m ? to_float(key(j)[c]) - origin : 0.0f;
+    b.centers[e] = inside && j < job.m ? to_float(key(j)[c]) - origin : 0.0f;
   }
   __syncthreads();
 }
@@ -55,13 +55,13 @@ __device__ __forceinline__ void measure(const ClusterJob& job, const ClusterBuff
   for (int j = int(threadIdx.x); j < job.m; j += int(blockDim.x)) {
     float sum = 0.0f;
     for (int c = 0; c < job.shape.head_dim; ++c)
-      sum = fmaf(b.centres[j * b.d_step + c], b.centres[j * b.d_step + c], sum);
+      sum = fmaf(b.centers[j * b.d_step + c], b.centers[j * b.d_step + c], sum);
     b.halves[j] = 0.5f * sum;
   }
   __syncthreads();
 }
 
-// The nearest centre of token `lane` of the warp's tile, the first of several.
+// The nearest center of token `lane` of the warp's tile, the first of several.
 template <class T>
 __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int count,
                                        const ClusterBuffers& b, const ClusterWarp& w) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int
       float* const out = w.scores + t * b.m_step + j0;
       Result<4> r = zero_result<4>();
       if (c > 0) load_rows(r, out, 8 * b.m_step);
-      add_rows_by_rows(r, w.tile + t * kTileStep, 8 * kTileStep, b.centres + j0 * b.d_step + c,
+      add_rows_by_rows(r, w.tile + t * kTileStep, 8 * kTileStep, b.centers + j0 * b.d_step + c,
                        b.d_step, round_up(n, 4));
 #pragma unroll
       for (int i = 0; i < 4; ++i) store4(out + 8 * i * b.m_step, r.v[i]);
@@ -92,10 +92,10 @@ __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int
   return best;
 }
 
-// Each centre to mean(sum, members, channel) of the sums of all warps, unless it has no members: an
+// Each center to mean(sum, members, channel) of the sums of all warps, unless it has no members: an
 // empty one stays where it is. Ends with a barrier.
 template <class F>
-__device__ __forceinline__ void move_centres(const ClusterJob& job, const ClusterBuffers& b,
+__device__ __forceinline__ void move_centers(const ClusterJob& job, const ClusterBuffers& b,
                                              const ClusterWarp& w, const F& mean) {
   const int d = job.shape.head_dim;
   for (int e = int(threadIdx.x); e < job.m * d; e += int(blockDim.x)) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void move_centres(const ClusterJob& job, const Cluste
       sum += b.sums[i * b.sums_size + at];
       members += b.sums[i * b.sums_size + e / d * b.d_step + d];
     }
-    if (members > 0.0f) b.centres[at] = mean(sum, members, e % d);
+    if (members > 0.0f) b.centers[at] = mean(sum, members, e % d);
   }
   __syncthreads();
 }
@@ -118,7 +118,7 @@ __device__ __forceinline__ void add_warps(const ClusterJob& job, int regions,
   __syncthreads();
 }
 
-// One round: each key to its nearest centre, then each centre to the mean of its members.
+// One round: each key to its nearest center, then each center to the mean of its members.
 template <class T>
 __device__ void cluster(const ClusterJob& job, const Place& place, const T* keys,
                         const ClusterBuffers& b, const ClusterWarp& w) {
@@ -135,7 +135,7 @@ __device__ void cluster(const ClusterJob& job, const Place& place, const T* keys
     add_tokens(job, keys, d, b.origin, b.d_step, 0, count, w);
   });
   __syncthreads();
-  move_centres(job, b, w, [](float sum, float members, int) { return sum / members; });
+  move_centers(job, b, w, [](float sum, float members, int) { return sum / members; });
 }
 
 // Fills the sums of the groups. Without a bias those of a region, in the slots of the first warp.

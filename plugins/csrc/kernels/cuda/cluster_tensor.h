@@ -2,9 +2,9 @@
 // the clusters of a window's keys, and the sums of its values.
 //
 // A warp copies 32 tokens at a time into shared memory as they are, one tile ahead. Of 16 tokens
-// (rows) and 16 clusters (columns) the nearest centres come of raw keys and of centres that are
+// (rows) and 16 clusters (columns) the nearest centers come of raw keys and of centers that are
 // sums of two (half) or three (bfloat16) numbers of the type, exact to 2^-22 of the largest channel
-// of a centre. Sums are products of a matrix of clusters by tokens, 1 where a token is a member,
+// of a center. Sums are products of a matrix of clusters by tokens, 1 where a token is a member,
 // with the tokens; counts those of it with ones. They stay in registers for a warp's whole share,
 // and have one order. group = lane / 4, in = lane % 4.
 #pragma once
@@ -119,8 +119,8 @@ __device__ __forceinline__ void for_tiles(const ClusterJob& job, const T* map, i
   wait_for_copies<0>();
 }
 
-// Splits the centres into pieces; halves[j] = c.o + |c|^2 / 2 of centre c and the origin o, from
-// which centres count, infinite beyond the last: k.c less that is greatest for the centre nearest
+// Splits the centers into pieces; halves[j] = c.o + |c|^2 / 2 of center c and the origin o, from
+// which centers count, infinite beyond the last: k.c less that is greatest for the center nearest
 // to k. Ends with a barrier.
 template <int kSteps, class T>
 __device__ __forceinline__ void make_pieces(const ClusterJob& job, const ClusterBuffers& b) {
@@ -128,11 +128,11 @@ __device__ __forceinline__ void make_pieces(const ClusterJob& job, const Cluster
   const int d = job.shape.head_dim;
   for (int e = int(threadIdx.x); e < 4 * b.m16; e += int(blockDim.x)) {  // whole warps
     const int j = e / 4, in = e % 4;
-    const float* const centre = b.centres + j * b.d_step;
+    const float* const center = b.centers + j * b.d_step;
     float largest = 0.0f, half = 0.0f;
     for (int c = in; c < d && j < job.m; c += 4) {
-      largest = fmaxf(largest, fabsf(centre[c]));
-      half = fmaf(centre[c], fmaf(0.5f, centre[c], b.origin[c]), half);
+      largest = fmaxf(largest, fabsf(center[c]));
+      half = fmaf(center[c], fmaf(0.5f, center[c], b.origin[c]), half);
     }
     largest = row_max(largest);
     half = row_sum(half);
@@ -143,7 +143,7 @@ __device__ __forceinline__ void make_pieces(const ClusterJob& job, const Cluster
       b.halves[j] = j < job.m ? half : INFINITY;
     }
     for (int c = in; c < 16 * kSteps; c += 4) {
-      float rest = c < d && j < job.m ? centre[c] * inverse : 0.0f;
+      float rest = c < d && j < job.m ? center[c] * inverse : 0.0f;
 #pragma unroll
       for (int p = 0; p < kPiecesOf<T>; ++p) {
         const T piece = from_float<T>(rest);
@@ -155,7 +155,7 @@ __device__ __forceinline__ void make_pieces(const ClusterJob& job, const Cluster
   __syncthreads();  // the pieces of all threads are there
 }
 
-// The nearest centre of token `lane` of a tile, the first of several.
+// The nearest center of token `lane` of a tile, the first of several.
 template <int kSteps, class T>
 __device__ __forceinline__ int nearest_on_tensor_cores(const T* rows, const ClusterBuffers& b,
                                                        int lane) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ int nearest_on_tensor_cores(const T* rows, const Clus
   int members[4] = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) best[i] = -INFINITY;
-  const T* const centres =
+  const T* const centers =
       reinterpret_cast<const T*>(b.pieces) + (lane / 16 * 8 + lane % 8) * kStep + lane / 8 % 2 * 8;
 #pragma unroll 1
   for (int first = 0; first < b.m16; first += 16) {
@@ -182,7 +182,7 @@ __device__ __forceinline__ int nearest_on_tensor_cores(const T* rows, const Clus
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
         uint32_t c[4];
-        load_matrices<false>(c, centres + (p * b.m16 + first) * kStep + 16 * n);
+        load_matrices<false>(c, centers + (p * b.m16 + first) * kStep + 16 * n);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           multiply_add_16<T>(scores[half][0], keys[half][n], c[0], c[1]);
@@ -286,7 +286,7 @@ __device__ void cluster_on_tensor_cores(const ClusterJob& job, const Place& plac
     store_sums(sums, d, first, b.m4, w.sums, b.d_step, w.lane);
   }
   __syncthreads();  // the sums of all warps are there
-  move_centres(job, b, w, [&](float sum, float members, int c) {
+  move_centers(job, b, w, [&](float sum, float members, int c) {
     return fmaf(-members, b.origin[c], sum) / members;
   });
 }

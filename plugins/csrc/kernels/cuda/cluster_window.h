@@ -18,7 +18,7 @@ constexpr int kSpan = 32;       // channels of a tile
 constexpr int kTileStep = 36;   // row_step(kSpan)
 constexpr int kPairs = 1024;    // of groups, whose bias a block averages
 constexpr int kStages = 2;      // of tiles on tensor cores
-constexpr int kPieces = 3;      // of T whose sum a centre is on tensor cores, at most
+constexpr int kPieces = 3;      // of T whose sum a center is on tensor cores, at most
 constexpr int kMeanPieces = 2;  // whose sum a mean of values is
 
 struct ClusterJob {
@@ -44,12 +44,12 @@ struct ClusterBuffers {
   int slots, group_size, sums_size;
   float* groups;      // (slots, m4, e_step) sums of values by cluster; column e: counts
   uint16_t* members;  // (tokens) the cluster of each token
-  float* centres;     // (m4, d_step) of the clusters, less `origin`
+  float* centers;     // (m4, d_step) of the clusters, less `origin`
   float* sums;        // (warps, sums_size): of keys, of values, then what a group sees
   float* origin;      // (d_step) a key
-  float* halves;      // (m16) half the squares of the centres; on tensor cores what is taken off
-  float* scales;      // (m16) powers of 2 that the pieces of the centres are to be multiplied by
-  uint16_t* pieces;   // (kPieces, m16, tensor_step) of the centres, of the element type
+  float* halves;      // (m16) half the squares of the centers; on tensor cores what is taken off
+  float* scales;      // (m16) powers of 2 that the pieces of the centers are to be multiplied by
+  uint16_t* pieces;   // (kPieces, m16, tensor_step) of the centers, of the element type
   float* own_bias;    // (2 block - 1)^2, times log2(e)
   float* tiles;       // (warps, warp_size): tile, and scores or means
   float* small;       // (warps, 2 m16 + kQueries)
@@ -77,7 +77,7 @@ struct ClusterBuffers {
     float* const number = nullptr;
     groups = take(number, 1, int64_t(slots) * group_size);
     members = take(static_cast<uint16_t*>(nullptr), 1, job.shape.tokens);
-    centres = take(number, 2, m4 * d_step);
+    centers = take(number, 2, m4 * d_step);
     sums = take(number, 2, warps * sums_size);
     origin = take(number, 2, d_step);
     halves = near.template take<float>(m16);

@@ -19,7 +19,7 @@ namespace {
 template <class T, bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_start_kernel(Search<T> s, const int32_t* start, Steps steps,
-                             int64_t neighbour_step) {
+                             int64_t neighbor_step) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
   Row<T, kSquares, kKeys> row(s, shared);
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   const int32_t* const starts =
       start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
   row.offer_all(s.neighbors, [&](int i) {
-    const int key = row.searches ? starts[i * neighbour_step] : -1;
+    const int key = row.searches ? starts[i * neighbor_step] : -1;
     return key < keys ? key : -1;
   });
   row.offer_all(s.neighbors, [&](int i) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   row.store_row();
 }
 
-// The neighbours' entries, `step` pixels away, shifted back.
+// The neighbors' entries, `step` pixels away, shifted back.
 template <class T, bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_propagate_kernel(Search<T> s, int step) {
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   row.store_row();
 }
 
-__device__ __forceinline__ int draw_near(int centre, int radius, int size, int number) {
-  const int low = max(0, centre - radius), high = min(size - 1, centre + radius);
+__device__ __forceinline__ int draw_near(int center, int radius, int size, int number) {
+  const int low = max(0, center - radius), high = min(size - 1, center + radius);
   return low + number % (high - low + 1);
 }
 
@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   row.offer_all(levels, [&](int level) {
     if (!row.searches) return -1;
     const int radius = max(s.key.height, s.key.width) >> level;
-    int centre = row.entry((level + iteration) % s.neighbors, row.y, row.x);
-    if (centre < 0) centre = row.entry(0, row.y, row.x);
-    if (centre < 0) return -1;
+    int center = row.entry((level + iteration) % s.neighbors, row.y, row.x);
+    if (center < 0) center = row.entry(0, row.y, row.x);
+    if (center < 0) return -1;
     const int n = s.neighbors + 2 * (iteration * levels + level);
     const int v =
-        draw_near(centre / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
+        draw_near(center / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
     const int u =
-        draw_near(centre % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
+        draw_near(center % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
     return v * s.key.width + u;
   });
   row.store_row();

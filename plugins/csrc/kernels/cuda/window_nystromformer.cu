@@ -1,4 +1,4 @@
-// NystraWindowNystromformer: the row-normalised Nystrom attention in windows of a shifted map.
+// NystraWindowNystromformer: the row-normalized Nystrom attention in windows of a shifted map.
 //
 // A block does one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
 // (online softmax with the landmarks as queries), one pass over the queries.

@@ -15,7 +15,7 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"}
 
 
 @dataclass(frozen=True)
-class Labelled(Sequence[tuple[NDArray[np.uint8], int]]):
+class Labeled(Sequence[tuple[NDArray[np.uint8], int]]):
     """Images of one size and their classes.
 
     Attributes:
@@ -37,7 +37,7 @@ class Labelled(Sequence[tuple[NDArray[np.uint8], int]]):
         return self.pixels[place], int(self.classes[place])
 
 
-def read_labelled(folder: Path, side: int) -> Labelled:
+def read_labeled(folder: Path, side: int) -> Labeled:
     """Read the images of a folder with a sub-folder for each class, in the order of names.
 
     Raises:
@@ -56,7 +56,7 @@ def read_labelled(folder: Path, side: int) -> Labelled:
     if not pixels:
         raise NystraError(f"{folder} holds no images: put a folder of them there for each class")
     names = tuple(home.name for home in homes)
-    return Labelled(np.stack(pixels), np.array(classes, np.int64), names)
+    return Labeled(np.stack(pixels), np.array(classes, np.int64), names)
 
 
 def _read(file: Path, side: int) -> NDArray[np.uint8]:

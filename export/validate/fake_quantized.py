@@ -55,11 +55,11 @@ def rounded_as(
     return rounded_network(network, label, policy_for(architecture, precision))
 
 
-def quantised_as(
+def quantized_as(
     network: nn.Module, architecture: str, exact: Collection[str], _: object
 ) -> nn.Module:
     """Return a copy of a network that rounds to 8 bits, but for modules left ``exact``."""
-    return quantised_network(network, int8_policy(architecture), exact)
+    return quantized_network(network, int8_policy(architecture), exact)
 
 
 def rounded_network(
@@ -97,7 +97,7 @@ def rounded_network(
     return copied
 
 
-def quantised_network(
+def quantized_network(
     network: nn.Module, policy: PrecisionPolicy, exact: Collection[str] = ()
 ) -> nn.Module:
     """Return a copy of a plain float32 network whose layers round to 8 bits.

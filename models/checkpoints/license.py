@@ -7,7 +7,7 @@ import re
 _NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic", re.IGNORECASE)
 
 
-def licence_warnings(license: str) -> tuple[str, ...]:
+def license_warnings(license: str) -> tuple[str, ...]:
     """Return the warning of a load and an export if commercial use is forbidden."""
     if not _NO_COMMERCE.search(license):
         return ()

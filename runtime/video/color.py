@@ -38,14 +38,14 @@ _HIGH_DEFINITION = 720
 
 
 @dataclass(frozen=True)
-class Colour:
+class Color:
     """The encoding of pixels in a video.
 
     Attributes:
         matrix: Number in `MATRICES`.
         full: Black is 0 and white the largest number.
         bits: Bits per number: 8, 10 or 12.
-        subsampling: Name of `SUBSAMPLINGS`, or ``grey`` for luma alone.
+        subsampling: Name of `SUBSAMPLINGS`, or ``gray`` for luma alone.
         primaries: Number of H.273, copied.
         transfer: Number of H.273, copied.
     """
@@ -69,7 +69,7 @@ class Colour:
     @property
     def pixel_format(self) -> str:
         """The name that FFmpeg has for planes like these."""
-        name = "gray" if self.subsampling == "grey" else f"yuv{self.subsampling}p"
+        name = "gray" if self.subsampling == "gray" else f"yuv{self.subsampling}p"
         return name if self.bits == 8 else f"{name}{self.bits}le"
 
 
@@ -78,24 +78,24 @@ def usual_matrix(height: int) -> int:
     return 1 if height >= _HIGH_DEFINITION else 6
 
 
-def to_rgb(planes: list[Array], colour: Colour) -> npt.NDArray[np.float32]:
+def to_rgb(planes: list[Array], color: Color) -> npt.NDArray[np.float32]:
     """Return (H, W, 3) in 0..1, or (H, W, 1) of gray; values outside are clipped.
 
     Args:
         planes: Y (H, W), and Cb and Cr at the size the subsampling gives them.
-        colour: Their encoding.
+        color: Their encoding.
     """
-    black, swing, zero, difference_swing = _scale(colour)
+    black, swing, zero, difference_swing = _scale(color)
     luma = (planes[0].astype(np.float32) - black) / swing
-    if colour.subsampling == "grey":
-        grey: npt.NDArray[np.float32] = np.clip(luma, 0.0, 1.0)[:, :, None]
-        return grey
-    factors = SUBSAMPLINGS[colour.subsampling]
+    if color.subsampling == "gray":
+        gray: npt.NDArray[np.float32] = np.clip(luma, 0.0, 1.0)[:, :, None]
+        return gray
+    factors = SUBSAMPLINGS[color.subsampling]
     blue, red = (
         enlarge((plane.astype(np.float32) - zero) / difference_swing, luma.shape, factors)
         for plane in planes[1:]
     )
-    _, weight_r, weight_b = MATRICES[colour.matrix]
+    _, weight_r, weight_b = MATRICES[color.matrix]
     image = np.empty((*luma.shape, 3), np.float32)
     image[:, :, 0] = luma + 2.0 * (1.0 - weight_r) * red
     image[:, :, 2] = luma + 2.0 * (1.0 - weight_b) * blue
@@ -104,36 +104,36 @@ def to_rgb(planes: list[Array], colour: Colour) -> npt.NDArray[np.float32]:
     return np.clip(image, 0.0, 1.0, out=image)
 
 
-def from_rgb(pixels: Array, colour: Colour) -> list[Array]:
+def from_rgb(pixels: Array, color: Color) -> list[Array]:
     """Return the planes of an image, rounded: the inverse of `to_rgb`.
 
     Args:
         pixels: (H, W, 3), or (H, W, 1) of gray; values outside 0..1 are clipped.
-        colour: The encoding of the planes.
+        color: The encoding of the planes.
     """
-    black, swing, zero, difference_swing = _scale(colour)
+    black, swing, zero, difference_swing = _scale(color)
     values = np.clip(pixels, 0.0, 1.0).astype(np.float32)
     if values.shape[2] == 1:
         values = np.repeat(values, 3, axis=2)
-    _, weight_r, weight_b = MATRICES[colour.matrix]
+    _, weight_r, weight_b = MATRICES[color.matrix]
     red, green, blue = (values[:, :, channel] for channel in range(3))
     luma = weight_r * red + (1.0 - weight_r - weight_b) * green + weight_b * blue
-    planes = [_rounded(luma * swing + black, colour.bits)]
-    if colour.subsampling == "grey":
+    planes = [_rounded(luma * swing + black, color.bits)]
+    if color.subsampling == "gray":
         return planes
     for channel, weight in ((blue, weight_b), (red, weight_r)):
         difference = (channel - luma) / np.float32(2.0 * (1.0 - weight))
-        small = shrink(difference, SUBSAMPLINGS[colour.subsampling])
-        planes.append(_rounded(small * difference_swing + zero, colour.bits))
+        small = shrink(difference, SUBSAMPLINGS[color.subsampling])
+        planes.append(_rounded(small * difference_swing + zero, color.bits))
     return planes
 
 
-def _scale(colour: Colour) -> tuple[float, float, float, float]:
+def _scale(color: Color) -> tuple[float, float, float, float]:
     """Return black, the luma range, the neutral chroma and the chroma range, as numbers."""
-    unit = float(1 << (colour.bits - 8))
+    unit = float(1 << (color.bits - 8))
     zero = 128.0 * unit
-    if colour.full:
-        most = float((1 << colour.bits) - 1)
+    if color.full:
+        most = float((1 << color.bits) - 1)
         return 0.0, most, zero, most
     return 16.0 * unit, 219.0 * unit, zero, 224.0 * unit
 

@@ -25,7 +25,7 @@ _OPTIONS = {
 }
 
 
-def quantise(
+def quantize(
     model: onnx.ModelProto, layers: Sequence[WeightLayer], ranges: Mapping[str, float]
 ) -> None:
     """Quantize layers of a float32 model to 8-bit integers, in place.
@@ -45,7 +45,7 @@ def quantise(
         entry: (np.float32(-ranges[layer.source]), np.float32(ranges[layer.source]))
         for entry, layer in entries.items()
     }
-    quantiser = QDQQuantizer(
+    quantizer = QDQQuantizer(
         work,
         per_channel=True,
         reduce_range=False,
@@ -57,11 +57,11 @@ def quantise(
         op_types_to_quantize=list(KINDS),
         extra_options=dict(_OPTIONS),
     )
-    quantised = quantiser.quantize_model()
-    quantiser.model.topological_sort()
-    _without_entries(quantised.graph, entries)
-    del quantised.graph.value_info[:]
-    model.graph.CopyFrom(quantised.graph)
+    quantized = quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    _without_entries(quantized.graph, entries)
+    del quantized.graph.value_info[:]
+    model.graph.CopyFrom(quantized.graph)
 
 
 def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, WeightLayer]:
