@@ -75,22 +75,20 @@ WRONG = {
 
 RACES = {
     "lanes do not meet behind the wait": Fault(
-        "cluster_tensor.h", "__syncwarp();  // the copies of all lanes are there"
+        "cluster_tensor.h", "__syncwarp();  // the copies of all lanes are visible"
     ),
-    "a tile is written over": Fault(
-        "cluster_tensor.h", "__syncwarp();  // and may be written over"
-    ),
+    "a tile is written over": Fault("cluster_tensor.h", "__syncwarp();  // and may be overwritten"),
     "own tokens are not waited for": Fault(
-        "cluster_attend_tensor.h", "__syncwarp();  // the copies of all lanes are there"
+        "cluster_attend_tensor.h", "__syncwarp();  // the copies of all lanes are visible"
     ),
     "means are not waited for": Fault(
-        "cluster_attend_tensor.h", "__syncwarp();  // the means of all lanes are there"
+        "cluster_attend_tensor.h", "__syncwarp();  // the means of all lanes are visible"
     ),
     "pieces are not waited for": Fault(
-        "cluster_tensor.h", "__syncthreads();  // the pieces of all threads are there"
+        "cluster_tensor.h", "__syncthreads();  // the pieces of all threads are visible"
     ),
     "sums are not waited for": Fault(
-        "cluster_tensor.h", "__syncthreads();  // the sums of all warps are there"
+        "cluster_tensor.h", "__syncthreads();  // the sums of all warps are visible"
     ),
 }
 """Faults that are races."""

@@ -1,8 +1,8 @@
-// Copies from memory into shared memory that pass no register and that a thread waits for later.
+// Asynchronous copies (cp.async) from global to shared memory, which need no registers.
 //
-// Those since the last commit_copies() are a group. A thread waits for its own groups alone; a
-// barrier behind the wait shows the copies to the block. The instruction is there from sm_80 on;
-// what is compiled for less must not be launched.
+// The copies since the last commit_copies() form a group. A thread waits only for its own groups; a
+// barrier after the wait makes the copies visible to the block. The instruction exists from sm_80
+// on; code that is compiled for older architectures must not be launched.
 #pragma once
 
 #include "portable.h"
@@ -10,8 +10,8 @@
 namespace nystra::cuda {
 namespace {
 
-// kBytes (4, 8 or 16) at an address that is a multiple of them; zeros where not `there`: `from` is
-// then not read.
+// Copies kBytes (4, 8 or 16); both addresses are multiples of kBytes. If not `there`, writes zeros
+// and does not read `from`.
 #ifdef NYSTRA_BLOCK_EMULATOR
 template <int kBytes>
 __forceinline__ void copy_async(void* to, const void* from, bool there, EMU_PLACE) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool ther
 #if __CUDA_ARCH__ >= 800
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared(to));
   const int bytes = there ? kBytes : 0;
-  if constexpr (kBytes == 16)  // past L1, which others of the block will not ask again
+  if constexpr (kBytes == 16)  // bypasses L1: no other thread of the block reads it again
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from),
                  "r"(bytes)
                  : "memory");
@@ -49,7 +49,7 @@ __device__ __forceinline__ void commit_copies() {
 #endif
 }
 
-// Until at most kGroups of this thread's groups are under way.
+// Waits until at most kGroups of this thread's groups are unfinished.
 template <int kGroups>
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800

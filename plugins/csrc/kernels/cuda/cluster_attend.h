@@ -1,5 +1,5 @@
-// Attention with clustered keys: what the queries of a group see, and what those of an exact block
-// do with it on ordinary cores.
+// Attention with clustered keys: the cluster sums for the queries of a group, and the attention of
+// an exact block on CUDA cores.
 #pragma once
 
 #include "cluster_window.h"
@@ -7,13 +7,14 @@
 namespace nystra::cuda {
 namespace {
 
-// What the queries of a group see of the clusters, before their own block is taken off.
+// The cluster sums for the queries of a group, from which each block subtracts its own tokens.
 struct Seen {
-  const float *values, *counts;  // (m4, e_step) U_P; n_P: every e_step-th
+  const float *values, *counts;  // (m4, e_step) U_P; counts n_P at distance e_step
   float own;                     // E_PP
 };
 
-// With a bias: values and others[j] = sum over the other groups of E n, in the warp's buffers.
+// Returns them. With a bias it computes U_P in w.sums, and w.others[j], the sum of E n over the
+// other groups.
 __device__ __forceinline__ Seen see(const ClusterJob& job, const Place& place, int head, int group,
                                     const ClusterBuffers& b, const ClusterWarp& w) {
   const int region = group_region(job, place, group);
@@ -27,8 +28,8 @@ __device__ __forceinline__ Seen see(const ClusterJob& job, const Place& place, i
   const auto weight = [&](int other) {
     return !place.cut || group_region(job, place, other) == region ? weights[other] : 0.0f;
   };
-  __syncwarp();                                 // the warp's buffers are free
-  constexpr int kParts = 5, kPart = 4 * kWarp;  // that a lane sums at once, of a warp's floats
+  __syncwarp();                                 // the warp's buffers are no longer read
+  constexpr int kParts = 5, kPart = 4 * kWarp;  // sums per lane at a time; floats per warp
   for (int e = 4 * w.lane; e < b.group_size; e += kParts * kPart) {
     float sums[kParts][4] = {};
 #pragma unroll 1
@@ -57,7 +58,8 @@ __device__ __forceinline__ Seen see(const ClusterJob& job, const Place& place, i
   return {w.sums, counts, weights[group]};
 }
 
-// Logits (times log2(e)) of 16 queries with clusters and own tokens; -infinity where there is none.
+// Computes the logits (times log2(e)) of 16 queries with clusters and own tokens; -infinity for
+// those that do not exist.
 template <class T>
 __device__ __forceinline__ void score(const ClusterJob& job, const Head<T>& in, const OwnBlock& own,
                                       int first, int count, const ClusterBuffers& b,
@@ -65,7 +67,7 @@ __device__ __forceinline__ void score(const ClusterJob& job, const Head<T>& in, 
   const int channels = job.shape.head_dim, own4 = round_up(own.tokens, 4);
   for (int c = 0; c < channels; c += kSpan) {
     const int n = min(kSpan, channels - c);
-    __syncwarp();  // the tiles are free
+    __syncwarp();  // the tiles are no longer read
     stage_rows(job, in.q + c, w.pixels + first, kQueries, count, n, w.queries, w);
     stage_rows(job, in.k + c, w.pixels, own4, own.tokens, n, w.tile, w);
     shift_rows(w.tile, own4, n, b.origin + c, w);
@@ -97,7 +99,8 @@ __device__ __forceinline__ void score(const ClusterJob& job, const Head<T>& in, 
   __syncwarp();
 }
 
-// Logits become weights of the cluster values U and of the own values; factors their divisors.
+// Turns logits into weights of the cluster sums U and of the own values; `factors` are the inverse
+// sums of the weights.
 __device__ __forceinline__ void weigh(const OwnBlock& own, float share, const ClusterBuffers& b,
                                       const ClusterWarp& w) {
   const int row = w.lane / 2, half = w.lane % 2, columns = b.m4 + round_up(own.tokens, 4);
@@ -117,13 +120,13 @@ __device__ __forceinline__ void weigh(const OwnBlock& own, float share, const Cl
   __syncwarp();
 }
 
-// The queries of one exact block of a group.
+// Computes the attention of the queries of one exact block of a group.
 template <class T>
 __device__ void attend(const ClusterJob& job, const Place& place, const Head<T>& in, int head,
                        const OwnBlock& own, const Seen& seen, const ClusterBuffers& b,
                        const ClusterWarp& w, T* out) {
   const int channels = job.shape.value_dim, own4 = round_up(own.tokens, 4);
-  __syncwarp();  // the block before is done
+  __syncwarp();  // the previous block is finished
   for (int i = w.lane; i < own.tokens; i += kWarp) {
     const int y = own.top + i / own.wide, x = own.left + i % own.wide;
     w.pixels[i] = place.pixel(y, x);
@@ -140,7 +143,7 @@ __device__ void attend(const ClusterJob& job, const Place& place, const Head<T>&
     weigh(own, seen.own, b, w);
     for (int c = 0; c < channels; c += kSpan) {
       const int n = min(kSpan, channels - c), across = round_up(n, 4) / 4;
-      if (c > 0) __syncwarp();  // the tile is free
+      if (c > 0) __syncwarp();  // the tile is no longer read
       stage_rows(job, in.v + c, w.pixels, own4, own.tokens, n, w.tile, w);
       __syncwarp();
       for (int unit = w.lane; unit < 4 * across; unit += kWarp) {

@@ -1,10 +1,10 @@
-// Attention with clustered keys on tensor cores: what the queries of an exact block do.
+// Attention with clustered keys on tensor cores: the attention of an exact block.
 //
-// A warp attends for 16 queries of a block at a time: an online softmax over 16 keys at a time, the
-// block's own tokens and then the clusters. With n tokens of a cluster seen outside of the block
-// (in the measure of the bias), a cluster is a key whose logit has log2(n) added, and whose value
-// is the mean of theirs, which is as large as a value: it is kept as a sum of two numbers of the
-// element type. Keys are raw: all logits are those of the differences from the origin o, plus q.o.
+// A warp computes 16 queries of a block at a time with an online softmax over 16 keys at a time:
+// the block's own tokens, then the clusters. Let n be the number of tokens of a cluster outside the
+// block, weighted by the bias. The cluster is a key with log2(n) added to its logit, and its value
+// is the mean of their values, split into two numbers of the element type. Since keys are not
+// shifted, all logits have q.o added, with the origin o.
 #pragma once
 
 #include "cluster_attend.h"
@@ -26,7 +26,7 @@ class OwnTiles {
         keys_(reinterpret_cast<T*>(w.tile)),
         values_(keys_ + kTokens * tensor_step(kSteps)) {}
 
-  // Calls f(first token, how many, keys, values) for each tile. All lanes come here together.
+  // Calls f(first token, count, keys, values) for each tile. All lanes have to call it together.
   template <class F>
   __device__ __forceinline__ void each(const F& f) {
 #pragma unroll 1
@@ -40,14 +40,14 @@ class OwnTiles {
   __device__ __forceinline__ void bring(int first) {
     const int i = min(first + w_.lane, own_.tokens - 1);
     const TokenTile tile{min(kTokens, own_.tokens - first), 0, true, w_.pixels[i], 0};
-    __syncwarp();  // the memory is free
+    __syncwarp();  // the memory is no longer read
     if (job_.copy_bytes == 16)
       copy<16>(tile);
     else
       copy<4>(tile);
     commit_copies();
     wait_for_copies<0>();
-    __syncwarp();  // the copies of all lanes are there
+    __syncwarp();  // the copies of all lanes are visible
     here_ = first;
   }
 
@@ -62,11 +62,11 @@ class OwnTiles {
   const OwnBlock& own_;
   const ClusterWarp& w_;
   T *keys_, *values_;
-  int here_ = -1;  // the first token of the tile that is there
+  int here_ = -1;  // the first token of the tile in shared memory
 };
 
-// What the queries of a block see of 16 clusters: w.seen[j] = log2 of their number, and the pieces
-// of their means. sums: of the block's own tokens.
+// Computes, for 16 clusters without the block's own tokens, w.seen[j] = log2 of the number of
+// tokens and the pieces of their means. `sums` are those of the block's own tokens.
 template <int kSteps, class T>
 __device__ __forceinline__ void find_means(const ClusterJob& job, const Seen& seen,
                                            const ClusterSums<kSteps>& sums, int first,
@@ -105,7 +105,7 @@ __device__ __forceinline__ void find_means(const ClusterJob& job, const Seen& se
   }
 }
 
-// The queries of one exact block of a group.
+// Computes the attention of the queries of one exact block of a group.
 template <int kSteps, class T>
 __device__ void attend_on_tensor_cores(const ClusterJob& job, const Place& place, const Head<T>& in,
                                        int head, const OwnBlock& own, const Seen& seen,
@@ -113,12 +113,12 @@ __device__ void attend_on_tensor_cores(const ClusterJob& job, const Place& place
   constexpr int kStep = tensor_step(kSteps);
   const int across = 2 * job.block - 1, channels = job.shape.value_dim;
   const int group = w.lane / 4, column = 2 * (w.lane % 4);
-  __syncwarp();  // the block before is done
+  __syncwarp();  // the previous block is finished
   for (int i = w.lane; i < own.tokens; i += kWarp) {
     const int y = i / own.wide, x = i % own.wide;
     w.pixels[i] = place.pixel(own.top + y, own.left + x);
     w.members[i] = b.members[(own.top + y) * job.shape.window_w + own.left + x];
-    w.slots[i] = y * across + x;  // the place in the table of biases
+    w.slots[i] = y * across + x;  // index into own_bias
   }
   __syncwarp();
   OwnTiles<kSteps, T> tiles(job, in, own, w);
@@ -131,7 +131,7 @@ __device__ void attend_on_tensor_cores(const ClusterJob& job, const Place& place
     });
     find_means<kSteps, T>(job, seen, sums, first, b, w);
   }
-  __syncwarp();  // the means of all lanes are there
+  __syncwarp();  // the means of all lanes are visible
 
 #pragma unroll 1
   for (int query = 0; query < own.tokens; query += kQueries) {
@@ -198,7 +198,7 @@ __device__ void attend_on_tensor_cores(const ClusterJob& job, const Place& place
         if (8 * c + column < channels) store<2>(to + 8 * c + column, values);
       }
     }
-    __syncwarp();  // the instruction takes a warp that is together
+    __syncwarp();  // the instruction needs the whole warp
   }
 }
 

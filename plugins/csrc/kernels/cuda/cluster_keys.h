@@ -8,7 +8,7 @@
 namespace nystra::cuda {
 namespace {
 
-// Adds tokens [first, last) of the warp's tile to the sums of their clusters: a lane a channel.
+// Adds tokens [first, last) of the warp's tile to the sums of their clusters, one channel per lane.
 template <class T>
 __device__ __forceinline__ void add_tokens(const ClusterJob& job, const T* map, int channels,
                                            const float* origin, int step, int first, int last,
@@ -29,8 +29,8 @@ __device__ __forceinline__ void add_tokens(const ClusterJob& job, const T* map, 
     w.sums[j * step + channels] += float(w.count_of(j, first, last));
 }
 
-// Centers start as the keys in the middle of a grid's cells, less `origin`, one of the keys: only
-// differences count, and equal keys become zeros.
+// Initializes the centers with the keys in the middle of the cells of a grid. All keys are taken
+// relative to `origin`, which is one of them: only differences matter, and equal keys become zeros.
 template <class T>
 __device__ void seed(const ClusterJob& job, const Place& place, const T* keys,
                      const ClusterBuffers& b) {
@@ -50,7 +50,7 @@ __device__ void seed(const ClusterJob& job, const Place& place, const T* keys,
   __syncthreads();
 }
 
-// halves[j] = |c_j|^2 / 2. Ends with a barrier.
+// Computes halves[j] = |c_j|^2 / 2. Ends with a barrier.
 __device__ __forceinline__ void measure(const ClusterJob& job, const ClusterBuffers& b) {
   for (int j = int(threadIdx.x); j < job.m; j += int(blockDim.x)) {
     float sum = 0.0f;
@@ -61,14 +61,14 @@ __device__ __forceinline__ void measure(const ClusterJob& job, const ClusterBuff
   __syncthreads();
 }
 
-// The nearest center of token `lane` of the warp's tile, the first of several.
+// Returns the nearest center of token `lane` of the warp's tile; of equally near ones, the first.
 template <class T>
 __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int count,
                                        const ClusterBuffers& b, const ClusterWarp& w) {
   const int channels = job.shape.head_dim;
   for (int c = 0; c < channels; c += kSpan) {
     const int n = min(kSpan, channels - c);
-    __syncwarp();  // the tile is free
+    __syncwarp();  // the tile is no longer read
     stage_rows(job, keys + c, w.pixels, kTokens, count, n, w.tile, w);
     shift_rows(w.tile, kTokens, n, b.origin + c, w);
     for (int unit = w.lane; unit < 2 * b.m4; unit += kWarp) {
@@ -92,8 +92,8 @@ __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int
   return best;
 }
 
-// Each center to mean(sum, members, channel) of the sums of all warps, unless it has no members: an
-// empty one stays where it is. Ends with a barrier.
+// Moves each center to mean(sum, members, channel) of the sums of all warps; a center without
+// members stays where it is. Ends with a barrier.
 template <class F>
 __device__ __forceinline__ void move_centers(const ClusterJob& job, const ClusterBuffers& b,
                                              const ClusterWarp& w, const F& mean) {
@@ -110,7 +110,8 @@ __device__ __forceinline__ void move_centers(const ClusterJob& job, const Cluste
   __syncthreads();
 }
 
-// The sums of each region over all warps, in the slots of the first. Ends with a barrier.
+// Adds up the sums of each region over all warps, in the slots of the first warp. Ends with a
+// barrier.
 __device__ __forceinline__ void add_warps(const ClusterJob& job, int regions,
                                           const ClusterBuffers& b, const ClusterWarp& w) {
   for (int e = int(threadIdx.x); e < regions * b.group_size; e += int(blockDim.x))
@@ -118,7 +119,8 @@ __device__ __forceinline__ void add_warps(const ClusterJob& job, int regions,
   __syncthreads();
 }
 
-// One round: each key to its nearest center, then each center to the mean of its members.
+// One round: assigns each key to its nearest center, then moves each center to the mean of its
+// members.
 template <class T>
 __device__ void cluster(const ClusterJob& job, const Place& place, const T* keys,
                         const ClusterBuffers& b, const ClusterWarp& w) {
@@ -138,7 +140,8 @@ __device__ void cluster(const ClusterJob& job, const Place& place, const T* keys
   move_centers(job, b, w, [](float sum, float members, int) { return sum / members; });
 }
 
-// Fills the sums of the groups. Without a bias those of a region, in the slots of the first warp.
+// Computes the sums of the values of each group; without a bias those of each region, in the slots
+// of the first warp.
 template <class T>
 __device__ void sum_values(const ClusterJob& job, const Place& place, const T* values,
                            const ClusterBuffers& b, const ClusterWarp& w) {
@@ -154,7 +157,7 @@ __device__ void sum_values(const ClusterJob& job, const Place& place, const T* v
     }
     __syncwarp();
   };
-  int open = -1;  // the slot whose sums the warp holds
+  int open = -1;  // the slot whose sums are in w.sums
   for_positions(w, [&](int first, int count) {
     const Spot spot(job, min(first + w.lane, w.last - 1));
     w.pixels[w.lane] = place.pixel(spot.y, spot.x);

@@ -1,12 +1,12 @@
 // Attention with clustered keys on tensor cores, for half and bfloat16 with even head sizes to 64:
 // the clusters of a window's keys, and the sums of its values.
 //
-// A warp copies 32 tokens at a time into shared memory as they are, one tile ahead. Of 16 tokens
-// (rows) and 16 clusters (columns) the nearest centers come of raw keys and of centers that are
-// sums of two (half) or three (bfloat16) numbers of the type, exact to 2^-22 of the largest channel
-// of a center. Sums are products of a matrix of clusters by tokens, 1 where a token is a member,
-// with the tokens; counts those of it with ones. They stay in registers for a warp's whole share,
-// and have one order. group = lane / 4, in = lane % 4.
+// A warp copies 32 tokens at a time into shared memory, unconverted, and one tile ahead. Scores of
+// 16 tokens (rows) with 16 clusters (columns) are products of the keys with centers that are split
+// into two (half) or three (bfloat16) numbers of the type, exact to 2^-22 of the largest channel of
+// a center. The sums of clusters are the product of a matrix (clusters, tokens), 1 where a token is
+// a member, with the tokens; the counts are its product with ones. They stay in registers for all
+// tokens of a warp and are added in a fixed order. group = lane / 4, in = lane % 4.
 #pragma once
 
 #include "async_copy.h"
@@ -16,19 +16,19 @@
 namespace nystra::cuda {
 namespace {
 
-// Numbers of T whose sum a float is.
+// Numbers of T into which a float is split.
 template <class T>
 constexpr int kPiecesOf = std::is_same_v<T, __half> ? 2 : 3;
 
-// A tile: tokens of one rectangle of the window. A lane knows one of them.
+// A tile: tokens of one rectangle of the window; each lane holds one of them.
 struct TokenTile {
   int count, group;
-  bool ends;  // its rectangle
+  bool ends;  // it is the last tile of its rectangle
   int pixel, token;
 };
 
-// A warp's tokens, tile by tile: its share of the window row by row, or of its groups those in a
-// region (-1: in any).
+// Iterates over the tiles of a warp: its part of the window row by row, or those of its groups that
+// are in a region (-1: in any).
 class TokenWalk {
  public:
   __device__ TokenWalk(const ClusterJob& job, const Place& place, const ClusterWarp& w)
@@ -46,7 +46,7 @@ class TokenWalk {
         group_(job.groups * w.warp / w.warps - 1),
         groups_(job.groups * (w.warp + 1) / w.warps) {}
 
-  // The next tile, if there is one.
+  // Fills in the next tile, or returns false.
   __device__ __forceinline__ bool next(TokenTile& tile) {
     while (first_ >= last_) {
       if (++group_ >= groups_) return false;
@@ -70,7 +70,8 @@ class TokenWalk {
   Rectangle rectangle_{};
 };
 
-// Begins to copy a tile; channels and tokens that are not there become zeros, to 16 tokens.
+// Starts to copy a tile. Channels that do not exist, and tokens up to a multiple of 16, become
+// zeros.
 template <int kSteps, int kBytes, class T>
 __device__ __forceinline__ void copy_rows(const ClusterJob& job, const T* map, int channels,
                                           const TokenTile& tile, T* rows, int lane) {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void copy_rows(const ClusterJob& job, const T* map, i
     }
 }
 
-// Calls use(tile, its rows) for each tile of a walk.
+// Calls use(tile, rows) for each tile of a walk.
 template <int kSteps, class T, class F>
 __device__ __forceinline__ void for_tiles(const ClusterJob& job, const T* map, int channels,
                                           TokenWalk walk, const ClusterWarp& w, const F& use) {
@@ -106,22 +107,22 @@ __device__ __forceinline__ void for_tiles(const ClusterJob& job, const T* map, i
     return there;
   };
   TokenTile tile, ahead;
-  __syncwarp();  // the memory is free
+  __syncwarp();  // the memory is no longer read
   bool there = begin(tile, 0);
   for (int stage = 0; there; stage = 1 - stage) {
     there = begin(ahead, 1 - stage);
     wait_for_copies<1>();
-    __syncwarp();  // the copies of all lanes are there
+    __syncwarp();  // the copies of all lanes are visible
     use(tile, stages + stage * kTokens * tensor_step(kSteps));
-    __syncwarp();  // and may be written over
+    __syncwarp();  // and may be overwritten
     tile = ahead;
   }
   wait_for_copies<0>();
 }
 
-// Splits the centers into pieces; halves[j] = c.o + |c|^2 / 2 of center c and the origin o, from
-// which centers count, infinite beyond the last: k.c less that is greatest for the center nearest
-// to k. Ends with a barrier.
+// Splits the centers into pieces, and computes halves[j] = c.o + |c|^2 / 2 for center c relative to
+// the origin o, infinity beyond the last one: k.c - halves[j] is largest for the center nearest to
+// key k. Ends with a barrier.
 template <int kSteps, class T>
 __device__ __forceinline__ void make_pieces(const ClusterJob& job, const ClusterBuffers& b) {
   T* const pieces = reinterpret_cast<T*>(b.pieces);
@@ -152,10 +153,10 @@ __device__ __forceinline__ void make_pieces(const ClusterJob& job, const Cluster
       }
     }
   }
-  __syncthreads();  // the pieces of all threads are there
+  __syncthreads();  // the pieces of all threads are visible
 }
 
-// The nearest center of token `lane` of a tile, the first of several.
+// Returns the nearest center of token `lane` of a tile; of equally near ones, the first.
 template <int kSteps, class T>
 __device__ __forceinline__ int nearest_on_tensor_cores(const T* rows, const ClusterBuffers& b,
                                                        int lane) {
@@ -216,13 +217,14 @@ __device__ __forceinline__ int nearest_on_tensor_cores(const T* rows, const Clus
 }
 
 // Sums over a warp's tokens for 16 clusters: of channels 8 c ... 8 c + 7, and the numbers of
-// members in every column.
+// members, the same in every column.
 template <int kSteps>
 struct ClusterSums {
   float of[2 * kSteps][4], counts[4];
 };
 
-// Adds a tile to the sums of clusters first ... first + 15. member: of token `lane`; none: -1.
+// Adds a tile to the sums of clusters first ... first + 15. `member` is the cluster of token
+// `lane`, or -1.
 template <int kSteps, class T>
 __device__ __forceinline__ void add_members(ClusterSums<kSteps>& sums, const T* rows, int count,
                                             int member, int first, int lane) {
@@ -245,7 +247,8 @@ __device__ __forceinline__ void add_members(ClusterSums<kSteps>& sums, const T* 
   }
 }
 
-// Writes them to rows first ... of a matrix of m4 rows: sums, counts, and zeros up to `step`.
+// Writes sums and counts to the rows from `first` on of a matrix of m4 rows, and zeros up to
+// `step`.
 template <int kSteps>
 __device__ __forceinline__ void store_sums(const ClusterSums<kSteps>& sums, int channels, int first,
                                            int m4, float* matrix, int step, int lane) {
@@ -262,7 +265,7 @@ __device__ __forceinline__ void store_sums(const ClusterSums<kSteps>& sums, int 
   }
 }
 
-// One round, as cluster() does it.
+// One round, like cluster().
 template <int kSteps, class T>
 __device__ void cluster_on_tensor_cores(const ClusterJob& job, const Place& place, const T* keys,
                                         const ClusterBuffers& b, const ClusterWarp& w) {
@@ -285,7 +288,7 @@ __device__ void cluster_on_tensor_cores(const ClusterJob& job, const Place& plac
                       });
     store_sums(sums, d, first, b.m4, w.sums, b.d_step, w.lane);
   }
-  __syncthreads();  // the sums of all warps are there
+  __syncthreads();  // the sums of all warps are visible
   move_centers(job, b, w, [&](float sum, float members, int c) {
     return fmaf(-members, b.origin[c], sum) / members;
   });
@@ -310,7 +313,7 @@ __device__ __forceinline__ void sum_walk(const ClusterJob& job, const T* values,
   if (!job.biased) put(sums, 0);
 }
 
-// Fills the sums of the groups, as sum_values() does.
+// Computes the sums of the values of each group, like sum_values().
 template <int kSteps, class T>
 __device__ void sum_values_on_tensor_cores(const ClusterJob& job, const Place& place,
                                            const T* values, const ClusterBuffers& b,

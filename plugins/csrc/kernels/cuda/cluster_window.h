@@ -1,8 +1,8 @@
-// Attention with clustered keys: the parts of a window, and where a block of threads keeps what it
-// knows of them.
+// Attention with clustered keys: the parts of a window, and the buffers of a thread block.
 //
-// A window is cut into groups, and each group into exact blocks; the last of a side may be smaller.
-// Tokens are taken in the order of groups (positions), so that a warp sees a group as a whole.
+// A window is divided into groups, and each group into exact blocks; the last ones along a side may
+// be smaller. Tokens are processed in the order of groups; a position is the index in this order.
+// So a warp processes whole groups.
 #pragma once
 
 #include "products.h"
@@ -13,30 +13,30 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kMaxWarps = 4;
-constexpr int kQueries = 16;    // that a warp attends for at a time
+constexpr int kQueries = 16;    // that a warp processes at a time
 constexpr int kSpan = 32;       // channels of a tile
 constexpr int kTileStep = 36;   // row_step(kSpan)
-constexpr int kPairs = 1024;    // of groups, whose bias a block averages
-constexpr int kStages = 2;      // of tiles on tensor cores
-constexpr int kPieces = 3;      // of T whose sum a center is on tensor cores, at most
-constexpr int kMeanPieces = 2;  // whose sum a mean of values is
+constexpr int kPairs = 1024;    // pairs of groups per block of the bias kernel
+constexpr int kStages = 2;      // buffered tiles on tensor cores
+constexpr int kPieces = 3;      // most numbers of T into which a center is split on tensor cores
+constexpr int kMeanPieces = 2;  // numbers of T into which a mean of values is split
 
 struct ClusterJob {
   Windows shape;
-  int64_t tasks;              // heads of windows
+  int64_t tasks;              // windows times heads
   int rows, cols, m, rounds;  // of clusters
-  int block, side;            // of exact blocks, of groups
-  int down, across, groups;   // of a window
-  int regions;                // that a window may have
+  int block, side;            // side of exact blocks, of groups
+  int down, across, groups;   // rows and columns of groups in a window, and their number
+  int regions;                // most regions of a window
   bool biased;
-  int width;                      // of vector accesses
-  int steps;                      // of 16 channels on tensor cores; 0: on ordinary cores
-  int copy_bytes;                 // 16 or 4, there
+  int width;                      // elements per vector access
+  int steps;                      // of 16 channels on tensor cores; 0: CUDA cores
+  int copy_bytes;                 // of an asynchronous copy on tensor cores: 16 or 4
   float scale;                    // times log2(e)
-  const float *weights, *maxima;  // by window_cluster_bias_kernel
-  int far;  // 0: all in shared memory; 1: groups, 2: sums too in the workspace
+  const float *weights, *maxima;  // from window_cluster_bias_kernel
+  int far;  // buffers in the workspace: 0 none, 1 groups and members, 2 also centers and sums
   unsigned char* workspace;
-  int64_t block_bytes;  // of the workspace
+  int64_t block_bytes;  // workspace of one block
 };
 
 struct ClusterBuffers {
@@ -44,11 +44,11 @@ struct ClusterBuffers {
   int slots, group_size, sums_size;
   float* groups;      // (slots, m4, e_step) sums of values by cluster; column e: counts
   uint16_t* members;  // (tokens) the cluster of each token
-  float* centers;     // (m4, d_step) of the clusters, less `origin`
-  float* sums;        // (warps, sums_size): of keys, of values, then what a group sees
-  float* origin;      // (d_step) a key
-  float* halves;      // (m16) half the squares of the centers; on tensor cores what is taken off
-  float* scales;      // (m16) powers of 2 that the pieces of the centers are to be multiplied by
+  float* centers;     // (m4, d_step) of the clusters, relative to `origin`
+  float* sums;        // (warps, sums_size) sums of keys, then of values, then U_P of a group
+  float* origin;      // (d_step) one of the keys
+  float* halves;      // (m16) halves of the squared norms of the centers; see make_pieces()
+  float* scales;      // (m16) powers of 2 by which the pieces of the centers are scaled
   uint16_t* pieces;   // (kPieces, m16, tensor_step) of the centers, of the element type
   float* own_bias;    // (2 block - 1)^2, times log2(e)
   float* tiles;       // (warps, warp_size): tile, and scores or means
@@ -101,19 +101,20 @@ struct ClusterBuffers {
   }
 };
 
-// A warp's own part of the buffers, and the positions of the tokens that it clusters.
+// The part of the buffers that belongs to a warp, and the positions of the tokens that it assigns
+// to clusters.
 struct ClusterWarp {
   int lane, warp, warps, first, last;
   float *sums, *tile;  // (rows, kTileStep) keys or values; on tensor cores two tiles of 32 tokens
-  float* scores;       // of keys with clusters; or queries and their logits
-  float* means;        // in their place on tensor cores: (kMeanPieces, m16, tensor_step), of T
+  float* scores;       // of keys by clusters; or queries and their logits
+  float* means;  // on tensor cores, in the memory of scores: (kMeanPieces, m16, tensor_step) of T
   float *queries, *logits;
-  float *others, *seen;  // (m16) counts of members: in other groups; without the own block, there
-                         // their log2
+  float *others, *seen;  // (m16) weighted counts of members: in other groups; in all but the own
+                         // block (on tensor cores their log2)
   float* factors;        // (kQueries)
   int *pixels, *members, *slots;
 
-  // thread: thread_again(), so that none of this is kept in registers where it is not used.
+  // `thread` is thread_again(), so that these addresses do not occupy registers while unused.
   __device__ ClusterWarp(const ClusterJob& job, const ClusterBuffers& b, int thread)
       : lane(thread % kWarp),
         warp(thread / kWarp),
@@ -134,20 +135,21 @@ struct ClusterWarp {
     last = start(job, warp + 1);
   }
 
-  // How many of members[from ... to - 1] are `cluster`.
+  // Returns how many of members[from ... to - 1] are `cluster`.
   __device__ int count_of(int cluster, int from, int to) const {
     int count = 0;
     for (int i = from; i < to; ++i) count += members[i] == cluster;
     return count;
   }
 
-  // The first of the tokens of warp i, where each has as many.
+  // Returns the first token of warp i if tokens are divided equally.
   __device__ int share(const ClusterJob& job, int i) const {
     return int(int64_t(job.shape.tokens) * i / warps);
   }
 
  private:
-  // With a bias whole groups: their sums are one warp's.
+  // Returns the first position of warp i. With a bias a warp gets whole groups, whose sums it
+  // computes alone.
   __device__ int start(const ClusterJob& job, int i) const {
     if (!job.biased) return share(job, i);
     const int group = job.groups * i / warps;
@@ -157,7 +159,7 @@ struct ClusterWarp {
   }
 };
 
-// A part of a window.
+// A rectangle of tokens in a window.
 struct Rectangle {
   int top, left, bottom, right;
   __device__ int tokens() const { return (bottom - top) * (right - left); }
@@ -169,7 +171,7 @@ __device__ __forceinline__ Rectangle group_at(const ClusterJob& job, int group) 
           min(left + job.side, job.shape.window_w)};
 }
 
-// A group is in one region.
+// Returns the region of a group; a group never crosses a border between regions.
 __device__ __forceinline__ int group_region(const ClusterJob& job, const Place& place, int group) {
   return place.cut ? place.region(group / job.across * job.side, group % job.across * job.side) : 0;
 }
@@ -194,7 +196,7 @@ struct Spot {
 template <class F>
 __device__ __forceinline__ void for_positions(const ClusterWarp& w, const F& f) {
   for (int first = w.first; first < w.last; first += kTokens) {
-    __syncwarp();  // the tile before is done
+    __syncwarp();  // the previous tile is no longer used
     f(first, min(kTokens, w.last - first));
   }
 }
@@ -203,7 +205,7 @@ __device__ __forceinline__ void for_positions(const ClusterWarp& w, const F& f) 
 struct OwnBlock {
   int top, left, wide, tokens, side;
 
-  // Where the bias of two of its tokens is among those of a block.
+  // Returns the index in own_bias for two tokens of the block.
   __device__ int offset(int query, int key) const {
     const int dy = query / wide - key / wide, dx = query % wide - key % wide;
     return (dy + side - 1) * (2 * side - 1) + dx + side - 1;
@@ -222,7 +224,8 @@ __device__ __forceinline__ void for_blocks(const ClusterJob& job, const Rectangl
     }
 }
 
-// own_bias of a head, less its largest bias. A barrier comes before it is read.
+// Fills own_bias with the biases of a head minus its largest one. The caller needs a barrier before
+// they are read.
 template <class T>
 __device__ __forceinline__ void fill_own_bias(const ClusterJob& job, const T* table, int head,
                                               const ClusterBuffers& b) {
@@ -237,7 +240,7 @@ __device__ __forceinline__ void fill_own_bias(const ClusterJob& job, const T* ta
   }
 }
 
-// Rows of a tile: channels of tokens of the warp.
+// Loads channels of the warp's tokens into the rows of a tile.
 template <class T>
 __device__ __forceinline__ void stage_rows(const ClusterJob& job, const T* map, const int* pixels,
                                            int rows, int count, int channels, float* tile,
@@ -248,7 +251,7 @@ __device__ __forceinline__ void stage_rows(const ClusterJob& job, const T* map, 
   });
 }
 
-// tile[i] -= origin, for all rows. Begins and ends with a barrier of the warp.
+// Subtracts the origin from all rows of a tile. Begins and ends with a barrier of the warp.
 __device__ __forceinline__ void shift_rows(float* tile, int rows, int channels, const float* origin,
                                            const ClusterWarp& w) {
   __syncwarp();

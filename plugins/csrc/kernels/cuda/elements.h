@@ -1,4 +1,4 @@
-// Elements in memory: float, half and bfloat16, one, two or four at a time, as floats.
+// Loads and stores of float, half and bfloat16 elements as floats, one, two or four at a time.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -26,7 +26,7 @@ __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16(x);
 }
 
-// kWidth elements that one instruction moves; their address is a multiple of their size.
+// kWidth elements that one instruction loads or stores, aligned to their total size.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T values[kWidth];
@@ -64,8 +64,8 @@ __device__ __forceinline__ uint32_t word_at(const T* from) {
   return *reinterpret_cast<const uint32_t*>(from);
 }
 
-// 2^x to 2 units of float's last place, 0 where that is below the normal numbers: one instruction,
-// of which exp2f() makes four.
+// Returns 2^x with an error of at most 2 ulp, and 0 where the result would be subnormal. It is one
+// instruction; exp2f() takes four.
 __device__ __forceinline__ float power_of_two(float x) {
 #ifdef NYSTRA_BLOCK_EMULATOR
   return emu::power_of_two(x);
@@ -76,7 +76,7 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 }
 
-// A width known when compiling.
+// A width as a compile-time constant.
 template <int kWidth>
 struct Width {
   static constexpr int value = kWidth;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void with_width(int width, const F& f) {
     f(Width<1>());
 }
 
-// Whether accesses of `width` elements divide both counts and suit the pointers.
+// Returns whether `width` divides both counts and both pointers are aligned for such accesses.
 inline bool width_fits(int64_t width, int64_t count, int64_t other_count, const void* a,
                        const void* b, int64_t size) {
   return count % width == 0 && other_count % width == 0 &&
@@ -101,7 +101,7 @@ inline bool width_fits(int64_t width, int64_t count, int64_t other_count, const 
          reinterpret_cast<uintptr_t>(b) % uintptr_t(width * size) == 0;
 }
 
-// The widest of 4, 2 and 1 elements that fits.
+// Returns the largest width of 4, 2 and 1 for which width_fits().
 inline int common_width(int64_t count, int64_t other_count, const void* a, const void* b,
                         int64_t size) {
   return width_fits(4, count, other_count, a, b, size)   ? 4
@@ -119,16 +119,17 @@ auto with_type(Type type, const F& f) {
   }
 }
 
-// The same for half and bfloat16 alone.
+// The same for half and bfloat16 only.
 template <class F>
 auto with_half_type(Type type, const F& f) {
   return type == Type::kHalf ? f(static_cast<__half*>(nullptr))
                              : f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
-constexpr int kAhead = 8;  // loads that a thread has in flight
+constexpr int kAhead = 8;  // loads that a thread issues before it uses the first
 
-// So that 1 << it lanes, 32 at most, take a token of so many groups of channels.
+// Returns a shift such that 1 << shift lanes (at most 32) load a token of so many groups of
+// channels.
 __device__ __forceinline__ int lanes_shift(int groups) {
   int shift = 0;
   while ((1 << shift) < groups && shift < 5) ++shift;
@@ -178,7 +179,7 @@ __device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pix
   }
 }
 
-// The same of one map.
+// The same for one map.
 template <int kWidth, int kLoads, class T>
 __device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels,
                                       int rows, int count, int channels, float* tile, int step,

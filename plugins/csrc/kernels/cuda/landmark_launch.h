@@ -1,4 +1,4 @@
-// Plans and launches a kernel of a Nystrom form; its workspace.
+// Plans and launches the kernels of the Nystrom forms, and computes the size of their workspace.
 #pragma once
 
 #include "kernels/landmark_params.h"
@@ -9,8 +9,9 @@ namespace {
 
 constexpr int64_t kMaximaBytes = 256;
 
-// Where the buffers of a kernel are, and how it multiplies.
-enum class Way { kWorkspace, kShared, kTensor };  // kTensor: in shared memory
+// Where the buffers are, in the workspace or in shared memory, and whether the passes run on tensor
+// cores (kTensor, with buffers in shared memory).
+enum class Way { kWorkspace, kShared, kTensor };
 
 struct LandmarkPlan {
   LandmarkJob job;
@@ -32,7 +33,8 @@ struct LandmarkPlan {
     const int d = s.head_dim < kChunk ? s.head_dim : kChunk,
               e = s.value_dim < kChunk ? s.value_dim : kChunk;
     job.tile_step = row_step(d > e ? d : e);
-    // Shared memory alone, with two warps at least if there is work for them; else the workspace.
+    // All buffers in shared memory if they fit with at least two warps (if there is work for two),
+    // otherwise in the workspace.
     const int fewest = s.tokens > kTokens && limits.warps > 1 ? 2 : 1;
     warps = int(limits.warps);
     while (warps > fewest && bytes(warps, true).small > limits.shared_bytes) warps /= 2;
@@ -40,8 +42,9 @@ struct LandmarkPlan {
     if (!in_shared)
       for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;)
         warps /= 2;
-    // The first warp does fewer tiles by those that an inversion may take as long as: two for an
-    // iteration on tensor cores (930 instructions and twice about 500), half of one on the others.
+    // The first warp gets fewer tiles, by the number that takes as long as the pseudoinverse: two
+    // per iteration on tensor cores (930 instructions against about 500 per tile), otherwise one
+    // for two iterations.
     const int tiles = (s.tokens + kTokens - 1) / kTokens,
               late = job.m > kWarpMatrix ? 0
                      : tensor            ? 2 * job.iterations
@@ -73,7 +76,7 @@ struct LandmarkPlan {
   }
 };
 
-// Whether the passes can run on tensor cores: words of two elements of 16 bits, a landmark a row.
+// Returns whether the sizes, the type and the alignment allow the passes to run on tensor cores.
 inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const void* qkv,
                                const void* out) {
   const WindowShape& s = params.shape;
@@ -82,7 +85,7 @@ inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const vo
          width_fits(2, s.head_dim, s.value_dim, qkv, out, 2);
 }
 
-// Form::kernel<T, Way>() is the kernel, which takes a Form::Job.
+// Launches Form::kernel<T, Way>(), whose first argument is a Form::Job.
 template <class Form, class Params>
 Status launch_landmarks(const Params& params, bool batch_init, Type type, const void* qkv,
                         void* out, void* workspace, Stream stream, const LaunchLimits& limits) {
@@ -96,9 +99,9 @@ Status launch_landmarks(const Params& params, bool batch_init, Type type, const 
                                                      Way::kTensor>()) >= 80;
       })) {
     const LandmarkPlan other(params, limits, true);
-    if (other.in_shared) plan = other;  // it needs no more of the workspace
+    if (other.in_shared) plan = other;  // needs no workspace beyond that of the first plan
   }
-  if (!plan.in_shared) {  // the workspace is for devices that have no more shared memory
+  if (!plan.in_shared) {  // the current device may have more shared memory than `limits`
     const LandmarkPlan here(params, on_this_device(limits));
     if (here.in_shared) plan = here;
   }
@@ -132,8 +135,9 @@ Status launch_landmarks(const Params& params, bool batch_init, Type type, const 
   return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
-// The buffers of a block. Each step of a kernel makes its own, from numbers that the compiler does
-// not know to be those of the step before, so that no address is kept in registers over the others.
+// Returns the buffers of a block. Each step of a kernel calls it again. The sizes pass through
+// hidden(), so that the compiler computes the addresses again instead of keeping them in registers
+// during the other steps.
 template <Way kWay>
 __device__ __forceinline__ LandmarkBuffers buffers_of(LandmarkJob job, unsigned char* memory) {
   job.m = hidden(job.m);
@@ -149,30 +153,30 @@ __device__ __forceinline__ LandmarkBuffers buffers_of(LandmarkJob job, unsigned 
   }
 }
 
-// Calls run(window, head) for each task of this block: one, or where blocks share a workspace
-// several.
+// Calls run(window, head) for each task of this block: one, or several if the buffers are in the
+// workspace.
 template <Way kWay, class F>
 __device__ __forceinline__ void for_tasks(const LandmarkJob& job, const F& run) {
   if constexpr (kWay == Way::kTensor && !kTensorCores) {
-    return;  // not launched there
+    return;  // never launched
   } else if constexpr (kWay != Way::kWorkspace) {
     const unsigned heads = unsigned(job.shape.heads);
     run(int(blockIdx.x / heads), int(blockIdx.x % heads));
   } else {
     for (int64_t task = blockIdx.x; task < job.tasks; task += gridDim.x) {
       run(int(task / job.shape.heads), int(task % job.shape.heads));
-      __syncthreads();  // the buffers are free
+      __syncthreads();  // the next task overwrites the buffers
     }
   }
 }
 
-// What a kernel of either form does. A form is a job, and functions that take it: fill (the
-// landmarks against each other), pass_keys, combine (what the keys gave, with the pseudoinverse)
-// and pass_queries, and both passes on tensor cores. Nothing of pass_keys but its end is a meeting
-// of the warps.
+// The steps of a kernel, for both forms. A form defines a job and functions that take it: fill (the
+// matrix of the landmarks), pass_keys, combine (the sums of the keys with the pseudoinverse),
+// pass_queries, and both passes on tensor cores. pass_keys contains no barrier of the block except
+// at its end.
 template <Way kWay, class Job, class T>
 __device__ __forceinline__ void attend(Job job, unsigned char* memory, const T* qkv, T* out) {
-  job.tensor = kWay == Way::kTensor;  // known when compiling
+  job.tensor = kWay == Way::kTensor;  // a compile-time constant
   for_tasks<kWay>(job, [&](int window, int head) {
     const Place place(job.shape, window);
     const Head<T> in(job.shape, qkv, head);

@@ -1,4 +1,5 @@
-// Landmarks of a window: means over its cells, which overlap where their number does not divide.
+// Landmarks of a window: means over its cells (adaptive average pooling). Cells overlap where their
+// number does not divide the side of the window.
 #pragma once
 
 #include "landmark_window.h"
@@ -6,7 +7,8 @@
 namespace nystra::cuda {
 namespace {
 
-// Start and end of cell i of n places in `parts` cells, and whether a place is between them.
+// Start and end of cell i if n positions are divided into `parts` cells, and whether a position is
+// in the cell.
 __device__ __forceinline__ int cell_start(int i, int n, int parts) { return i * n / parts; }
 __device__ __forceinline__ int cell_end(int i, int n, int parts) {
   return ((i + 1) * n + parts - 1) / parts;
@@ -15,7 +17,7 @@ __device__ __forceinline__ bool in_cell(int at, int i, int n, int parts) {
   return i * n < (at + 1) * parts && at * parts < (i + 1) * n;
 }
 
-// The places of the window whose mean is a landmark.
+// The rows [y0, y1) and columns [x0, x1) of the window whose mean is a landmark.
 struct Cell {
   int y0, y1, x0, x1;
 
@@ -30,7 +32,8 @@ struct Cell {
   __device__ int area() const { return (y1 - y0) * (x1 - x0); }
 };
 
-// One landmark's mean over its cell, by a warp: out[c] for all channels and zeros to d_step.
+// Computes one landmark with a warp: out[c] = factor * mean of channel c over the cell, and zeros
+// up to d_step.
 template <int kWidth, class T>
 __device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place, const T* map,
                                      int landmark, float factor, float* out, int d_step, int lane) {
@@ -47,7 +50,7 @@ __device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place,
       for (int first = lane >> shift; first < tokens; first += kAhead * together) {
         float values[kAhead][kWidth];
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u) {  // beyond the cell its last token, unused
+        for (int u = 0; u < kAhead; ++u) {  // past the end: the last token, not added
           const int i = min(first + u * together, tokens - 1);
           load(map + place.pixel(cell.y0 + i / across, cell.x0 + i % across) * s.channels + c,
                values[u]);
@@ -70,7 +73,7 @@ __device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place,
   for (int c = padded + lane; c < d_step; c += kWarp) out[c] = 0.0f;
 }
 
-// Fills regions.
+// Fills `regions` with the region of each landmark.
 __device__ __forceinline__ void find_regions(const LandmarkJob& job, const Place& place,
                                              const LandmarkBuffers& b) {
   for (int j = int(threadIdx.x); j < job.m; j += int(blockDim.x)) {
@@ -79,7 +82,7 @@ __device__ __forceinline__ void find_regions(const LandmarkJob& job, const Place
   }
 }
 
-// Fills keys, queries and regions; padding is zero. Ends with a barrier.
+// Fills `keys`, `queries` and `regions`; padding is zero. Ends with a barrier.
 template <class T>
 __device__ void find_landmarks(const LandmarkJob& job, const Place& place, const Head<T>& head,
                                const LandmarkBuffers& b, const WarpBuffers& w) {

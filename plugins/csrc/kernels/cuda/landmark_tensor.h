@@ -1,19 +1,16 @@
-// The passes over a window's tokens on tensor cores: what the two Nystrom forms share.
+// The passes over the tokens of a window on tensor cores, for both Nystrom forms.
 //
-// For half and bfloat16, to 16 landmarks and 32 channels each of q, k and v, both counts even. A
-// warp takes 32 tokens at a time from memory into registers, in the places where the instruction
-// wants them; the order of channels and tokens inside a product is free, so each lane reads whole
-// words of a few tokens, and the weights never leave the registers. group = lane / 4, in = lane %
-// 4:
-//   q, k     channels 8 in ... 8 in + 7 of a token; number 2 s and 2 s + 1 of them are columns
-//   (rows)
-//            in and in + 4 of step s
-//   v        channels 4 group ... 4 group + 3 of tokens 2 in and 2 in + 1 of eight; channel number
-//   c
-//            of them is column `group` of part c
-//   output   channels 8 in ... 8 in + 7 of a token; columns 2 in and 2 in + 1 of part c are
-//   channels
-//            8 in + 2 c and one more
+// For half and bfloat16, with at most 16 landmarks and 32 channels each of q, k and v, both numbers
+// of channels even. A warp loads 32 tokens at a time from global memory into registers, in the
+// layout of the instruction. The order of channels and tokens in a product is free, so each lane
+// loads whole words of a few tokens, and the weights stay in registers. With group = lane / 4
+// and in = lane % 4, a lane holds
+//   q, k     Channels 8 in ... 8 in + 7 of a token. Numbers 2 s and 2 s + 1 of them are columns
+//            (rows) in and in + 4 of step s.
+//   v        Channels 4 group ... 4 group + 3 of tokens 2 in and 2 in + 1 of eight. Number c of
+//            them is column `group` of part c.
+//   output   Channels 8 in ... 8 in + 7 of a token. Columns 2 in and 2 in + 1 of part c are
+//            channels 8 in + 2 c and 8 in + 2 c + 1.
 #pragma once
 
 #include "landmark_window.h"
@@ -32,7 +29,7 @@ struct TensorLane {
   __device__ explicit TensorLane(int lane) : group(lane / 4), in(lane % 4) {}
 };
 
-// A warp's 32 tokens; each lane keeps the place of one.
+// 32 tokens of a warp; each lane holds the pixel of one.
 struct TensorTile {
   int count, own_y, own_x, own_pixel;
   unsigned right, below;  // bits of a token's region, where the window is cut
@@ -65,7 +62,7 @@ __device__ __forceinline__ void load_words(const T* token, int first, int channe
   for (int i = 0; i < kWords; ++i) words[i] = loaded.w[i];
 }
 
-// The first channel of a pixel.
+// Returns the address of the first channel of a pixel.
 template <class T>
 __device__ __forceinline__ const T* token_at(const LandmarkJob& job, const T* map, int pixel) {
   const unsigned bytes = unsigned(job.shape.channels) * unsigned(sizeof(T));
@@ -73,7 +70,7 @@ __device__ __forceinline__ const T* token_at(const LandmarkJob& job, const T* ma
                                     uint64_t(unsigned(pixel)) * bytes);
 }
 
-// Calls f(std::true_type) where 8 elements may be one access, else f(std::false_type).
+// Calls f(std::true_type) if 8 elements can be one access, otherwise f(std::false_type).
 template <class F>
 __device__ __forceinline__ void with_wide(bool wide, const F& f) {
   if (wide)
@@ -135,8 +132,8 @@ __device__ __forceinline__ Split<2> right_output(const LandmarkJob& job, const f
                       at.group / 2 * 8 + 2 * part + at.group % 2);
 }
 
-// What every warp multiplies by, in shared memory: a lane's share of a Split<2>, or half of that of
-// a Split<4>, in one access. The memory was that of the pseudoinverse.
+// Operands that all warps use, in shared memory. One access loads a lane's part of a Split<2>, or
+// half of its part of a Split<4>. The pseudoinverse used this memory before.
 class Fragments {
  public:
   __device__ Fragments(const LandmarkBuffers& b, int lane)
@@ -163,8 +160,8 @@ class Fragments {
   Four* mine_;
 };
 
-// Where they begin: keys (part of landmarks, step), the product (part of landmarks, part of
-// channels), the inverse (part, part).
+// Numbers of the first fragments: keys (part of landmarks, step), the product (part of landmarks,
+// part of channels), the inverse (part, part).
 constexpr int kOfKeys = 0, kOfProduct = kColumnParts * kSteps,
               kOfInverse = kOfProduct + kColumnParts * kChannelParts;
 static_assert(kOfInverse + kColumnParts * kColumnParts == kFragments,
@@ -206,7 +203,8 @@ __device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const P
   });
 }
 
-// What tensor_keys multiplies by. The next barrier shows it to all warps.
+// Stores the fragments of the queries for tensor_keys. They are visible to all warps after the next
+// barrier.
 __device__ __forceinline__ void put_queries(const LandmarkJob& job, const LandmarkBuffers& b,
                                             const WarpBuffers& w) {
   static_assert(2 * kSteps == kQueryFragments, "behind these a warp inverts");
@@ -216,10 +214,10 @@ __device__ __forceinline__ void put_queries(const LandmarkJob& job, const Landma
     queries.put_left(s, left_landmarks(job, b.queries, b, at, s));
 }
 
-// values = weights V of the warp's tokens. weigh(tile, s, sums) makes weights of logits: s[t] are
-// those of the landmarks (rows) with tokens 8 t ... 8 t + 7 of the tile (columns), sums[c] the
-// values of the landmarks in channels of part c so far. A token beyond the tile's count has weight
-// 0.
+// Computes values = weights V for the warp's tokens. weigh(tile, s, sums) turns logits into
+// weights: s[t] holds those of the landmarks (rows) with tokens 8 t ... 8 t + 7 of the tile
+// (columns), and sums[c] the sums so far of the landmarks in the channels of part c. Tokens past
+// the tile's count have to get weight 0.
 template <class T, class F>
 __device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place& place,
                                             const Head<T>& head, const LandmarkBuffers& b,
@@ -265,7 +263,7 @@ __device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place&
       }
     }
   });
-  const WarpBuffers own(job, b);  // not kept in registers over the loop
+  const WarpBuffers own(job, b);  // computed again, so that the loop does not keep it in registers
   const TensorLane to(own.lane);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -295,7 +293,7 @@ __device__ __forceinline__ void score_queries(const uint32_t (&low)[kSteps],
                                               const uint32_t (&high)[kSteps],
                                               const Fragments& fragments,
                                               float (&s)[kColumnParts][4]) {
-  __syncwarp();  // the instruction takes a warp that is together
+  __syncwarp();  // the instruction needs the whole warp
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const uint32_t left[4] = {first_of<T>(low[step]), first_of<T>(high[step]),
@@ -324,8 +322,8 @@ class ColumnRegions {
   int bits_ = 0;  // two for each landmark
 };
 
-// Writes 8 channels of a token of the tile, if it has that one: row `second` of the sums. All lanes
-// of the warp come here together.
+// Writes 8 channels of a token of the tile, if it exists, from row `second` of the sums. All lanes
+// of the warp have to call it together.
 template <class T>
 __device__ __forceinline__ void write_channels(const LandmarkJob& job, const TensorTile& tile,
                                                int token, int head, const TensorLane& at,

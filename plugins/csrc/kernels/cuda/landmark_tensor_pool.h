@@ -23,12 +23,12 @@ __device__ __forceinline__ unsigned cells_of(const LandmarkJob& job, int y, int 
   return cells;
 }
 
-// The lower halves of two words, or the upper ones.
+// Returns the lower halves of two words, or the upper ones.
 __device__ __forceinline__ uint32_t halves(uint32_t first, uint32_t second, bool upper) {
   return upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
 }
 
-// pooled = sums of the warp's tokens: of q, then of k.
+// Computes `pooled`, the sums over the warp's tokens of q and then of k.
 template <class T>
 __device__ __forceinline__ void pool_tokens(const LandmarkJob& job, const Place& place,
                                             const Head<T>& head, const LandmarkBuffers& b,
@@ -82,7 +82,8 @@ __device__ __forceinline__ void pool_tokens(const LandmarkJob& job, const Place&
     }
 }
 
-// Fills keys, queries and regions, zeros in the padding that is read. Ends with a barrier.
+// Fills `keys`, `queries` and `regions`, with zeros in the padding that is read. Ends with a
+// barrier.
 template <class T>
 __device__ __forceinline__ void find_tensor_landmarks(const LandmarkJob& job, const Place& place,
                                                       const Head<T>& head, const LandmarkBuffers& b,
@@ -90,7 +91,7 @@ __device__ __forceinline__ void find_tensor_landmarks(const LandmarkJob& job, co
   constexpr int kGroups = kTensorChannels / 4, kUnits = kTensorLandmarks * kGroups;
   pool_tokens(job, place, head, b, w);
   find_regions(job, place, b);
-  float* const areas = b.combined;  // which is free
+  float* const areas = b.combined;  // which is not in use yet
   for (int j = int(threadIdx.x); j < job.m; j += int(blockDim.x)) areas[j] = Cell(job, j).area();
   __syncthreads();
   for (int unit = int(threadIdx.x); unit < 2 * kUnits; unit += int(blockDim.x)) {

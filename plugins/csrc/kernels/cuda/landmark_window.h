@@ -1,11 +1,12 @@
-// What the two Nystrom forms share: landmarks of a window, and warps that take its tokens 32 at a
-// time.
+// Code shared by both Nystrom forms: the buffers of a window, and the passes over its tokens in
+// tiles of 32.
 //
-// A block does one head of one window at a time. In both passes over the tokens a warp works for
-// itself on every warps-th tile, in a tile buffer and a score buffer of its own, and meets the
-// other warps only between the passes. Up to 16 landmarks the first warp inverts while the others
-// do the first pass, and then joins them; above, the block inverts before. Landmarks, sums and the
-// pseudoinverse lie in shared memory where they fit, else in the block's part of a workspace.
+// A thread block computes one head of one window at a time. In both passes over the tokens each
+// warp processes its own tiles (every warps-th), with its own tile and score buffers, and
+// synchronizes with the other warps only between the passes. Up to 16 landmarks the first warp
+// computes the pseudoinverse while the others begin the first pass, and then joins them; above, the
+// whole block computes it before the pass. Landmarks, sums and the pseudoinverse are in shared
+// memory if they fit, otherwise in the block's part of the workspace.
 #pragma once
 
 #include <cmath>
@@ -17,25 +18,25 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kMaxWarps = 4;
-constexpr int kTensorLandmarks = 16, kTensorChannels = 32;  // that the passes on tensor cores take
-constexpr int kFragments = 20;      // of four words a lane, that these keep in shared memory
-constexpr int kQueryFragments = 8;  // of them in the first pass
+constexpr int kTensorLandmarks = 16, kTensorChannels = 32;  // limits on tensor cores
+constexpr int kFragments = 20;      // in shared memory, on tensor cores; four words per lane
+constexpr int kQueryFragments = 8;  // of these, used by the first pass
 
 struct LandmarkJob {
   Windows shape;
-  int64_t tasks;  // heads of windows
+  int64_t tasks;  // windows times heads
   int rows, cols, m, iterations;
-  int last;     // tiles of the first pass from here on are the first warp's, which may invert
-                // before
+  int last;     // in the first pass the first warp takes the tiles from this one on, since it may
+                // have to compute the pseudoinverse before
   float scale;  // times log2(e)
-  int width;    // of vector accesses
-  bool wide;    // 8 elements in one access are fine
+  int width;    // elements per vector access
+  bool wide;    // accesses of 8 elements are aligned
   bool tensor;  // the passes run on tensor cores
   int tile_step;
-  unsigned* maxima;  // of the batch, or null
-  bool only_maxima;  // merge the maxima of the tasks, and no more
+  unsigned* maxima;  // of the whole batch, or null
+  bool only_maxima;  // only compute the maxima of the batch
   unsigned char* workspace;
-  int64_t block_bytes;  // of the workspace
+  int64_t block_bytes;  // workspace of one block
 };
 
 __host__ __device__ inline int padded_landmarks(const LandmarkJob& job) {
@@ -47,18 +48,20 @@ struct LandmarkBuffers {
   float *keys, *queries;  // landmarks (m4, d_step); queries times scale and log2(e)
   float* product;         // (m4, e_step) Z G_U V; takes the place of `queries`
   float* inverse;         // (m4, m_step) Z
-  float* pooled;     // (warps, 2, m4, d_step) on tensor cores: sums of each warp's tokens; where
-                     // values and scores are later
-  float* values;     // (warps, m4, e_step) G_U V of each warp's tokens; the first: of all
-  float* scores;     // (warps, kTokens, m_step) tokens against landmarks; on tensor cores only what
-                     // shares memory with them
-  float* tiles;      // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels; so
-  float* rows;       // (warps, 3, m4) what a form keeps of each landmark
-  float* combined;   // (m4) for the form
-  float* factors;    // (warps, kTokens); so
-  int* pixels;       // (warps, kTokens); so
+  float* pooled;     // (warps, 2, m4, d_step) on tensor cores: sums over each warp's tokens, in
+                     // the memory that values and scores use later
+  float* values;     // (warps, m4, e_step) G_U V over each warp's tokens; later, in the first, over
+                     // all tokens
+  float* scores;     // (warps, kTokens, m_step) tokens by landmarks; not on tensor cores, where
+                     // fragments and the pseudoinverse use this memory
+  float* tiles;      // (warps, kTokens, tile_step) a chunk of channels of q, k or v; not on
+                     // tensor cores
+  float* rows;       // (warps, 3, m4) sums per landmark, depending on the form
+  float* combined;   // (m4) used only by the kernel form
+  float* factors;    // (warps, kTokens); not on tensor cores
+  int* pixels;       // (warps, kTokens); not on tensor cores
   int* regions;      // (m4) of landmarks
-  PinvBuffers pinv;  // its matrices but `inverse` share memory with scores and tiles
+  PinvBuffers pinv;  // except `inverse`, they share memory with scores and tiles
 
   template <class Big, class Small>
   __host__ __device__ LandmarkBuffers(const LandmarkJob& job, int warps, Big& big, Small& small)
@@ -70,7 +73,7 @@ struct LandmarkBuffers {
     queries = big.template take<float>(m4 * (d_step > e_step ? d_step : e_step));
     product = queries;
     inverse = big.template take<float>(m4 * m_step);
-    const int tokens = job.tensor ? 0 : warps * kTokens;  // tensor cores take them from registers
+    const int tokens = job.tensor ? 0 : warps * kTokens;  // tensor cores keep them in registers
     const int of_values = warps * m4 * e_step, of_pooled = 2 * warps * m4 * d_step;
     if (job.tensor) {
       const int both = of_values + kFragments * kWarp * 4;
@@ -88,8 +91,8 @@ struct LandmarkBuffers {
     factors = small.template take<float>(tokens);
     pixels = small.template take<int>(tokens);
     regions = small.template take<int>(m4);
-    // A warp inverts in memory that the others do not use: that of its own scores and tile, on
-    // tensor cores what is behind the fragments of queries.
+    // A single warp needs memory that the other warps do not use at that time: its own scores and
+    // tile or, on tensor cores, the memory after the fragments of the queries.
     const bool by_warp = job.tensor || job.m <= kWarpMatrix;
     const int matrix = m4 * m_step, tile = by_warp ? kTokens * job.tile_step : 0;
     float* matrices[4];
@@ -108,8 +111,8 @@ struct LandmarkBuffers {
   }
 };
 
-// A warp's own part of the buffers. Each step makes its own, so that none is kept in registers over
-// the others.
+// The part of the buffers that belongs to a warp. Each step constructs it again, so that its
+// addresses do not occupy registers during the other steps.
 struct WarpBuffers {
   int lane, warp, warps;
   float *values, *scores, *tile, *rows, *factors;
@@ -127,7 +130,7 @@ struct WarpBuffers {
         pixels(b.pixels + warp * kTokens) {}
 };
 
-// pinv.a = finish(q_m . k_m, row, column), 0 in the padding. Ends with a barrier.
+// Computes pinv.a = finish(q_m . k_m, row, column), with 0 in the padding. Ends with a barrier.
 template <class F>
 __device__ __forceinline__ void fill_core(const LandmarkJob& job, const LandmarkBuffers& b,
                                           const F& finish) {
@@ -149,7 +152,7 @@ __device__ __forceinline__ void fill_core(const LandmarkJob& job, const Landmark
   __syncthreads();
 }
 
-// inverse = Z of pinv.a, by a group. Ends with its barrier.
+// Computes inverse = Z of pinv.a with a group of threads. Ends with a barrier of the group.
 template <class Group>
 __device__ __forceinline__ void invert_core(const Group& group, const LandmarkJob& job,
                                             const Place& place, const LandmarkBuffers& b) {
@@ -162,11 +165,11 @@ __device__ __forceinline__ void invert_core(const Group& group, const LandmarkJo
   group.sync();
 }
 
-// A tile of the warp's tokens, a chunk of their channels.
+// Loads a chunk of the channels of the warp's tile into shared memory.
 template <class T>
 __device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map, int count,
                                            int channels, const WarpBuffers& w) {
-  __syncwarp();  // the tile is free
+  __syncwarp();  // the previous contents are no longer read
   with_width(job.width, [&](auto width) {
     stage<decltype(width)::value, kAhead>(map, job.shape.channels, w.pixels, kTokens, count,
                                           channels, w.tile, job.tile_step, w.lane, kWarp);
@@ -174,8 +177,8 @@ __device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map,
   __syncwarp();
 }
 
-// Whose tiles: every warps-th is a warp's, or in the first pass those from job.last on the first
-// warp's, and of the others every one of the other warps.
+// How tiles are assigned to warps. kEqual: every warps-th to each warp. kFirstPass: the tiles from
+// job.last on to the first warp, the others in turn to the other warps.
 enum class Share { kEqual, kFirstPass };
 
 // Calls f(first token) for each tile of the warp.
@@ -186,7 +189,7 @@ __device__ __forceinline__ void for_turns(const LandmarkJob& job, const WarpBuff
   if constexpr (kShare == Share::kEqual) {
     for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) f(first);
   } else {
-    const auto inverts = [] { return thread_again() < kWarp; };  // not kept in registers
+    const auto inverts = [] { return thread_again() < kWarp; };  // not kept in a register
     for (int tile = inverts() ? job.last : w.warp - 1;
          inverts() ? tile * kTokens < tokens : tile < job.last;
          tile += inverts() ? 1 : int(blockDim.x) / kWarp - 1)
@@ -194,19 +197,20 @@ __device__ __forceinline__ void for_turns(const LandmarkJob& job, const WarpBuff
   }
 }
 
-// Calls f(first, count) for each tile of the warp, the pixels of its tokens filled in.
+// Calls f(first, count) for each tile of the warp, after filling `pixels` for its tokens.
 template <Share kShare, class F>
 __device__ __forceinline__ void for_tiles(const LandmarkJob& job, const Place& place,
                                           const WarpBuffers& w, const F& f) {
   const int tokens = job.shape.tokens;
   for_turns<kShare>(job, w, [&](int first) {
-    __syncwarp();  // the tile before is done
+    __syncwarp();  // the previous tile is no longer used
     w.pixels[w.lane] = place.pixel(min(first + w.lane, tokens - 1));
     f(first, min(kTokens, tokens - first));
   });
 }
 
-// scores[t, j] = finish(logit, t, j) of tokens (a map of q or k) and landmarks, 0 for j >= m.
+// Computes scores[t, j] = finish(logit, t, j) for tokens of a map (q or k) and landmarks; 0 for
+// j >= m.
 template <class T, class F>
 __device__ __forceinline__ void score(const LandmarkJob& job, const T* map, const float* landmarks,
                                       int count, const LandmarkBuffers& b, const WarpBuffers& w,
@@ -236,7 +240,7 @@ __device__ __forceinline__ void score(const LandmarkJob& job, const T* map, cons
   __syncwarp();
 }
 
-// values = corrections (of each landmark) values + scores^T v, over the warp's tile.
+// Computes values = correction(landmark) * values + scores^T v for the tokens of the warp's tile.
 template <class T, class F>
 __device__ __forceinline__ void add_values(const LandmarkJob& job, const T* map, int count,
                                            const LandmarkBuffers& b, const WarpBuffers& w,
@@ -263,7 +267,8 @@ __device__ __forceinline__ void add_values(const LandmarkJob& job, const T* map,
   }
 }
 
-// values of the first warp = sum over the warps of share(warp, j) times values, 0 for j >= m.
+// Adds up the values of all warps, weighted by share(warp, j), in those of the first warp; 0 for
+// j >= m.
 template <class F>
 __device__ __forceinline__ void merge_values(const LandmarkJob& job, const LandmarkBuffers& b,
                                              int warps, const F& share) {
@@ -276,7 +281,7 @@ __device__ __forceinline__ void merge_values(const LandmarkJob& job, const Landm
   }
 }
 
-// product = Z values.
+// Computes product = Z values.
 __device__ __forceinline__ void apply_inverse(const LandmarkJob& job, const LandmarkBuffers& b) {
   const int across = round_up(job.shape.value_dim, 4) / 4;
   for (int unit = int(threadIdx.x); unit < b.m4 / 4 * across; unit += int(blockDim.x)) {
@@ -288,7 +293,8 @@ __device__ __forceinline__ void apply_inverse(const LandmarkJob& job, const Land
   }
 }
 
-// Calls finish(t, c, (scores matrix)[t, c ... c + 3]) for the channels of a tile's tokens.
+// Calls finish(t, c, v) with v = channels c ... c + 3 of row t of scores * matrix, for all tokens
+// and channels of a tile.
 template <class F>
 __device__ __forceinline__ void for_outputs(const LandmarkJob& job, int count, const float* matrix,
                                             const LandmarkBuffers& b, const WarpBuffers& w,
@@ -304,7 +310,7 @@ __device__ __forceinline__ void for_outputs(const LandmarkJob& job, int count, c
   }
 }
 
-// Where a token's output begins.
+// Returns the address of the first output channel of token t.
 template <class T>
 __device__ __forceinline__ T* output(const LandmarkJob& job, const WarpBuffers& w, T* out, int head,
                                      int t) {

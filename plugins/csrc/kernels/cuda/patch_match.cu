@@ -1,21 +1,24 @@
-// NystraPatchMatch: k approximate nearest patches of every query pixel, the same field for a seed
-// on every backend.
+// NystraPatchMatch: k approximate nearest patches for every query pixel; for a given seed all
+// backends return the same field.
 //
-// Maps are copied once, channels last; then a kernel a pass, each reading the field of the pass
-// before: the start, and per iteration four propagations and a random search. 8 lanes do a pixel;
-// a key that is in the row already is not computed again, and with l2 a sum stops when it exceeds
-// the row's worst. The copies are of the maps' type, sums are float.
+// The maps are first copied to channels-last, in their own type. Then one kernel is launched per
+// pass and reads the field that the previous pass wrote: the start, then for each iteration four
+// propagations and a random search. 8 lanes process a pixel. A key that is already in the pixel's
+// row is not scored again, and with l2 a sum stops when it exceeds the worst score of the row. Sums
+// are accumulated in float.
 //
-// Floor of an iteration, S bytes an element: 16 k + log2(max(Hk, Wk)) + 1 candidates a pixel of
-// 2 p^2 C FLOPs (l2: 3) and S p^2 C bytes of key each, from the caches; 16 k bytes of field a pixel
-// and pass from memory. 512 x 512, k 3, p 7, 16 channels, 5 iterations: 76 million candidates, 60
-// billion terms if none is skipped.
+// Cost of an iteration, with S bytes per element: 16 k + log2(max(Hk, Wk)) + 1 candidates per
+// pixel, each 2 p^2 C FLOPs (l2: 3 p^2 C) and S p^2 C bytes of keys, mostly from the caches; and
+// 16 k bytes of the field per pixel and pass from global memory. Example: 512 x 512 pixels, k = 3,
+// p = 7, 16 channels and 5 iterations give 76 million candidates, or 60 billion terms if no sum
+// stops early.
 #include "patch_match_search.h"
 
 namespace nystra::cuda {
 namespace {
 
-// The row begins with the starts that are allowed keys, and a draw from each k-th of the keys.
+// Fills a row with the given start entries that are allowed keys, and with one random key from each
+// of k equal parts of the allowed keys.
 template <class T, bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_start_kernel(Search<T> s, const int32_t* start, Steps steps,
@@ -42,7 +45,8 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   row.store_row();
 }
 
-// The neighbors' entries, `step` pixels away, shifted back.
+// Offers the entries of the four neighbors at a distance of `step` pixels, shifted back by that
+// distance.
 template <class T, bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_propagate_kernel(Search<T> s, int step) {
@@ -66,12 +70,15 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   row.store_row();
 }
 
+// Returns a coordinate within `radius` of the center and inside [0, size), chosen by the random
+// `number`.
 __device__ __forceinline__ int draw_near(int center, int radius, int size, int number) {
   const int low = max(0, center - radius), high = min(size - 1, center + radius);
   return low + number % (high - low + 1);
 }
 
-// Draws around the entries of the row before the pass, from windows half as large each.
+// Offers random keys around the entries that the row had before this pass: one per level, within a
+// radius that halves with each level.
 template <class T, bool kSquares>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_random_kernel(Search<T> s, int iteration, int levels) {
@@ -108,7 +115,7 @@ int key_chunks(const PatchMatchParams& p) {
   return int((p.key_height * p.key_width + kChunkKeys - 1) / kChunkKeys);
 }
 
-// The arrays of a workspace.
+// The arrays that are allocated in the workspace.
 template <class T>
 struct Arrays {
   PaddedMap<T> query, key;
@@ -143,7 +150,7 @@ struct Arrays {
   }
 };
 
-// Enqueues the kernels of a call; remembers whether all were taken.
+// Enqueues the kernels of a call. After a launch fails, the remaining kernels are not launched.
 class Queue {
  public:
   explicit Queue(cudaStream_t stream) : stream_(stream) {}
@@ -156,7 +163,7 @@ class Queue {
     ok_ = launch(kernel, grid, block, size_t(shared), stream_, arguments...) == cudaSuccess;
   }
 
-  // One thread an item.
+  // Launches one thread per item.
   template <class... P, class... A>
   void for_each(void (*kernel)(P...), int64_t items, const A&... arguments) {
     run(kernel, (items + kMapThreads - 1) / kMapThreads, kMapThreads, 0, arguments...);
@@ -169,6 +176,8 @@ class Queue {
   bool ok_ = true;
 };
 
+// Enqueues the kernels that write the padded maps, the masks, the lists of allowed keys and, for
+// cosine, the norms.
 template <class T>
 void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays<T>& a,
              Queue& queue) {
@@ -204,7 +213,7 @@ void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
   }
 }
 
-// The passes; returns the field of the last.
+// Enqueues all passes and returns the field that the last one writes.
 template <bool kSquares, class T>
 Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays<T>& a,
              Queue& queue) {
@@ -236,7 +245,7 @@ Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
     s.to = s.from;
     s.from = written;
   };
-  const bool single = s.neighbors == 1;  // one key a direction: others would only take registers
+  const bool single = s.neighbors == 1;  // one key per direction: more only waste registers
   const auto start = single ? patch_match_start_kernel<T, kSquares, 1>
                             : patch_match_start_kernel<T, kSquares, kTogether>;
   const auto propagate = single ? patch_match_propagate_kernel<T, kSquares, 1>

@@ -1,4 +1,4 @@
-// What a search reads: maps with the channels last and their borders repeated, flags and lists.
+// The inputs of a search: channels-last maps with repeated borders, flags, and lists of keys.
 #pragma once
 
 #include "elements.h"
@@ -8,7 +8,7 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kMapThreads = 128, kListThreads = 256;
-constexpr int kThreadKeys = 16, kChunkKeys = kThreadKeys * kListThreads;  // of a list
+constexpr int kThreadKeys = 16, kChunkKeys = kThreadKeys * kListThreads;  // per thread, per chunk
 
 // A map of the inputs' type, channels last (padded with zeros to a multiple of 4), borders repeated
 // `radius` times; so the patch at a pixel is a box of the padded map that begins at the same
@@ -23,13 +23,13 @@ struct PaddedMap {
   __host__ __device__ int64_t row() const { return int64_t(padded_width()) * step; }
   __host__ __device__ int64_t image() const { return padded_height() * row(); }
 
-  // The patch of a pixel of an image: its first element.
+  // Returns the address of the first element of the patch at a pixel of an image.
   __device__ const T* patch(int image_number, int y, int x) const {
     return data + image_number * image() + y * row() + int64_t(x) * step;
   }
 };
 
-// A thread does a pixel of the padded map.
+// Each thread copies a pixel of the padded map.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     patch_match_pad_kernel(PaddedMap<T> map, int batch, const T* source) {
@@ -55,7 +55,7 @@ struct Steps {
   int64_t image, row, column;
 };
 
-// flags = 1 where a mask is above 0 (NaN is not).
+// Sets flags to 1 where a mask is above 0; NaN counts as 0.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     patch_match_flag_kernel(const T* mask, Steps steps, int batch, int height, int width,
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kMapThreads)
   flags[at] = to_float(value) > 0.0f ? 1 : 0;
 }
 
-// The sum of the values of the threads before this one; total: of all threads of the block.
+// Returns the sum of the values of the threads before this one; `total` is that of the whole block.
 __device__ __forceinline__ int block_scan(int value, int* warps, int& total) {
   constexpr int kWarps = kListThreads / kWarp;
   const int thread = int(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
@@ -87,15 +87,15 @@ __device__ __forceinline__ int block_scan(int value, int* warps, int& total) {
     if (i < warp) before += warps[i];
     total += warps[i];
   }
-  __syncthreads();  // the sums are free
+  __syncthreads();  // the sums are no longer read
   return before;
 }
 
-// A thread's part of a chunk of an image's keys.
+// The part of a chunk of an image's keys that belongs to a thread.
 struct KeyPart {
   int64_t first_of_image;
   int first;
-  unsigned allowed;  // a bit a key
+  unsigned allowed;  // one bit per key
 
   __device__ KeyPart(const uint8_t* flags, int keys, int chunks) {
     first_of_image = int64_t(blockIdx.x) / chunks * keys;
@@ -107,7 +107,7 @@ struct KeyPart {
   }
 };
 
-// The number of allowed keys of each chunk. A block does a chunk.
+// Counts the allowed keys of each chunk, one chunk per block.
 __global__ void __launch_bounds__(kListThreads)
     patch_match_chunk_kernel(const uint8_t* flags, int keys, int chunks, int* counts) {
   DYNAMIC_SHARED(memory);
@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(kListThreads)
   if (threadIdx.x == 0) counts[blockIdx.x] = total;
 }
 
-// Makes of the numbers of an image's chunks what is before each, and their sum. A block an image.
+// Turns the counts of an image's chunks into exclusive prefix sums, and stores their total. One
+// image per block.
 __global__ void __launch_bounds__(kListThreads)
     patch_match_scan_kernel(int* counts, int chunks, int* count) {
   DYNAMIC_SHARED(memory);
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kListThreads)
   if (threadIdx.x == 0) count[blockIdx.x] = before;
 }
 
-// The allowed keys of each image in ascending order. A block does a chunk.
+// Writes the allowed keys of each image in ascending order, one chunk per block.
 __global__ void __launch_bounds__(kListThreads)
     patch_match_list_kernel(const uint8_t* flags, int keys, int chunks, const int* before,
                             int* list) {
@@ -151,14 +152,14 @@ __global__ void __launch_bounds__(kListThreads)
     if (part.allowed >> i & 1u) list[part.first_of_image + place++] = part.first + i;
 }
 
-// The number of keys where all of an image's are allowed or none is.
+// Stores the number of allowed keys if all keys of an image are allowed or none is.
 __global__ void __launch_bounds__(kMapThreads)
     patch_match_count_kernel(const uint8_t* flags, int keys, int batch, int* count) {
   const int image = int(blockIdx.x) * kMapThreads + int(threadIdx.x);
   if (image < batch) count[image] = flags[int64_t(image) * keys] != 0 ? keys : 0;
 }
 
-// Norms of patches, at least 1e-6.
+// Computes the norms of patches, at least 1e-6.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     patch_match_norm_kernel(PaddedMap<T> map, int batch, float* norms) {

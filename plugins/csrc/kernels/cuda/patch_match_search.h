@@ -1,4 +1,5 @@
-// The rows of a search: 8 lanes share a query pixel, its row of k entries and each candidate's sum.
+// The rows of a search: 8 lanes process a query pixel, its row of k entries and the scores of its
+// candidates together.
 #pragma once
 
 #include <cmath>
@@ -8,12 +9,12 @@
 namespace nystra::cuda {
 namespace {
 
-constexpr int kLanes = 8;               // of a pixel
+constexpr int kLanes = 8;               // per pixel
 constexpr int kTile = 4;                // pixels along each side of a block's tile
-constexpr int kPixels = kTile * kTile;  // of a block
+constexpr int kPixels = kTile * kTile;  // per block
 constexpr int kSearchThreads = kPixels * kLanes;
 constexpr int kTogether = 3;       // keys that are scored together
-constexpr int kPacks = 4;          // loads of a key that a lane has in flight
+constexpr int kPacks = 4;          // loads of a key that a lane issues at once
 constexpr int kNone = 0x7fffffff;  // an empty entry, after every key; -1 in a field
 
 struct Field {
@@ -28,11 +29,11 @@ struct Search {
   int tiles_down, tiles_across;
   const uint8_t *searching, *allowed;    // (B, H, W), (B, Hk, Wk)
   const int *list, *count;               // (B, Hk Wk) or null: all; (B)
-  const float *query_norms, *key_norms;  // of the cosine, else null
-  Field from, to;                        // of the pass
+  const float *query_norms, *key_norms;  // for cosine, otherwise null
+  Field from, to;                        // fields that a pass reads and writes
 };
 
-// Entry i of the fixed table of random numbers.
+// Returns entry i of the fixed table of random numbers.
 __device__ __forceinline__ uint32_t table_entry(uint32_t i) {
   uint32_t x = i * 2654435761u + 12345u;
   x ^= x >> 16;
@@ -43,7 +44,7 @@ __device__ __forceinline__ uint32_t table_entry(uint32_t i) {
   return x >> 2;
 }
 
-// Draw number n of pixel (y, x).
+// Returns random number n of pixel (y, x).
 __device__ __forceinline__ int draw(int y, int x, int n, int seed) {
   const uint32_t u =
       table_entry((uint32_t(x) + 619u * (uint32_t(n) % 4096u) + 811u * uint32_t(seed)) % 4096u);
@@ -55,8 +56,8 @@ __device__ __forceinline__ bool better(float score, int index, float other_score
   return score > other_score || (score == other_score && index < other_index);
 }
 
-// One pixel's row, and how candidates get into it. All lanes of the warp call everything.
-// kKeys are scored together.
+// The row of one pixel, and how candidates are merged into it. All lanes of the warp have to call
+// each function together. kKeys keys are scored at a time.
 template <class T, bool kSquares, int kKeys>
 class Row {
  public:
@@ -79,14 +80,14 @@ class Row {
   }
 
   int y, x, image;
-  bool inside, searches;  // the pixel is in the map; it searches
+  bool inside, searches;  // whether the pixel is in the map; whether the mask lets it search
 
   __device__ void clear() {
     for (int i = lane_; i < s_.neighbors; i += kLanes) index_[i] = kNone, score_[i] = -INFINITY;
     __syncwarp();
   }
 
-  // Entry i of the field before the pass, of this pixel or another one of the image.
+  // Returns entry i that a pixel of the image had before this pass.
   __device__ int entry(int i, int row, int column) const {
     return s_.from.index[(int64_t(image) * s_.neighbors + i) * pixels() +
                          int64_t(row) * s_.query.width + column];
@@ -110,8 +111,8 @@ class Row {
     }
   }
 
-  // Merges the keys next(0) ... next(count - 1), of which -1 is none; others must be in the map.
-  // All lanes of the warp come here together, with the same count.
+  // Merges the keys next(0) ... next(count - 1) into the row; -1 stands for none, all others must
+  // be in the map. All lanes of the warp have to call this together, with the same count.
   template <class F>
   __device__ void offer_all(int count, const F& next) {
     for (int first = 0; first < count; first += kKeys) {
@@ -134,7 +135,7 @@ class Row {
     return v;
   }
 
-  // Whether the key is in the row.
+  // Returns whether the key is in the row.
   __device__ bool known(int key) const {
     bool here = false;
     for (int first = 0; first < s_.neighbors; first += kLanes)
@@ -156,16 +157,16 @@ class Row {
     score(keys, wanted, score_[last], scores);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      const bool old = known(keys[i]);  // one of those before it, perhaps
+      const bool old = known(keys[i]);  // an earlier one of `keys` may be the same
       const bool taken =
           wanted[i] && !old && better(scores[i], keys[i], score_[last], index_[last]);
-      __syncwarp();  // the row was read
+      __syncwarp();  // all lanes have read the row
       if (taken && lane_ == 0) insert(keys[i], scores[i]);
       __syncwarp();
     }
   }
 
-  // Puts a key that is better than the last into its place.
+  // Inserts a key that is better than the last entry of the row.
   __device__ void insert(int key, float score) {
     int i = s_.neighbors - 1;
     for (; i > 0 && better(score, key, score_[i - 1], index_[i - 1]); --i) {
@@ -176,9 +177,9 @@ class Row {
     score_[i] = score;
   }
 
-  // The scores of the wanted keys; with squares -infinity where a score is certainly below `worst`:
-  // sums of squares only grow, in floating point too. The warp takes one path: what a pixel does
-  // not want, or no longer, is not loaded.
+  // Computes the scores of the wanted keys. With squares the result is -infinity if a score is
+  // certain to be below `worst`, since sums of squares only grow, also in floating point. The warp
+  // does not diverge: keys that a pixel does not want, or no longer wants, are not loaded.
   __device__ void score(const int (&keys)[kKeys], const bool (&wanted)[kKeys], float worst,
                         float (&scores)[kKeys]) const {
     const T *query = patch_, *others[kKeys];
@@ -217,8 +218,8 @@ class Row {
     }
   }
 
-  // Adds this lane's packs first, first + 4 kLanes, ... of a row of the patches; all are loaded
-  // before the first is used.
+  // Adds the elements first, first + 4 kLanes, ... of a row of the patches, four at a time; all are
+  // loaded before the first is used.
   __device__ __forceinline__ void add_packs(const T* query, const T* const (&others)[kKeys],
                                             const bool (&going)[kKeys], bool any, int first,
                                             int elements, float (&sums)[kKeys]) const {
@@ -250,7 +251,7 @@ class Row {
   int* index_;
   float* score_;
   int lane_;
-  unsigned lanes_;  // of the pixel, in their warp
+  unsigned lanes_;  // the lanes of the pixel, as a mask of the warp
   int64_t pixel_;
   const T* patch_;
   float norm_;

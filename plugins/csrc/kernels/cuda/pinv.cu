@@ -1,12 +1,12 @@
 // NystraPinv: the iterative pseudoinverse of each matrix of a batch.
 //
-// To m = 16 a warp does a matrix, several a block; above, a block does one. Five m x m matrices
-// lie in shared memory, or where the device has too little for them (48 KiB: m > 44) in a
-// workspace, through the caches.
+// Up to m = 16 each warp computes one matrix, and a block has several warps; above, each block
+// computes one matrix. The five m x m buffers of a matrix are in shared memory. If they do not fit
+// (with 48 KiB: m > 44), they are in a workspace in global memory, read through the caches.
 //
-// Floor of `matrices` matrices: 2 m^2 elements moved each; iterations * 8 m^3 FLOPs. At m = 16 and
-// 6 iterations 196,608 FLOPs for 2 KiB of float: arithmetic, in chains of dependent products, sets
-// the time, not memory. batch_init reads A twice.
+// Cost per matrix: 2 m^2 elements read and written, and iterations * 8 m^3 FLOPs. At m = 16 and 6
+// iterations that is 196,608 FLOPs for 2 KiB of float, so the kernel is bound by arithmetic, in
+// chains of dependent products, and not by memory. batch_init reads A twice.
 #include "elements.h"
 #include "kernels/pinv.h"
 
@@ -20,13 +20,13 @@ constexpr int kMaxThreads = 128;
 struct Job {
   int64_t matrices;
   int size, iterations;
-  unsigned* maxima;  // of the batch, or null
-  bool only_maxima;  // merge the maxima of the matrices, and no more
+  unsigned* maxima;  // of the whole batch, or null
+  bool only_maxima;  // only compute the maxima of the batch, without inverting
   unsigned char* workspace;
-  int64_t block_bytes;  // of the workspace
+  int64_t block_bytes;  // workspace of one block
 };
 
-// The buffers of several matrices, an array after the other.
+// The buffers of several matrices: each array holds its part of all matrices.
 struct Layout : PinvBuffers {
   int size;
 
@@ -49,6 +49,7 @@ struct Layout : PinvBuffers {
   }
 };
 
+// Inverts one matrix with the threads of a group (a warp or a block).
 template <class T, class Group>
 __device__ void invert(const Group& group, const Job& job, PinvBuffers p, const T* a, T* z) {
   const int m = job.size, step = row_step(m), padded = pinv_floats(m);
@@ -87,7 +88,8 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
   const int64_t elements = int64_t(job.size) * job.size;
   const auto run = [&](const PinvBuffers& p) {
     for (int64_t matrix = blockIdx.x; matrix < job.matrices; matrix += gridDim.x) {
-      // The next matrix is read into p.a, which the last product does not use.
+      // No barrier is needed before the next matrix is read into p.a: the last product of this
+      // one does not read p.a.
       invert(BlockGroup(), job, p, a + matrix * elements, z + matrix * elements);
     }
   };
@@ -99,7 +101,8 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
   }
 }
 
-// How the work is split: set up once for the workspace and for the launch.
+// How the work is divided into blocks and where the buffers are. The size of the workspace and the
+// launch are derived from the same plan.
 struct Plan {
   bool by_warps, in_shared;
   int threads;
@@ -151,7 +154,7 @@ Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a,
   if (workspace == nullptr && pinv_workspace(params, batch_init, limits) > 0)
     return Status::kNoScratch;
   Plan plan(params, limits);
-  if (!plan.in_shared) {  // the workspace is for devices that have no more shared memory
+  if (!plan.in_shared) {  // the current device may have more shared memory than `limits`
     const Plan here(params, on_this_device(limits));
     if (here.in_shared) plan = here;
   }

@@ -1,8 +1,8 @@
-// What the kernel sources include: CUDA itself, or the block emulator of the tests.
+// What the kernel sources include: CUDA, or the block emulator of the tests.
 //
-// A kernel is launched by launch(), takes dynamic shared memory through DYNAMIC_SHARED and cuts it
-// into arrays through SharedMemory. A layout is written once, as a template over what it takes
-// its arrays from; the host counts its bytes with Counter.
+// A kernel is launched by launch(), gets dynamic shared memory from DYNAMIC_SHARED and divides
+// it into arrays with SharedMemory. A layout is written once, as a template over the allocator; the
+// host computes its size with Counter.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,13 @@ namespace {
 constexpr bool kTensorCores = true;
 #else
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr bool kTensorCores = false;  // of the architecture that is compiled for
+constexpr bool kTensorCores = false;  // whether the target architecture has them
 #else
 constexpr bool kTensorCores = true;
 #endif
 
-// Says what is wrong with this launch, and takes only an error of its own from the caller's thread.
+// Launches a kernel and returns the error of this launch. Earlier errors of the thread stay in
+// place.
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
                    A&&... arguments) {
@@ -64,9 +65,9 @@ int architecture_of(void (*kernel)(P...)) {
 }
 #endif
 
-constexpr int64_t kSharedEverywhere = 48 * 1024;  // bytes a block has without asking
+constexpr int64_t kSharedEverywhere = 48 * 1024;  // bytes that every block may use
 
-// An attribute of the current device, or what it is at least.
+// Returns an attribute of the current device, or its guaranteed minimum if it is unknown.
 inline int64_t device_attribute(cudaDeviceAttr attribute, int64_t least) {
   int device = 0, value = 0;
   if (cudaGetDevice(&device) == cudaSuccess &&
@@ -76,20 +77,20 @@ inline int64_t device_attribute(cudaDeviceAttr attribute, int64_t least) {
   return least;
 }
 
-// Bytes of shared memory that a block may have on the current device, if its kernel asks for them.
+// Returns the shared memory, in bytes, that a block may use on the current device on request.
 inline int64_t device_shared_bytes() {
   return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, kSharedEverywhere);
 }
 
-// Warps that a multiprocessor of the current device has shared memory for, where each block takes
-// so many bytes for so many warps. Registers may allow fewer.
+// Returns the number of warps for which a multiprocessor of the current device has shared memory,
+// for blocks of `warps` warps that use `bytes` each. Registers may allow fewer.
 inline int64_t warps_held(int64_t bytes, int64_t warps) {
-  constexpr int64_t kOfEachBlock = 1024;  // that the system takes
+  constexpr int64_t kOfEachBlock = 1024;  // reserved by the system
   return device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kSharedEverywhere) /
          (bytes + kOfEachBlock) * warps;
 }
 
-// The limits with the shared memory of the current device, where that is more.
+// Returns the limits with the shared memory of the current device, if it has more.
 inline LaunchLimits on_this_device(const LaunchLimits& limits) {
   LaunchLimits here = limits;
   here.shared_bytes =
@@ -97,8 +98,8 @@ inline LaunchLimits on_this_device(const LaunchLimits& limits) {
   return here;
 }
 
-// To be called before a launch with so many bytes. Asks for all that a block may have, so that two
-// threads that launch one kernel do not take from each other.
+// Has to be called before a launch with so many bytes. It requests all that a block may use, so
+// that two threads that launch the same kernel do not lower each other's limit.
 template <class... P>
 cudaError_t allow_shared(void (*kernel)(P...), int64_t bytes) {
   if (bytes <= kSharedEverywhere) return cudaSuccess;
@@ -109,8 +110,8 @@ cudaError_t allow_shared(void (*kernel)(P...), int64_t bytes) {
   return error;
 }
 
-// threadIdx.x, read again: what follows from it is not kept in registers over a loop that needs
-// them for other things.
+// Reads threadIdx.x again, so that values derived from it are not kept in registers during a loop
+// that needs the registers.
 __device__ __forceinline__ unsigned thread_again() {
 #ifdef NYSTRA_BLOCK_EMULATOR
   return threadIdx.x;
@@ -121,8 +122,8 @@ __device__ __forceinline__ unsigned thread_again() {
 #endif
 }
 
-// The same number, which the compiler does not know to be the same: what follows from it is
-// computed again.
+// Returns the same number, but hides that from the compiler: values derived from it are computed
+// again.
 __device__ __forceinline__ int hidden(int n) {
 #ifndef NYSTRA_BLOCK_EMULATOR
   asm volatile("" : "+r"(n));
@@ -133,12 +134,12 @@ __device__ __forceinline__ int hidden(int n) {
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kWarp = 32;
 
-// Of n >= 0. Without a sign the compiler knows which bits of the result are zero.
+// For n >= 0. As an unsigned number the compiler knows which bits of the result are zero.
 __host__ __device__ constexpr int round_up(int n, int multiple) {
   return int((unsigned(n) + unsigned(multiple) - 1u) / unsigned(multiple) * unsigned(multiple));
 }
 
-// Arrays one after another, each aligned to 16 bytes.
+// Allocates arrays one after another, each aligned to 16 bytes.
 class Workspace {
  public:
   __host__ __device__ explicit Workspace(unsigned char* memory) : next_(memory) {}

@@ -1,6 +1,6 @@
-// Products of small float matrices in shared memory or in a workspace. A thread holds 4 columns of
-// kRows rows of a result. Rows are padded with zeros to a multiple of 4 floats, and `step`, an odd
-// multiple of 4, lets 8 lanes read 4 floats each of 8 rows without a bank conflict.
+// Products of small float matrices in shared memory or in a workspace. A thread computes 4 columns
+// of kRows rows of a result. Rows are padded with zeros to a multiple of 4 floats, and `step`, an
+// odd multiple of 4, lets 8 lanes read 4 floats each of 8 rows without a bank conflict.
 #pragma once
 
 #include "portable.h"
@@ -8,7 +8,7 @@
 namespace nystra::cuda {
 namespace {
 
-// The distance of padded rows of n floats.
+// Returns the distance between padded rows of n floats.
 __host__ __device__ constexpr int row_step(int n) {
   return round_up(n, 4) / 4 % 2 == 0 ? round_up(n, 4) + 4 : round_up(n, 4);
 }

@@ -1,4 +1,4 @@
-// The iterative pseudoinverse of one m x m matrix, done by a group of threads.
+// The iterative pseudoinverse of one m x m matrix, computed by a group of threads.
 //
 //   Z0[i, j] = A[j, i] / (R C + 1e-15), then Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4
 #pragma once
@@ -8,7 +8,7 @@
 namespace nystra::cuda {
 namespace {
 
-// Matrices of round_up(m, 4) rows, row_step(m) apart, their padding zero.
+// Matrices of round_up(m, 4) rows at a distance of row_step(m) floats; the padding is zero.
 struct PinvBuffers {
   float *a, *z, *x, *u, *t;
   float *row_sums, *col_sums, *divisors;  // (m)
@@ -16,7 +16,7 @@ struct PinvBuffers {
 
 __host__ __device__ constexpr int pinv_floats(int m) { return round_up(m, 4) * row_step(m); }
 
-constexpr int kWarpMatrix = 16;  // the largest matrix that a warp does
+constexpr int kWarpMatrix = 16;  // the largest matrix that a single warp inverts
 
 // The threads that work on one matrix: a warp, or the whole block.
 struct WarpGroup {
@@ -31,7 +31,7 @@ struct BlockGroup {
   __device__ void sync() const { __syncthreads(); }
 };
 
-// The larger; NaN stays NaN.
+// Returns the larger number, or NaN if one is NaN.
 __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
 // Fills row_sums and col_sums of abs A. Ends with a barrier.
@@ -46,7 +46,8 @@ __device__ void absolute_sums(const Group& group, const PinvBuffers& p, int m) {
   group.sync();
 }
 
-// Merges the largest sums into two floats that began as 0, as the bits of floats >= 0 or NaN.
+// Merges the largest row and column sum into two floats that were set to 0. The atomic maximum is
+// of their bits, which have the order of the floats for numbers >= 0 and NaN.
 template <class Group>
 __device__ void merge_maxima(const Group& group, const PinvBuffers& p, int m, unsigned* maxima) {
   if (group.thread() < 2) {
@@ -57,8 +58,9 @@ __device__ void merge_maxima(const Group& group, const PinvBuffers& p, int m, un
   }
 }
 
-// Z0. R and C are those of the batch or, where `batch` is null, the largest sums among the rows in
-// the region of row i (all rows where `regions` is null). Needs the sums; ends with a barrier.
+// Computes Z0 from row_sums and col_sums. R and C are the maxima of the batch or, if `batch` is
+// null, the largest sums in the region of row i (of all rows if `regions` is null). Ends with a
+// barrier.
 template <class Group>
 __device__ void start_value(const Group& group, const PinvBuffers& p, int m, const unsigned* batch,
                             const int* regions) {
@@ -85,7 +87,7 @@ __device__ void start_value(const Group& group, const PinvBuffers& p, int m, con
   group.sync();
 }
 
-// out = scale (diagonal I + linear a + product a b)
+// Computes out = scale (diagonal I + linear a + product a b).
 template <int kRows, class Group>
 __device__ __forceinline__ void polynomial(const Group& group, float* out, const float* a,
                                            const float* b, int m, float scale, float diagonal,
@@ -122,7 +124,7 @@ __device__ void iterate(const Group& group, PinvBuffers& p, int m, int iteration
   }
 }
 
-// The iterations on A and Z0; p.z is where Z is then. Ends with a barrier.
+// Runs the iterations on A and Z0. Afterwards p.z points to Z. Ends with a barrier.
 __device__ __forceinline__ void iterate(const WarpGroup& group, PinvBuffers& p, int m,
                                         int iterations) {
   if (m <= 8)  // few results: one row a thread keeps more threads busy

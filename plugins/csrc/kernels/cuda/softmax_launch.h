@@ -1,5 +1,5 @@
 // Plans and launches the kernels of exact attention: on tensor cores where the types, the sizes and
-// the device allow it, else on the ordinary ones.
+// the device allow it, otherwise on CUDA cores.
 #pragma once
 
 #include "softmax_tensor.h"
@@ -8,18 +8,18 @@
 namespace nystra::cuda {
 namespace {
 
-// Of a multiprocessor: with fewer, the ordinary cores wait longer for memory than reading the bias
-// from memory takes.
+// Warps per multiprocessor on CUDA cores: with fewer, latency costs more than reading the bias from
+// global memory.
 constexpr int64_t kWarpsOnCores = 8;
 
-// How many warps a block has, and what it keeps in shared memory.
+// How many warps a block has, and whether its biases are in shared memory.
 struct SoftmaxPlan {
   int warps;
   int64_t bytes = 0;
   bool fits = false;
 
-  // bytes_of(warps) of the job as it is. The bias is staged where that takes no more memory than
-  // every device has, or where a multiprocessor still holds so many warps.
+  // Chooses both; bytes_of(warps) is the shared memory of the job as it is. The bias is staged if
+  // that fits in the memory that every device has, or if a multiprocessor still holds enough warps.
   template <class F>
   SoftmaxPlan(SoftmaxJob& job, bool biased, int64_t enough_warps, const LaunchLimits& limits,
               const F& bytes_of)
@@ -76,7 +76,8 @@ Status softmax_on_cores(const WindowShape& shape, const T* qkv, const T* table, 
   return launch_softmax(window_softmax_kernel<kAround, T>, job, plan, qkv, table, out, stream);
 }
 
-// Whether it was launched, or failed to be: kUnsupported leaves it to the ordinary cores.
+// Launches the kernel for tensor cores. Returns kUnsupported if the one for CUDA cores has to be
+// used.
 template <bool kAround, int kSteps, class T>
 Status softmax_on_tensor_cores(const WindowShape& shape, const T* qkv, const T* table, T* out,
                                cudaStream_t stream, const LaunchLimits& limits) {

@@ -1,9 +1,10 @@
 // Exact attention in windows on tensor cores, for half and bfloat16 with even head sizes to 64: the
 // online softmax of FlashAttention-2.
 //
-// A block does 16 queries a warp of one head in one window, against all keys in tiles of 64 that
-// are copied one ahead. The divisor of a row is the sum of the rounded weights, by the same
-// instruction as the values, so that one key alone is exact.
+// A block computes 16 queries per warp of one head in one window, against all keys in tiles of 64;
+// the next tile is copied while one is used. The divisor of a row is the sum of the rounded
+// weights, computed by the same instruction as the sum of the values, so that a single key is
+// exact.
 #pragma once
 
 #include "async_copy.h"
@@ -13,12 +14,12 @@
 namespace nystra::cuda {
 namespace {
 
-constexpr int kTensorKeys = 64;  // of a tile
-constexpr int kStages = 2;       // of tiles
-constexpr int kKeyTiles = 3;  // that a block knows the keys of: one is read, one copied, one next
+constexpr int kTensorKeys = 64;  // per tile
+constexpr int kStages = 2;       // buffered tiles
+constexpr int kKeyTiles = 3;     // tiles whose keys are listed: used, being copied, next
 
-// Keys whose scores a warp has at once. Where the sums of the values take 32 registers of a thread,
-// the scores of a whole tile do not fit beside them.
+// Keys whose scores a warp holds at once. If the sums of the values take 32 registers of a thread,
+// there are too few registers left for the scores of a whole tile.
 __host__ __device__ constexpr int scored_keys(int steps) {
   return steps < 4 ? kTensorKeys : kTensorKeys / 2;
 }
@@ -52,12 +53,12 @@ struct SoftmaxTensorLayout {
   }
 };
 
-// Begins to copy keys and values of a tile; channels and tokens that are not there become zeros.
+// Starts to copy keys and values of a tile. Channels and tokens that do not exist become zeros.
 template <int kSteps, int kBytes, class T>
 __device__ __forceinline__ void copy_tile(const Windows& s, const Head<T>& in, const int* pixels,
                                           T* keys, T* values) {
   constexpr int kElements = kBytes / int(sizeof(T)), kLanes = 16 * kSteps / kElements;
-  constexpr int kAll = kTensorKeys * kLanes / (kMaxWarps * kWarp);  // of a thread, of four warps
+  constexpr int kAll = kTensorKeys * kLanes / (kMaxWarps * kWarp);  // per thread, of four warps
   constexpr int kCopies = kAll < 4 ? kAll : 4;
   const int thread = thread_again();
   const int c = thread % kLanes * kElements, together = int(blockDim.x) / kLanes;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void copy_tile(const Windows& s, const Head<T>& in, c
     }
 }
 
-// Scale, bias and mask: scores become logits, in powers of 2.
+// Applies scale, bias and mask: scores become logits times log2(e).
 template <int kEights, class T>
 __device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& place,
                                             const Biases<T>& biases, const Query (&queries)[2],
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
     float sums[2 * kSteps][4] = {}, totals[4] = {}, maxima[2] = {-INFINITY, -INFINITY};
     for (int tile = 0; tile < tiles; ++tile) {
       wait_for_copies<0>();
-      __syncthreads();  // the copies of all are there, and what the tile before used is free
+      __syncthreads();  // the tile is complete, and the previous one is no longer read
       if (tile + 1 < tiles) copy(tile + 1);
       if (tile + 2 < tiles)
         find_keys<kAround>(s, place, (tile + 2) * kTensorKeys, kTensorKeys, b.of_tile(tile + 2));

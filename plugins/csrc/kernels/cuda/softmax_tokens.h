@@ -1,7 +1,8 @@
-// What the kernels of exact attention share: a block's queries and keys, and their position biases.
+// Code shared by the kernels of exact attention: the queries and keys of a block, and their
+// position biases.
 //
-// Bias tables are linear in the coordinates: the entry of a query and a key is the query's place
-// less the key's. A block needs those of its queries' rows alone, a part of the table.
+// The index into a bias table is linear in the coordinates: that of a query minus that of a key. A
+// block needs only the part of the table for the rows of its queries.
 #pragma once
 
 #include "windows.h"
@@ -10,29 +11,29 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kMaxWarps = 4;
-constexpr int kQueries = 16;  // of a warp
+constexpr int kQueries = 16;  // per warp
 
 struct SoftmaxJob {
   Windows shape;
-  int chunks;       // of a window's queries
+  int chunks;       // into which the queries of a window are divided
   int64_t blocks;   // of the grid
-  bool stage_bias;  // a block's part of the table is in shared memory
-  int part;         // entries of it at most
+  bool stage_bias;  // the block's part of the table is copied to shared memory
+  int part;         // largest number of entries of such a part
   float scale;      // times log2(e)
 };
 
 // Keys of a tile, in shared memory.
 struct Keys {
   int* pixels;   // kNoPixel: beyond the map or the window
-  int* places;   // in the bias table, times -1
-  int* regions;  // of windows that are cut
+  int* places;   // index into the bias table, times -1
+  int* regions;  // only in windows with several regions
 
   __device__ Keys from(int key) const { return {pixels + key, places + key, regions + key}; }
 };
 
 __host__ __device__ inline int bias_across(const Windows& s) { return s.window_w + s.key_w - 1; }
 
-// Entries that the queries of a block of so many warps need at most.
+// Returns the largest number of entries that the queries of a block of so many warps need.
 inline int64_t bias_part(const Windows& s, int warps) {
   const int queries = kQueries * warps;
   const int rows = queries % s.window_w == 0   ? queries / s.window_w
@@ -41,7 +42,8 @@ inline int64_t bias_part(const Windows& s, int warps) {
   return int64_t(std::min(rows, s.window_h) + s.key_h - 1) * bias_across(s);
 }
 
-// Keys first ... first + count - 1 of a window; beyond the last the last one, without a pixel.
+// Fills `keys` with keys first ... first + count - 1 of a window. Entries past the last key are
+// copies of it without a pixel.
 template <bool kAround>
 __device__ __forceinline__ void find_keys(const Windows& s, const Place& place, int first,
                                           int count, const Keys& keys) {
@@ -62,7 +64,7 @@ __device__ __forceinline__ void find_keys(const Windows& s, const Place& place, 
   }
 }
 
-// A query: its place in the part of the table that its block needs, its region.
+// A query: its index into the block's part of the table, and its region.
 struct Query {
   int place, region;
 
@@ -73,11 +75,11 @@ struct Query {
   }
 };
 
-// A head's position biases for a block's queries.
+// The position biases of a head for the queries of a block.
 template <class T>
 class Biases {
  public:
-  // `part` is shared memory for them, where they are staged; a barrier comes before they are read.
+  // `part` is shared memory for the staged biases. The caller needs a barrier before they are read.
   __device__ Biases(const SoftmaxJob& job, const T* table, int head, int first_query, int count,
                     float* part)
       : heads_(job.shape.heads), staged_(job.stage_bias), there_(table != nullptr), part_(part) {
@@ -92,10 +94,10 @@ class Biases {
 
   __device__ bool there() const { return there_; }
 
-  // The bias of an entry, times log2(e), where the block's part is staged.
+  // Returns the bias of an entry, times log2(e), from the staged part.
   __device__ float staged(int entry) const { return part_[entry]; }
 
-  // Calls f(what gives the bias times log2(e) of an entry).
+  // Calls f(bias_of), where bias_of(entry) returns the bias times log2(e).
   template <class F>
   __device__ __forceinline__ void with(const F& f) const {
     if (staged_)

@@ -2,14 +2,15 @@
 // NystraWindowOverlap, whose key windows extend beyond their windows by margins. Keys beyond the
 // map are zeros.
 //
-// A block does 16 queries a warp of one head in one window, against all keys in tiles of 32; 8
-// lanes share 4 queries. Scores exist for one tile only; regions and the places in the bias table
-// come from coordinates. A block writes at most 64 value channels: more of them are other blocks,
-// which compute the scores again.
+// A block computes 16 queries per warp of one head in one window, against all keys in tiles of 32;
+// 8 lanes share 4 queries. Scores are stored for one tile only; regions and indices into the bias
+// table are computed from coordinates. A block writes at most 64 value channels; if there are more,
+// other blocks compute the scores again.
 //
-// Floor, N tokens a window, S bytes an element: (2d + 2e) S bytes a token and head if the caches
-// keep a window's keys and values; 2 N (d + e) FLOPs and N exponentials a token and head. At
-// window 32 and d = e = 32: 131,072 FLOPs for 512 bytes of float: arithmetic sets the time.
+// Cost, with N tokens per window and S bytes per element: (2d + 2e) S bytes per token and head if
+// the keys and values of a window stay in the caches; 2 N (d + e) FLOPs and N exponentials per
+// token and head. At window 32 and d = e = 32 that is 131,072 FLOPs for 512 bytes of float, so the
+// kernel is bound by arithmetic.
 #pragma once
 
 #include <cmath>
@@ -21,12 +22,12 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kParts = kChunk / 32;
-constexpr int kLoads = 4;  // of a thread in flight: four warps load a tile of 64 channels in one go
+constexpr int kLoads = 4;  // per thread: four warps load a tile of 64 channels at once
 
 struct SoftmaxWindowJob : SoftmaxJob {
-  int parts;  // of the value channels
-  int width;  // of vector accesses
-  int step;   // of tiles of channels
+  int parts;  // into which the value channels are divided
+  int width;  // elements per vector access
+  int step;   // floats between the rows of a tile
 };
 
 struct SoftmaxWindowLayout {
@@ -34,7 +35,7 @@ struct SoftmaxWindowLayout {
   float* weights;                  // (16 warps, row_step(kTokens))
   float* bias;                     // (part of the table), times log2(e)
   int* query_pixels;
-  Keys tiles;  // (2, kTokens): the tile's at hand and the one's before
+  Keys tiles;  // (2, kTokens): of the current and the previous tile
 
   template <class Memory>
   __host__ __device__ SoftmaxWindowLayout(const SoftmaxWindowJob& job, int warps, Memory& memory) {
@@ -50,7 +51,7 @@ struct SoftmaxWindowLayout {
   }
 };
 
-// Tiles of channels of a block's tokens, in shared memory; all maps are loaded together.
+// Loads tiles of channels of the block's tokens into shared memory, for all maps together.
 template <bool kAround, class T, int kMaps>
 __device__ __forceinline__ void stage_tokens(const SoftmaxWindowJob& job,
                                              const T* const (&maps)[kMaps], const int* pixels,
@@ -128,12 +129,12 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
     const int slot = first % (2 * kTokens);
     const Keys keys = {b.tiles.pixels + slot, b.tiles.places + slot, b.tiles.regions + slot};
     find_keys<kAround>(s, place, first, kTokens, keys);
-    __syncthreads();  // and the tiles are free
+    __syncthreads();  // and the tiles are no longer read
 
     Result<4> scores = zero_result<4>();
     for (int c = 0; c < s.head_dim; c += kChunk) {
       const int n = min(kChunk, s.head_dim - c);
-      if (c > 0) __syncthreads();  // the tiles are free
+      if (c > 0) __syncthreads();  // the tiles are no longer read
       if (c == 0)
         stage_tokens<kAround, T, 2>(job, {in.k, in.v + first_channel}, keys.pixels, kTokens, count,
                                     {n, channels}, {b.keys, b.values});

@@ -1,8 +1,8 @@
-// The parts of attention on tensor cores, for half and bfloat16, 16 queries a warp: scores, weights
-// by an online softmax, sums of values. Tiles have rows of tensor_step(kSteps) elements.
+// The parts of attention on tensor cores, for half and bfloat16, with 16 queries per warp: scores,
+// weights by an online softmax, sums of values. Tiles have rows of tensor_step(kSteps) elements.
 //
-// Queries, scores, weights and sums stay in the registers of the places where the instruction wants
-// them (group = lane / 4, in = lane % 4): a lane has rows group and group + 8 of its warp's
+// Queries, scores, weights and sums stay in registers, in the layout of the instruction
+// (group = lane / 4, in = lane % 4): a lane holds rows group and group + 8 of its warp's
 // queries, and keys or channels 2 in and 2 in + 1 of each 8. The scores of two times 8 keys,
 // rounded to T, are the left factor of 16 rows of values.
 #pragma once
@@ -26,7 +26,7 @@ __device__ __forceinline__ void load_queries(const Windows& s, const T* map, int
     }
 }
 
-// scores[n] of the queries with keys 8 n ... 8 n + 7.
+// Computes scores[n] of the queries with keys 8 n ... 8 n + 7.
 template <int kSteps, int kEights, class T>
 __device__ __forceinline__ void score_keys(const uint32_t (&q)[kSteps][4], const T* keys, int lane,
                                            float (&scores)[kEights][4]) {
@@ -91,7 +91,8 @@ __device__ __forceinline__ void for_scores(int in, float (&scores)[kEights][4], 
     for (int i = 0; i < 4; ++i) f(i / 2, 8 * n + 2 * in + i % 2, scores[n][i]);
 }
 
-// Logits become weights relative to the largest so far; sums and totals follow it.
+// Turns logits into weights relative to the largest logit so far, and rescales sums and totals to
+// it.
 template <int kEights, int kParts>
 __device__ __forceinline__ void make_weights(float (&scores)[kEights][4], float (&maxima)[2],
                                              float (&sums)[kParts][4], float (&totals)[4]) {

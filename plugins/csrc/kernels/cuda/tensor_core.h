@@ -1,13 +1,14 @@
-// Tensor cores: products in the tf32 format, and of half or bfloat16 as they are.
+// Tensor cores: products in tf32, and directly in half or bfloat16.
 //
-// tf32 has 8 bits of exponent as float has, 11 significant ones. half and bfloat16 are exact in it,
+// tf32 has the 8 exponent bits of float and 11 significant bits. half and bfloat16 are exact in it,
 // subnormal halves too, so a map is never rounded. A float that a kernel computed is split into two
 // tf32 numbers, exact to 2^-20 of it and over the whole range of float: half with its 5 bits of
 // exponent would overflow where the kernel function exceeds 65,504 and lose all of it below 2^-25.
 // Sums are float.
 //
-// An infinity leaves NaN when it is cut: an infinite input may give NaN where float gives infinity.
-// The instruction is there from sm_80 on; what is compiled for less must not be launched.
+// Splitting an infinity gives NaN, so an infinite input may give NaN where float gives infinity.
+// The instruction exists from sm_80 on; code that is compiled for older architectures must not be
+// launched.
 #pragma once
 
 #include <cstdlib>
@@ -18,13 +19,13 @@
 namespace nystra::cuda {
 namespace {
 
-// For comparisons on a device: the environment can forbid the tensor cores to a whole process.
+// An environment variable turns tensor cores off for a whole process, for comparisons on a device.
 inline bool tensor_cores_allowed(const LaunchLimits& limits) {
   const char* const setting = std::getenv("NYSTRA_CUDA_TENSOR_CORES");
   return limits.tensor_cores && (setting == nullptr || std::strcmp(setting, "0") != 0);
 }
 
-// The same numbers cut to tf32, and what that leaves.
+// Numbers truncated to tf32, and the remainders.
 template <int n>
 struct Split {
   uint32_t high[n], low[n];
@@ -97,7 +98,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
   multiply_add(sums, a, b.high);
 }
 
-// Both split; the product of what the cuts leave is below 2^-20 of the whole.
+// The same with both split. The product of the remainders, below 2^-20 of the result, is left out.
 __device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a,
                                              const Split<2>& b) {
   multiply_add(sums, a.low, b.high);
@@ -193,7 +194,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&words)[4], const void* 
 }
 #endif
 
-// The sum over the 4 lanes of a row.
+// Returns the sum over the 4 lanes of a row.
 __device__ __forceinline__ float row_sum(float v) {
   v += __shfl_xor_sync(kAllLanes, v, 1);
   return v + __shfl_xor_sync(kAllLanes, v, 2);

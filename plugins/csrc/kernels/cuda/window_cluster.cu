@@ -1,19 +1,23 @@
-// NystraWindowCluster: attention with clustered keys and exact own blocks, in windows of a shifted
-// map.
+// NystraWindowCluster: attention to clustered keys, exact inside the query's own block, in the
+// windows of a shifted map.
 //
-// A block does one head of one window. Its warps share out the window's groups (blocks of the
-// coarse bias, of bias_block x bias_block tokens; without a bias the exact blocks): each assigns
-// the keys of its groups to clusters, sums their values, and then, 16 queries at a time, attends to
-// clusters and own tokens. A group belongs to one warp, so sums have one order.
+// A thread block computes one head of one window. The tokens of a window are divided into groups:
+// bias_block x bias_block tokens with a bias, else block x block, the exact blocks. Each warp takes
+// some of the groups. It assigns their keys to clusters, sums their values by cluster, and then
+// computes the attention of 16 queries at a time to the clusters and to the tokens of their own
+// block. All tokens of a group are processed by one warp, so sums are always added in the same
+// order.
 //
-// With S_P the sums of the values (and counts n_P) of group P by cluster, and E the mean of
-// exp(bias) over the pairs of two groups, the queries of an exact block I in P see
-//   U_P - E_PP S_I,  U_P = sum over the groups P' of P's region of E_PP' S_P'
-// of each cluster. E_PP S_I is not formed: it is taken off the weights of the block's own tokens.
+// Let S_P be the sums of values (and n_P the counts) of group P for each cluster, and E_PQ the mean
+// of exp(bias) over the pairs of tokens of groups P and Q. For each cluster, the queries of an
+// exact block I in group P use
+//   U_P - E_PP S_I,  where U_P = sum of E_PQ S_Q over the groups Q in the region of P.
+// E_PP S_I is not computed: it is subtracted from the weights of the block's own tokens.
 //
-// Floor, S bytes an element: (2d + 2e) S bytes a token and head, 2d S more for each round of
-// clusters; m d multiply-adds a token, head and round for the clusters, (m + block^2) (d + e) and
-// as many exponentials to attend, and with a bias m e groups / (tokens of a group).
+// Cost, with S bytes per element: (2d + 2e) S bytes per token and head, and 2d S more for each
+// round of clustering; m d multiply-adds per token, head and round to assign clusters; (m +
+// block^2) (d + e) multiply-adds and m + block^2 exponentials per token and head for the attention,
+// and with a bias m e groups / (tokens of a group) more multiply-adds.
 #include <utility>
 
 #include "kernels/window_cluster.h"
@@ -23,8 +27,8 @@
 namespace nystra::cuda {
 namespace {
 
-// The mean of exp(bias) over the pairs of each two groups, and the largest bias, which is taken off
-// all of them: (heads, groups, groups) and (heads).
+// Computes the mean of exp(bias - maximum) over the token pairs of every two groups: `weights`
+// (heads, groups, groups); and the maximum of the bias of each head: `maxima` (heads).
 template <class T>
 __global__ void __launch_bounds__(kMaxWarps* kWarp)
     window_cluster_bias_kernel(ClusterJob job, const T* __restrict__ table, int chunks,
@@ -60,18 +64,18 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
   }
 }
 
-// Of a multiprocessor, so that no thread keeps registers in memory.
+// Blocks per multiprocessor for __launch_bounds__, few enough that no register is spilled.
 constexpr int blocks_at_least(int far, int steps) {
   return steps == 4 || (steps > 0 && far == 2) ? 2 : 3;
 }
 
-// kFar is the job's `far`: the compiler then knows shared memory from a workspace. kSteps: the
-// job's steps.
+// kFar is `far` of the job, as a constant so that the compiler can tell shared memory from the
+// workspace; kSteps is `steps` of the job.
 template <int kFar, int kSteps, class T>
 __global__ void __launch_bounds__(kMaxWarps* kWarp, blocks_at_least(kFar, kSteps))
     window_cluster_kernel(ClusterJob job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
-  if constexpr (kSteps == 0 || kTensorCores) {  // else it is not launched
+  if constexpr (kSteps == 0 || kTensorCores) {  // otherwise the kernel is never launched
     DYNAMIC_SHARED(memory);
     SharedMemory near(memory);
     Workspace far(job.workspace + blockIdx.x * job.block_bytes);
@@ -105,12 +109,12 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, blocks_at_least(kFar, kSteps
             attend(job, place, in, head, own, seen, b, w, out);
         });
       }
-      __syncthreads();  // the buffers are free
+      __syncthreads();  // the next task overwrites the buffers
     }
   }
 }
 
-// Where the buffers are, and how many warps a block has.
+// Where the buffers of a block are, and how many warps it has.
 struct Plan {
   ClusterJob job{};
   int warps;
@@ -152,7 +156,7 @@ struct Plan {
 
   int64_t workspace() const { return tables_bytes() + blocks * job.block_bytes; }
 
-  // The averaged bias of each head and each two groups, and the largest of each head.
+  // Takes the outputs of window_cluster_bias_kernel from a workspace: weights and maxima.
   template <class Memory>
   std::pair<float*, float*> tables(Memory& memory) const {
     float* const weights =
@@ -161,7 +165,8 @@ struct Plan {
   }
 
  private:
-  // The nearest place with two warps at least, where there is work for them; else the last.
+  // Keeps as many buffers in shared memory as possible (the smallest `far`) with at least two warps
+  // per block, if a window has work for two; only the last choice may have one.
   void choose(const LaunchLimits& limits) {
     const int fewest = job.shape.tokens > kTokens && limits.warps > 1 ? 2 : 1;
     for (job.far = 0; job.far <= 2; ++job.far)
@@ -183,14 +188,15 @@ auto kernel_of(int far) {
                     : window_cluster_kernel<2, kSteps, T>;
 }
 
-// Steps of 16 channels on tensor cores, 0 where the sizes do not suit them.
+// Returns the number of steps of 16 channels on tensor cores, or 0 if they do not support the
+// sizes.
 int steps_of(const WindowShape& s) {
   const int64_t most = std::max(s.head_dim, s.value_dim);
   if (s.head_dim % 2 != 0 || s.value_dim % 2 != 0 || most > kTensorMost) return 0;
   return most <= 32 ? 2 : 4;
 }
 
-// Whether the tensor cores may be used for a call whose sizes suit them.
+// Returns whether type, alignment, device and limits allow tensor cores.
 bool on_tensor_cores(const ClusterParams& params, Type type, const void* qkv, const void* out,
                      const LaunchLimits& limits) {
   return type != Type::kFloat && tensor_cores_allowed(limits) &&
@@ -250,7 +256,9 @@ Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
   Plan plan(params, biased, limits, steps);
   if (!plan.fits) plan = Plan(params, biased, limits, 0);
   if (!plan.fits) return Status::kUnsupported;
-  if (plan.job.far > 0) {  // more shared memory, where a multiprocessor then has as many warps
+  // Use more shared memory than `limits` if the current device has it and a
+  // multiprocessor then still runs as many warps.
+  if (plan.job.far > 0) {
     const Plan here(params, biased, on_this_device(limits), plan.job.steps);
     if (here.job.far < plan.job.far && here.workspace() <= plan.workspace() &&
         here.warps_of_multiprocessor() >= plan.warps_of_multiprocessor())

@@ -1,15 +1,17 @@
 // NystraWindowNystrom: the kernel Nystrom attention of PnP-Nystra in windows of a shifted map.
 //
-// A block does one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
-// that sums G_U [V 1], one pass over the queries. Memory of a block: O(m (d + e + m)). For half and
-// bfloat16, to 16 landmarks and 32 channels, the passes run on tensor cores (landmark_tensor.h).
+// A thread block computes one head of one window: the landmarks, the pseudoinverse Z of their
+// matrix, one pass over the keys that accumulates G_U [V 1], and one pass over the queries. It
+// needs O(m (d + e + m)) memory. For half and bfloat16 with at most 16 landmarks and 32 channels,
+// the passes run on tensor cores (landmark_tensor.h).
 //
-// Floor, S bytes an element: (2d + 2e) S bytes a token and head, and (2d) S more where the caches
-// do not keep a window's q and k from the landmarks to the passes; 4 m (d + e) FLOPs a token and
-// head, m^2 additions more for the guard, 2 m exponentials, and iterations * 8 m^3 FLOPs a window
-// and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half; on tensor
-// cores 10,752 of tf32, since what is split is multiplied two or three times, and about 1,650
-// instructions of a warp for 32 tokens (as counted in the code for sm_90), and 434 to pool them.
+// Cost, with S bytes per element: (2d + 2e) S bytes per token and head, and 2d S more if q and k of
+// the window are evicted from the caches between pooling and the passes; 4 m (d + e) FLOPs and 2 m
+// exponentials per token and head, m^2 additions more for the guard; iterations * 8 m^3 FLOPs per
+// window and head. At m = 16 and d = e = 32 that is 4,096 FLOPs for 512 bytes of float or 256 of
+// half. On tensor cores it is 10,752 FLOPs in tf32, since split operands are multiplied two or
+// three times; 32 tokens take about 1,650 instructions of a warp (counted in the code for sm_90),
+// and 434 to pool them.
 #include "kernels/window_nystrom.h"
 
 #include "landmark_launch.h"
@@ -25,20 +27,21 @@ struct NystromJob : LandmarkJob {
   float guard;
 };
 
-// f(x) = exp(min(x, threshold)) + max(x - threshold, 0) of x log2(e); NaN stays NaN.
+// f(x) = exp(min(x, threshold)) + max(x - threshold, 0); x and threshold are given times log2(e).
+// NaN returns NaN.
 __device__ __forceinline__ float kernel_form(float x, float threshold) {
   const float power = power_of_two(x > threshold ? threshold : x);
   return x > threshold ? fmaf(kLn2, x - threshold, power) : power;
 }
 
-// A = f of the logits of landmarks; 0 between regions.
+// A = f of the logits between landmarks, 0 for landmarks of different regions.
 __device__ void fill(const NystromJob& job, const LandmarkBuffers& b, const WarpBuffers&) {
   fill_core(job, b, [&](float x, int i, int j) {
     return b.regions[i] == b.regions[j] ? kernel_form(x, job.threshold) : 0.0f;
   });
 }
 
-// Pass 1: values = G_U V and rows = G_U 1, of the warp's tokens.
+// Pass 1: values = G_U V and rows = G_U 1, summed over the tokens of this warp.
 template <class T>
 __device__ void pass_keys(const NystromJob& job, const Place& place, const Head<T>& head,
                           const LandmarkBuffers& b, const WarpBuffers& w) {
@@ -62,7 +65,8 @@ __device__ void pass_keys(const NystromJob& job, const Place& place, const Head<
   __syncthreads();
 }
 
-// product = Z G_U V, combined = Z G_U 1, values = (G_U 1)^-1 G_U V, rows of warp 0 = G_U 1.
+// Merges the sums of all warps: product = Z G_U V, combined = Z G_U 1, rows of warp 0 = G_U 1, and
+// with a guard values = (G_U 1)^-1 G_U V.
 __device__ void combine(const NystromJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
   const int thread = int(threadIdx.x), threads = int(blockDim.x);
   merge_values(job, b, w.warps, [](int, int) { return 1.0f; });
@@ -87,12 +91,13 @@ __device__ void combine(const NystromJob& job, const LandmarkBuffers& b, const W
   __syncthreads();
 }
 
-// What the guard makes of a token: out = soft + share (factor numerator - soft).
+// The guard's coefficients for a token: out = soft + share (factor numerator - soft).
 struct Guarded {
-  float factor, share, divisor;  // divisor: of the soft form
+  float factor, share, divisor;  // `divisor` is G_L 1, of the soft form
 };
 
-// Of |P| G_U 1, P G_U 1 and G_L 1 of a token.
+// Returns the coefficients from magnitude = |P| G_U 1, denominator = P G_U 1 and total = G_L 1 of a
+// token.
 __device__ __forceinline__ Guarded guarded(const NystromJob& job, float magnitude,
                                            float denominator, float total) {
   if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
@@ -100,7 +105,7 @@ __device__ __forceinline__ Guarded guarded(const NystromJob& job, float magnitud
   const float least = job.guard * magnitude;
   float ratio = 1.0f;
   if (!(denominator > 2.001f * least))
-    ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN: a share of 0
+    ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN gives a share of 0
   return {1.0f / fmaxf(denominator, least),
           ratio >= 1.0f  ? 1.0f
           : ratio > 0.0f ? ratio
@@ -108,7 +113,7 @@ __device__ __forceinline__ Guarded guarded(const NystromJob& job, float magnitud
           total < 1e-30f ? 1e-30f : total};
 }
 
-// Of token `lane` of the warp's tile.
+// Returns the coefficients of token `lane` of the warp's tile.
 __device__ __forceinline__ Guarded guard_token(const NystromJob& job, const LandmarkBuffers& b,
                                                const WarpBuffers& w) {
   const int t = w.lane % 8, quarter = w.lane / 8;  // tokens t + 8 i, landmarks 4 quarter + 16 n
@@ -144,7 +149,7 @@ __device__ __forceinline__ Guarded guard_token(const NystromJob& job, const Land
   return guarded(job, magnitude, denominator, total);
 }
 
-// Pass 2: out = (G_L product) / (G_L combined), guarded.
+// Pass 2: out = (G_L product) / (G_L combined), with the guard applied.
 template <class T>
 __device__ void pass_queries(const NystromJob& job, const Place& place, const Head<T>& in, int head,
                              const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
@@ -194,7 +199,7 @@ template <class T>
 __device__ void tensor_pass_keys(const NystromJob& job, const Place& place, const Head<T>& head,
                                  const LandmarkBuffers& b, const WarpBuffers& w) {
   const TensorLane at(w.lane);
-  float rows[2] = {};  // of landmarks group and group + 8
+  float rows[2] = {};  // for landmarks `group` and `group + 8`
   int regions[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i)
@@ -219,7 +224,7 @@ __device__ void tensor_pass_keys(const NystromJob& job, const Place& place, cons
 #pragma unroll
       for (int i = 0; i < 4; ++i) rows[i / 2] += s[t][i];
   });
-  const WarpBuffers own(job, b);  // not kept in registers over the loop
+  const WarpBuffers own(job, b);  // computed again, so that the loop does not keep it in registers
   const TensorLane to(own.lane);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

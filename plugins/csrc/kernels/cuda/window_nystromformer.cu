@@ -1,9 +1,10 @@
-// NystraWindowNystromformer: the row-normalized Nystrom attention in windows of a shifted map.
+// NystraWindowNystromformer: the row-normalized Nystrom attention in the windows of a shifted map.
 //
-// A block does one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
-// (online softmax with the landmarks as queries), one pass over the queries.
+// A thread block computes one head of one window: the landmarks, the pseudoinverse Z of their
+// matrix, one pass over the keys (online softmax with the landmarks as queries), and one pass over
+// the queries.
 //
-// Floor: that of window_nystrom.cu, without the guard.
+// Cost: as in window_nystrom.cu, without the guard.
 #include "kernels/window_nystromformer.h"
 
 #include "landmark_launch.h"
@@ -15,7 +16,8 @@ struct NystromformerJob : LandmarkJob {
   NystromformerJob(const LandmarkJob& job, const LandmarkParams&) : LandmarkJob(job) {}
 };
 
-// A = softmax of the logits of landmarks, a row a warp. Ends with a barrier.
+// A = softmax over the logits between landmarks; each warp computes whole rows. Ends with a
+// barrier.
 __device__ void fill(const NystromformerJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
   fill_core(job, b,
             [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
@@ -34,7 +36,8 @@ __device__ void fill(const NystromformerJob& job, const LandmarkBuffers& b, cons
   __syncthreads();
 }
 
-// Pass 1: values = softmax(q_m K) V. A warp's rows: maxima, totals and corrections of landmarks.
+// Pass 1: values = softmax(q_m K) V over the tokens of this warp, not yet divided by the totals.
+// `rows` of a warp holds the maxima, totals and corrections of the landmarks.
 template <class T>
 __device__ void pass_keys(const NystromformerJob& job, const Place& place, const Head<T>& head,
                           const LandmarkBuffers& b, const WarpBuffers& w) {
@@ -68,7 +71,7 @@ __device__ void pass_keys(const NystromformerJob& job, const Place& place, const
   __syncthreads();
 }
 
-// product = Z softmax(q_m K) V, from what the warps summed.
+// Merges the sums of all warps: product = Z softmax(q_m K) V.
 __device__ void combine(const NystromformerJob& job, const LandmarkBuffers& b,
                         const WarpBuffers& w) {
   const auto share_of = [&](int warp, int j, float largest) {
@@ -123,7 +126,8 @@ __device__ void tensor_pass_keys(const NystromformerJob& job, const Place& place
                                  const Head<T>& head, const LandmarkBuffers& b,
                                  const WarpBuffers& w) {
   const TensorLane at(w.lane);
-  float maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};  // of landmarks group and group + 8
+  // For landmarks `group` and `group + 8`.
+  float maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};
   int regions[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -159,7 +163,7 @@ __device__ void tensor_pass_keys(const NystromformerJob& job, const Place& place
                     sums[c][2 * r] *= correction, sums[c][2 * r + 1] *= correction;
                 }
               });
-  const WarpBuffers own(job, b);  // not kept in registers over the loop
+  const WarpBuffers own(job, b);  // computed again, so that the loop does not keep it in registers
   const TensorLane to(own.lane);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -1,4 +1,5 @@
-// NystraWindowOverlap: exact attention of windows to the keys in and around them.
+// NystraWindowOverlap: exact attention of the queries of a window to the keys in a larger window
+// around it.
 #include "kernels/window_overlap.h"
 
 #include "softmax_launch.h"

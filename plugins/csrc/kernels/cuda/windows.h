@@ -1,4 +1,4 @@
-// Windows of a cyclically shifted map: where their tokens are, and their regions.
+// Windows of a cyclically shifted map: the pixels of their tokens, and their regions.
 #pragma once
 
 #include "elements.h"
@@ -9,22 +9,22 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.693147180559945309417f;
-constexpr float kApart = -100.0f * kLog2E;  // added to a logit (in powers of 2) between regions
-constexpr int kTokens = 32;                 // of a tile
+constexpr float kApart = -100.0f * kLog2E;  // added to logits (times log2(e)) between regions
+constexpr int kTokens = 32;                 // per tile
 constexpr int kNoPixel = -1;                // beyond the map
-constexpr int kChunk = 64;                  // channels of a tile at most
+constexpr int kChunk = 64;                  // most channels of a tile
 
-// WindowShape with what a kernel counts in.
+// WindowShape in the integer types that kernels use.
 struct Windows {
   int height, width, heads, head_dim, value_dim;
   int window_h, window_w, shift_h, shift_w, mask;
-  int tokens, down, across;  // of a window; windows in a map
+  int tokens, down, across;  // tokens of a window; windows in a map
   int64_t channels, out_channels;
   int margin_h, margin_w, key_h, key_w, keys;  // of the keys around a window
   int bias_rows;                               // of a table of position biases
 };
 
-// Whether the sizes are such that pixels can be counted in ints.
+// Returns whether pixels can be counted in ints.
 inline bool countable(const WindowShape& s) { return s.batch * s.height * s.width <= 0x7fffffff; }
 
 inline Windows windows(const WindowShape& s) {
@@ -51,7 +51,7 @@ inline Windows windows(const WindowShape& s) {
                  int(s.bias_rows())};
 }
 
-// A window in the map. Rows and columns from the cuts on belong to other Swin regions.
+// A window in the map. Rows and columns from the cuts on are in other regions (Swin's mask).
 struct Place {
   int image;  // the image's first pixel
   int height, width, window_w;
@@ -96,7 +96,7 @@ struct Head {
         v(qkv + 2 * s.heads * s.head_dim + head * s.value_dim) {}
 };
 
-// Writes channels c ... c + 3 of an output token, as far as they exist.
+// Writes those of the channels c ... c + 3 of an output token that exist.
 template <class T>
 __device__ __forceinline__ void write4(T* token, int c, int channels, int width,
                                        const float (&v)[4]) {
