@@ -107,7 +107,7 @@ def _connect(ray: Any) -> None:
         raise NystraError(
             "Ray was started so that its workers import modules from the current folder: call "
             "ray_serve before ray.init, or give that runtime_env={'working_dir': "
-            "AN_EMPTY_FOLDER}"
+            "AN_EMPTY_FOLDER}; see docs/serving.md"
         )
 
 

@@ -84,7 +84,7 @@ def find_target(name: str | None, precision: str) -> Target | None:
         return None
     if name not in TARGETS:
         raise NystraError(
-            f"target {name!r:.40} is unknown: expected {', '.join(TARGETS)}; `nystra deploy` "
+            f"`target` {name!r:.40} is unknown: expected {', '.join(TARGETS)}; `nystra deploy` "
             "writes a page for browsers and folders for servers and other hosts"
         )
     row = TARGETS[name]

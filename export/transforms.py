@@ -199,7 +199,7 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
     precision, _, parameters = precision.partition(":")
     if precision not in PRECISIONS:
         raise NystraError(
-            f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}"
+            f"unknown `precision` {precision!r}: expected one of {', '.join(PRECISIONS)}"
         )
     find_target(target, precision)
     rows = {(row.name, row.target): row for row in _ROWS}

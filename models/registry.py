@@ -26,8 +26,8 @@ MORE = "spandrel_extra_arches"
 """The package of spandrel's architectures whose licenses restrict their use."""
 
 OTHERWISE = (
-    "Your own network: give its code as `module` FILE.py:CALLABLE (docs/own.md); or export it "
-    "to ONNX with another program: nystra run, bench and serve accept such files"
+    "Your own network: give its code as `module` FILE.py:CALLABLE; or export it to ONNX with "
+    "another program: nystra run, bench and serve accept such files; see docs/own.md"
 )
 """The advice if no network is known for a checkpoint."""
 
@@ -222,7 +222,9 @@ def row_named(name: str) -> RegistryRow:
     for row in (*ARCHITECTURES, OWN):
         if row.name == str(name).partition(":")[0]:
             return row
-    raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; supported are: {_known()}")
+    raise UnsupportedModelError(
+        f"architecture {name!r:.80} is unknown; supported are: {_known()}; see docs/networks.md"
+    )
 
 
 def find_architecture(state: State, name: str | None = None) -> RegistryRow:

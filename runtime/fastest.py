@@ -71,7 +71,7 @@ def choose_fastest(
     """
     if spec.precision not in (None, "fp32", "bf16"):
         raise NystraError(
-            f"precision {spec.precision} does not apply to fastest: expected bf16 or fp32"
+            f"`precision` {spec.precision} does not apply to fastest: expected bf16 or fp32"
         )
     here, missing = _candidates(spec)
     if not here:

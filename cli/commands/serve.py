@@ -54,7 +54,10 @@ def run(args: argparse.Namespace) -> int:
     if token is not None and not token.strip():
         raise NystraError(f"{TOKEN} is empty: set it to a secret, or unset it")
     if token is None and args.host not in _LOCAL:
-        warn(f"{args.host} may be reached from other machines, without a token: set {TOKEN}")
+        warn(
+            f"{args.host} may be reached from other machines, without a token: set {TOKEN}; "
+            "see docs/serving.md"
+        )
     serve(
         [session_spec(args, model) for model in args.models],
         Limits(**option_values(args, Limits)),

@@ -52,7 +52,8 @@ def write_node(
     if restorer.auxiliary:
         names = ", ".join(port.name for port in restorer.auxiliary)
         raise NystraError(
-            f"{model} takes {names} besides an image, and the node supports a single image"
+            f"{model} takes {names} besides an image, and the node supports a single image; "
+            "see docs/engines.md"
         )
     target = Path(folder, f"nystra-{name}")
     with atomic_folder(target, overwrite=how.overwrite) as made:

@@ -61,7 +61,7 @@ class TritonOptions(Options):
             raise NystraError(
                 "`backend` tensorrt needs an engine: build one with nystra build MODEL.onnx -o "
                 "model.engine on the same type of GPU as the server's, and give `engine` "
-                "model.engine"
+                "model.engine; see docs/serving.md"
                 if self.engine is None
                 else f"`engine` is for `backend` tensorrt, got {self.backend}"
             )

@@ -175,7 +175,7 @@ class _Model:
         elif self.how.backend == "openvino" and self.header.has_operators:
             raise NystraError(
                 f"{self.path} has operators of nystra, which Triton's openvino backend does not "
-                "support: export it with `inline`, or use `backend` python"
+                "support: export it with `inline`, or use `backend` python; see docs/serving.md"
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:

@@ -37,7 +37,9 @@ def write_script(
     how = options or VapourSynthOptions()
     session = Session(model)
     if problems := vapoursynth_problems(session):
-        raise NystraError(f"{model} does not run in VapourSynth: {'; '.join(problems)}")
+        raise NystraError(
+            f"{model} does not run in VapourSynth: {'; '.join(problems)}; see docs/engines.md"
+        )
     entry = HostModel.of(session)
     if entry.channels[0] != entry.channels[1]:
         raise NystraError(

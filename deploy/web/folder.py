@@ -95,7 +95,7 @@ def check_model(path: Path) -> None:
     session = Session(path, library="none")
     problems = host_problems(session) or _problems(session)
     if problems:
-        raise NystraError(f"the page cannot run {path}: {'; '.join(problems)}")
+        raise NystraError(f"the page cannot run {path}: {'; '.join(problems)}; see docs/engines.md")
 
 
 def _problems(session: Session) -> list[str]:

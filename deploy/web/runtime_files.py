@@ -29,7 +29,7 @@ _LARGEST = 64 << 20
 _ARCHIVE = ".tgz"
 _HOW = (
     f"`npm pack onnxruntime-web@{VERSION}` fetches it; give `onnxruntime_web` "
-    f"onnxruntime-web-{VERSION}.tgz"
+    f"onnxruntime-web-{VERSION}.tgz; see docs/engines.md"
 )
 
 

@@ -98,6 +98,7 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
             f"the network has no attention that nystra replaces, so {plan.default.name} does not "
             "apply: omit `mechanism` to export it as it was trained"
             + "".join(f"; {sentence}" for sentence in unserved)
+            + "; see docs/mechanisms.md"
         )
     plan.refuse_unknown_sites([site.path for site in sites])
     return {
@@ -115,7 +116,7 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
                 f"{planned.name} needs tensors that were trained with the network "
                 f"({', '.join(missing)}), and {site.path} has none: use a checkpoint that was "
                 f"trained with {planned.name}, or a mechanism that needs no training "
-                "(`mechanism` nystra, nystromformer, cluster or psal)"
+                "(`mechanism` nystra, nystromformer, cluster or psal); see docs/mechanisms.md"
             )
 
 

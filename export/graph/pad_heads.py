@@ -46,7 +46,7 @@ def pad_heads(model: onnx.ModelProto, multiple: int) -> list[str]:
     if not any(node.domain == DOMAIN for node in sites):
         raise UnsupportedModelError(
             f"`pad_heads` {multiple} pads the heads of attention in windows, and there is none in "
-            "the graph: omit it"
+            "the graph: omit it; see docs/gpu.md"
         )
     padded: Counter[tuple[int, int]] = Counter()
     for node in sites:
@@ -59,7 +59,7 @@ def pad_heads(model: onnx.ModelProto, multiple: int) -> list[str]:
         except _NotPaddedError as why:
             raise UnsupportedModelError(
                 f"`pad_heads` {multiple}: {node.name} has heads of {sizes['head_dim']} channels "
-                f"that cannot be padded: {why}; omit it"
+                f"that cannot be padded: {why}; omit it; see docs/gpu.md"
             ) from None
         padded[sizes["head_dim"], wanted["head_dim"]] += 1
     graph.apply()

@@ -52,7 +52,7 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
     if (taken, given) != (1, 1):
         raise UnsupportedModelError(
             f"{path} has {taken} inputs and {given} outputs: expected one image as the input "
-            "and one output; export it again with these only"
+            "and one output; export it again with these only; see docs/own.md"
         )
     try:
         _try_small(network)
@@ -61,7 +61,9 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
         facts = replace(facts, window=common_window(network))
         _compare(network, facts)
     except NodeError as error:
-        raise UnsupportedModelError(f"{path} cannot be computed: {error}") from error
+        raise UnsupportedModelError(
+            f"{path} cannot be computed: {error}; see docs/own.md"
+        ) from error
     digest = file_sha256(path, "the model")
     checkpoint = Checkpoint(path, digest, {})
     return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
@@ -105,5 +107,5 @@ def _compare(network: FileNetwork, facts: Facts) -> None:
             shape = "x".join(map(str, next(iter(feeds.values())).shape))
             raise UnsupportedModelError(
                 f"{path}, converted to PyTorch, differs from onnxruntime by {difference:.0e} of "
-                f"its largest value at {shape}: it cannot be exported"
+                f"its largest value at {shape}: it cannot be exported; see docs/own.md"
             )

@@ -77,7 +77,8 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
     if headline != "psnr":
         raise NystraError(
             "`mechanism` auto is for images and frames: the outputs of this network "
-            f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
+            f"({loaded.facts.task}) are compared by {headline}; choose a mechanism; "
+            "see docs/mechanisms.md"
         )
     sites = [site.path for site in find_sites(loaded.network)]
     if not sites:

@@ -102,7 +102,7 @@ def prepare(
         raise NystraError(
             f"`precision` {transform.name} measures the range of the feature maps on your "
             "images: give `calibrate` FOLDER, about ten images like those that the file "
-            "will run on"
+            "will run on; see docs/precision.md"
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()

@@ -20,12 +20,13 @@ def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
         return options
     if options.static is None:
         raise NystraError(
-            f"`target` {target.name} needs a fixed size: give `static`, such as 1x3x64x64"
+            f"`target` {target.name} needs a fixed size: give `static`, such as 1x3x64x64; "
+            "see docs/engines.md"
         )
     if options.functions == "none":
         raise NystraError(
             f"`target` {target.name} is for engines without the operator library: omit "
-            "`no_functions`"
+            "`no_functions`; see docs/engines.md"
         )
     if "opset" in options.changed() and options.opset != target.opset:
         raise NystraError(f"`target` {target.name} has opset {target.opset}: omit `opset`")

@@ -34,7 +34,7 @@ def facts_of(path: Path) -> Facts:
     if image.role != "image":
         raise UnsupportedModelError(
             f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one image "
-            "(batch, channels, height, width)"
+            "(batch, channels, height, width); see docs/own.md"
         )
     image = replace(image, dtype="float32")
     if result.axes == LOGITS_AXES:

@@ -120,5 +120,6 @@ def _check_attributes(proto: onnx.NodeProto, attributes: Mapping[str, Any]) -> N
     unknown = [name for name in attributes if name not in known]
     if unknown:
         raise UnsupportedModelError(
-            f"the attribute {unknown[0]!r:.60} of {proto.op_type} {proto.name!r:.80}: not supported"
+            f"the attribute {unknown[0]!r:.60} of {proto.op_type} {proto.name!r:.80}: not "
+            "supported; see docs/own.md"
         )

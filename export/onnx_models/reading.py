@@ -61,13 +61,13 @@ def _check_opset(path: Path, model: onnx.ModelProto) -> None:
     if any(entry.domain == DOMAIN for entry in model.opset_import):
         raise UnsupportedModelError(
             f"{path} already has operators of nystra: export again from its checkpoint or its "
-            "original ONNX file"
+            "original ONNX file; see docs/own.md"
         )
     opset = opset_of(model)
     if not OLDEST <= opset <= NEWEST:
         raise UnsupportedModelError(
             f"{path} has opset {opset}, expected {OLDEST} to {NEWEST}: export it again with one "
-            "of these"
+            "of these; see docs/own.md"
         )
 
 
@@ -83,7 +83,7 @@ def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[Ten
     if depth > _DEEPEST:
         raise NystraError(f"{path} has graphs nested more than {_DEEPEST} deep: not supported")
     if graph.sparse_initializer:
-        raise UnsupportedModelError(f"{path} has sparse tensors: not supported")
+        raise UnsupportedModelError(f"{path} has sparse tensors: not supported; see docs/own.md")
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -99,7 +99,7 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
     where = f"the tensor {tensor.name!r:.80} of {path}"
     if tensor.data_type not in TYPES:
         raise UnsupportedModelError(
-            f"{where} is of the type {tensor.data_type} of ONNX: not supported"
+            f"{where} is of the type {tensor.data_type} of ONNX: not supported; see docs/own.md"
         )
     count = math.prod(tensor.dims)
     if min(tensor.dims, default=0) < 0 or count > MOST_ELEMENTS:
@@ -145,7 +145,8 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
         sides = [side.dim_value for side in value.type.tensor_type.shape.dim]
         if value.type.tensor_type.elem_type not in TYPES:
             raise UnsupportedModelError(
-                f"{path}: {value.name!r:.80} is not a tensor of numbers: not supported"
+                f"{path}: {value.name!r:.80} is not a tensor of numbers: not supported; "
+                "see docs/own.md"
             )
         if min(sides, default=0) < 0 or math.prod(side or 1 for side in sides) > MOST_ELEMENTS:
             raise NystraError(
@@ -189,7 +190,7 @@ def _check_operator(path: Path, node: onnx.NodeProto) -> None:
     if not own or node.op_type not in (*OPERATORS, *CONTROL_FLOW):
         raise UnsupportedModelError(
             f"{path}: operator {node.op_type!r:.60} of domain "
-            f"{node.domain or 'ai.onnx'!r:.60}: not supported"
+            f"{node.domain or 'ai.onnx'!r:.60}: not supported; see docs/own.md"
         )
 
 

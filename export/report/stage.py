@@ -124,4 +124,5 @@ def _write_failure(
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
         + "; ".join(validated.failures)
+        + "; see docs/precision.md"
     )

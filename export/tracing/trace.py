@@ -112,7 +112,9 @@ def trace(
     except Exception as error:  # whatever the tracer raises, the export ends here
         advice = ". A fixed size may work: `static` 1x3x64x64" if free else ""
         reason = trace_fault(error)
-        raise TraceError(f"PyTorch could not trace the network: {reason}{advice}") from error
+        raise TraceError(
+            f"PyTorch could not trace the network: {reason}{advice}; see docs/own.md"
+        ) from error
     model: onnx.ModelProto = exported.model_proto
     return model
 

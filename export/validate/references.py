@@ -282,7 +282,7 @@ def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
     if coarsest is not None and measure.misses(figure, coarsest):
         raise UnsupportedModelError(
             f"rounding to {low} alone gives {measure.text(figure)} for this network, below the "
-            f"limit of {measure.text(coarsest)}: use `precision` fp32"
+            f"limit of {measure.text(coarsest)}: use `precision` fp32; see docs/precision.md"
         )
 
 
@@ -292,5 +292,5 @@ def _refuse_changed_matches(mean: float, change: float, low: str) -> None:
             f"rounding to {low} makes the search find other matches: images change by "
             f"{mean / 2:.1e} on average, and by {change:.1e} with another seed, so a check could "
             "not tell a correct file from a wrong one. Use `precision` fp32, or another "
-            "`mechanism`"
+            "`mechanism`; see docs/precision.md"
         )

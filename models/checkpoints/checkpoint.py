@@ -142,7 +142,7 @@ def _read_torch(path: Path) -> Any:
             raise CheckpointError(
                 f"{path} is refused: besides tensors, its pickle runs code or builds other "
                 f"objects ({wanted}). nystra reads tensors only; if you trust the source, save "
-                "its state dict with safetensors.torch.save_file"
+                "its state dict with safetensors.torch.save_file; see docs/security.md"
             ) from error
         raise CheckpointError(
             f"{path} is not a checkpoint that PyTorch can read, or it is truncated: "
@@ -192,5 +192,5 @@ def _refuse_bomb(path: Path) -> None:
     if unpacked > min(_MAXIMUM_BYTES, _MAXIMUM_EXPANSION * path.stat().st_size):
         raise CheckpointError(
             f"{path} is refused as a zip bomb: {path.stat().st_size} bytes would unpack to "
-            f"{unpacked}; PyTorch writes checkpoints uncompressed"
+            f"{unpacked}; PyTorch writes checkpoints uncompressed; see docs/security.md"
         )

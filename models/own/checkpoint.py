@@ -100,8 +100,8 @@ def _window(module: nn.Module) -> tuple[int, ...] | None:
 
 def _load(_: State, request: Request) -> BuiltNetwork:
     raise NystraError(
-        f"{request.source}: your own network needs its code: give `module` FILE.py:CALLABLE "
-        "(docs/own.md)"
+        f"{request.source}: your own network needs its code: give `module` FILE.py:CALLABLE; "
+        "see docs/own.md"
     )
 
 

@@ -67,7 +67,7 @@ class Code:
         if not isinstance(made, (nn.Module, OwnNetwork)):
             raise NystraError(
                 f"{self.text}() returned the type {type(made).__name__}, expected a "
-                "torch.nn.Module or a nystra.models.OwnNetwork"
+                "torch.nn.Module or a nystra.models.OwnNetwork; see docs/own.md"
             )
         return OwnNetwork.of(made)
 
@@ -83,7 +83,7 @@ def read_code(text: str) -> Code:
     """
     file, colon, name = text.rpartition(":")
     if not colon or not name.isidentifier() or not file.endswith(".py"):
-        raise NystraError(f"`module` is {text!r:.200}, expected FILE.py:CALLABLE")
+        raise NystraError(f"`module` is {text!r:.200}, expected FILE.py:CALLABLE; see docs/own.md")
     path = regular_file(file, "the code")
     if path.stat().st_size > _LARGEST:
         raise NystraError(f"{path} has {path.stat().st_size} bytes, expected a Python file")
@@ -92,13 +92,14 @@ def read_code(text: str) -> Code:
     if not hasattr(space, name):
         theirs = [key for key, value in vars(space).items() if _is_theirs(value, space.__name__)]
         raise NystraError(
-            f"{path.name} has no {name}; it has {', '.join(theirs[:8]) or 'no class or function'}"
+            f"{path.name} has no {name}; it has {', '.join(theirs[:8]) or 'no class or function'}; "
+            "see docs/own.md"
         )
     found = getattr(space, name)
     if not callable(found) and not isinstance(found, OwnNetwork):
         raise NystraError(
             f"{path.name}:{name} is of the type {type(found).__name__}, expected a class or a "
-            "function that returns the network"
+            "function that returns the network; see docs/own.md"
         )
     return Code(path, name, hashlib.sha256(source).hexdigest(), found)
 

@@ -27,7 +27,8 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
     module = _unwrapped(network.module)
     if isinstance(module, torch.jit.ScriptModule):
         raise NystraError(
-            f"{network.title} is a scripted module: pass the module that it was scripted from"
+            f"{network.title} is a scripted module: pass the module that it was scripted from; "
+            "see docs/own.md"
         )
     memo: dict[int, object] = {}
     for tensor in _tensors(module):
@@ -39,8 +40,8 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
     try:
         copied = copy.deepcopy(module, memo)
     except Exception as error:  # it may hold any kind of object
-        reason = " ".join(str(error).split())[:200]
-        raise NystraError(f"{network.title} cannot be copied: {reason}") from error
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise NystraError(f"{network.title} cannot be copied: {reason}; see docs/own.md") from error
     return copied.eval()
 
 

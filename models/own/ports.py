@@ -49,7 +49,7 @@ def measured_ports(
                 return ports, tuple(outputs), side
             given = _examples(ports, side)[0]
             return ports, (_output(in_order(returned, _ANY)[0], given),), side
-    raise UnsupportedModelError(f"the network {first}{_hint(first)}")
+    raise UnsupportedModelError(f"the network {first}{_hint(first)}; see docs/own.md")
 
 
 def _hint(reason: str) -> str:
@@ -87,6 +87,6 @@ def _output(returned: Tensor, given: Tensor) -> Port:
     if scale == 0 or tuple(sides) != (scale * own[0], scale * own[1]):
         raise UnsupportedModelError(
             f"the network returns the shape {tuple(returned.shape)} for {tuple(given.shape)}, "
-            "expected an image (B, C, H, W) of an integer scale, or logits (B, K)"
+            "expected an image (B, C, H, W) of an integer scale, or logits (B, K); see docs/own.md"
         )
     return Port("output", "picture", lengths={"channels": returned.shape[1]}, multiple=scale)

@@ -86,7 +86,7 @@ def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
         if not all(name in returned for name in names):
             raise UnsupportedModelError(
                 f"the network returns a dictionary of {', '.join(map(str, returned)):.200}, "
-                f"expected {', '.join(names)}"
+                f"expected {', '.join(names)}; see docs/own.md"
             )
         returned = [returned[name] for name in names]
     tensors = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
@@ -94,7 +94,7 @@ def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
         kinds = ", ".join(type(each).__name__ for each in tensors[:6])
         raise UnsupportedModelError(
             f"the network returns {len(tensors)} values ({kinds}), expected {len(outputs)} of the "
-            "kind Tensor"
+            "kind Tensor; see docs/own.md"
         )
     return tensors
 

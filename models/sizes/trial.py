@@ -101,7 +101,7 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         single = bool(_fault(network, stated.inputs, side, side, batch=2))
         text = f"it takes {side}x{side} only: {first}"
         return Trial(network, least, (side, side), single, (text,))
-    raise UnsupportedModelError(f"{stated.source}: the network {first}")
+    raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
 
 
 def _measured(

@@ -59,7 +59,8 @@ class Attribute:
             if self.name == "revision":
                 raise NystraError(
                     f"{owner}: the node has revision {checked}, this nystra supports revision "
-                    f"{REVISION}; use the nystra version that exported the model, or a newer one"
+                    f"{REVISION}; use the nystra version that exported the model, or a newer one; "
+                    "see docs/compatibility.md"
                 )
             raise NystraError(
                 f"{owner}: {self.name} is {checked}; expected {self.minimum} to {self.maximum}"

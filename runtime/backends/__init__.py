@@ -161,7 +161,7 @@ def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
         return
     takers = [other for other in _BACKENDS if find_backend(other).arithmetic]
     raise NystraError(
-        f"precision {precision} does not apply to {name}: expected "
+        f"`precision` {precision} does not apply to {name}: expected "
         + (
             " or ".join(sorted(kind.arithmetic))
             or f"none, it computes in the types of the file ({', '.join(takers)} can choose)"
@@ -184,5 +184,6 @@ def require_precision(name: str, kind: type[Backend], path: Path, precision: str
     if takers:
         raise BackendUnavailableError(
             f"{path} computes in {precision}, and {name} has no arithmetic of that type: use "
-            f"`backend` {' or '.join(takers)}, or export it with `precision` fp16 or fp32"
+            f"`backend` {' or '.join(takers)}, or export it with `precision` fp16 or fp32; "
+            "see docs/precision.md"
         )

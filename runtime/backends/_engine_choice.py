@@ -31,7 +31,7 @@ def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngi
     raise BackendUnavailableError(
         f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
         f"{this_device}{f', only for {chr(44).join(other_devices)}' if other_devices else ''}: "
-        f"nystra build {model.path} --backend {builder.name}"
+        f"nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
     )
 
 
@@ -54,7 +54,7 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
     raise NystraError(
         f"the engines in the cache accept {name!r} {ranges}; got {shapes[name]}: build one for "
         "it, nystra build --minShapes ... --maxShapes ..., or run tiles of a size that they "
-        "accept (`tile`)"
+        "accept (`tile`); see docs/gpu.md"
     )
 
 

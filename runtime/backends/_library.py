@@ -47,7 +47,7 @@ def choose_library(
         if not path.is_file():
             raise NystraError(
                 f"no operator library at {path}: expected auto, none or the path of a built "
-                f"lib{name}"
+                f"lib{name}; see docs/engines.md"
             )
         return LibraryChoice(path.resolve(), f"the operator library {path} was requested", True)
     if not needed:

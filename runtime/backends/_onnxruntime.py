@@ -107,7 +107,7 @@ class OnnxRuntimeBackend(Backend):
                 if choice.required:
                     raise NystraError(
                         f"the operator library {choice.path} does not support {self.path}: "
-                        f"{_first_line(error)}. Use `library` auto or none."
+                        f"{_first_line(error)}. Use `library` auto or none; see docs/engines.md"
                     ) from error
                 choice = LibraryChoice(
                     None,
@@ -124,7 +124,8 @@ class OnnxRuntimeBackend(Backend):
                 raise BackendUnavailableError(
                     f"{self.path} has nystra operators without ONNX bodies, so it needs the "
                     f"operator library (lib{self.library_name or _LIBRARY}): {choice.reason}. "
-                    "Build it, name it with `library`, or export without `no_functions`."
+                    "Build it, name it with `library`, or export without `no_functions`; "
+                    "see docs/engines.md"
                 ) from error
             raise NystraError(
                 f"onnxruntime cannot load {self.path}: {_first_line(error)}"

@@ -106,13 +106,14 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         if choice.path is not None and not has_cuda_kernels(choice.path):
             raise BackendUnavailableError(
                 f"{self.name} needs an operator library with CUDA kernels, and {choice.path} has "
-                f"none: expected lib{CUDA_LIBRARY}.so. Use `library` none for the bodies."
+                f"none: expected lib{CUDA_LIBRARY}.so. Use `library` none for the bodies; "
+                "see docs/gpu.md"
             )
         needed = self.header.has_operators
         if self.spec.library == "auto" and choice.path is None and needed:
             raise BackendUnavailableError(
                 f"{self.name} has no CUDA kernels for the operators of {self.path}: "
-                f"{choice.reason}. Use `library` none for the operators' bodies."
+                f"{choice.reason}. Use `library` none for the operators' bodies; see docs/gpu.md"
             )
         return choice
 
@@ -145,13 +146,14 @@ class OrtCudaBackend(OnnxRuntimeBackend):
             except (ValueError, RuntimeError) as error:  # of a provider; a model's are others
                 text = " ".join(str(error).split()).rstrip(".")[:600]
                 raise BackendUnavailableError(
-                    f"onnxruntime cannot start {self.provider}: {text}. It needs {self.needs}"
+                    f"onnxruntime cannot start {self.provider}: {text}. It needs {self.needs}; "
+                    "see docs/gpu.md"
                 ) from error
         if self.provider not in session.get_providers():
             raise BackendUnavailableError(
                 f"onnxruntime {onnxruntime.__version__} would run {self.path} by "
                 f"{', '.join(session.get_providers())} and not by {self.provider}, which it "
-                f"could not load (see its log above). It needs {self.needs}"
+                f"could not load (see its log above). It needs {self.needs}; see docs/gpu.md"
             )
         session.disable_fallback()
         return session

@@ -319,7 +319,10 @@ class TensorrtBackend(Backend):
         held.engine = held.runtime.deserialize_cuda_engine(path.read_bytes())
         held.context = None if held.engine is None else held.engine.create_execution_context()
         if held.context is None:
-            raise NystraError(f"{self.engine} {self._toolkit.version} cannot load the engine")
+            raise NystraError(
+                f"{self.engine} {self._toolkit.version} cannot load the engine (see its log "
+                "above): build it again with nystra build --rebuild; see docs/gpu.md"
+            )
         held.loaded = engine
 
     def _names(self) -> list[str]:

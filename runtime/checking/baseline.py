@@ -121,7 +121,8 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     """
     if not is_there(path, "the baseline"):
         raise NystraError(
-            f"no baseline at {path}: write one from the current figures with `update`"
+            f"no baseline at {path}: write one from the current figures with `update`; "
+            "see docs/ci.md"
         )
     value = read_json(path, "the baseline")
     where = f"the baseline {path}"

@@ -67,7 +67,8 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
     surplus = [name for name in measured.items if name not in {*baseline.items, KERNELS}]
     if surplus:
         raise NystraError(
-            f"the baseline has no {', '.join(surplus)}: accept the current figures with `update`"
+            f"the baseline has no {', '.join(surplus)}: accept the current figures with `update`; "
+            "see docs/ci.md"
         )
     for key, now in measured.settings.items():
         then = baseline.settings.get(key, {})
@@ -77,7 +78,8 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
                 f"the {key} was measured with different settings ({', '.join(changed)}) than the "
                 "baseline's: "
                 + "; ".join(f"got {now[n]}, expected {then.get(n)}" for n in changed)
-                + ". Use the same settings, or accept the current figures with `update`"
+                + ". Use the same settings, or accept the current figures with `update`; "
+                "see docs/ci.md"
             )
     figures = [
         _item_result(name, measured, baseline.items[name])

@@ -50,7 +50,9 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         advice = "It has to start in 30 s: try again when the machine is less busy, or use `jobs`"
     else:
         failure = f"this machine cannot join the Ray cluster at {options.address}"
-        advice = f"Add it to the cluster: ray start --address={options.address}"
+        advice = (
+            f"Add it to the cluster: ray start --address={options.address}; see docs/serving.md"
+        )
     try:
         with isolated_workers() as runtime_env:
             where |= {"runtime_env": runtime_env, "configure_logging": True}
@@ -82,7 +84,8 @@ def _check_answers(options: ClusterOptions) -> None:
     """Raise `BackendUnavailableError` unless Ray answers at an address."""
     end = time.monotonic() + PATIENCE
     advice = (
-        "start one with `ray start --head` and use the address that it prints, or `address` local"
+        "start one with `ray start --head` and use the address that it prints, or `address` "
+        "local; see docs/serving.md"
     )
     try:
         with socket.create_connection(options.place, PATIENCE):

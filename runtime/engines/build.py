@@ -98,7 +98,8 @@ def build_engine(
     if options.backend == toolkit.TENSORRT and isinstance(device, str):
         raise BackendUnavailableError(
             f"TensorRT builds engines only on a machine with an NVIDIA GPU ({device}). Without "
-            "one: nystra build --dry-run, or `backend` tensorrt-rtx, which builds ahead of time"
+            "one: nystra build --dry-run, or `backend` tensorrt-rtx, which builds ahead of time; "
+            "see docs/gpu.md"
         )
     announce("parse")
     parsed = ask({**model.request(options.backend), "do": "parse", "cases": []})

@@ -108,14 +108,14 @@ def build(
     if monitor.late:
         raise ExportError(
             f"the engine was not built in {seconds:.0f} s: allow more time (`seconds`) or fewer "
-            "shapes"
+            "shapes; see docs/gpu.md"
         )
     if engine is None:
         reason = log.errors[0] if log.errors else "no reason was logged"
         if any("CPU-only builder" in line for line in log.errors):
             raise BackendUnavailableError(
                 f"TensorRT {toolkit.version} builds engines only on a machine with an NVIDIA GPU "
-                f"({reason})"
+                f"({reason}); see docs/gpu.md"
             )
         raise RefusedError(reason)
     if cache is not None and timing_cache is not None:

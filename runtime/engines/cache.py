@@ -131,7 +131,8 @@ def verify(path: Path, record: EngineRecord) -> None:
     if not hmac.compare_digest(record.seal.encode(), _seal(record).encode()):
         raise NystraError(
             f"the engine {path} was not built by nystra on this machine, and an engine is "
-            "executable code: build it here, or add `trust` if you trust its author"
+            "executable code: build it here, or add `trust` if you trust its author; "
+            "see docs/gpu.md"
         )
     check_hash(path, record)
 
@@ -170,7 +171,7 @@ def _refuse_foreign(path: Path) -> None:
     raise NystraError(
         f"{path} belongs to user {status.st_uid} with the mode {stat.S_IMODE(status.st_mode):o}, "
         "so other users could put an engine there, which is executable code: delete it, or "
-        f"choose your own folder with {CACHE_VARIABLE}"
+        f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
     )
 
 

@@ -54,7 +54,7 @@ class EngineModel:
             if not chosen.is_file():
                 raise NystraError(
                     f"no plugin library at {chosen}: expected auto, none or the path of a built "
-                    "libnystra_trt"
+                    "libnystra_trt; see docs/gpu.md"
                 )
             return cls(file, chosen.absolute(), f"the plugin library {chosen} was requested")
         if not header.has_operators:

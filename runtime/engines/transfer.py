@@ -49,13 +49,13 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine
     if not trust:
         raise NystraError(
             f"the engine {engine} was built elsewhere, and an engine is executable code: build "
-            "it here, or add `trust` if you trust its author"
+            "it here, or add `trust` if you trust its author; see docs/gpu.md"
         )
     cache.check_hash(engine, record)
     hashes = model.hashes()
     if record.hashes != hashes:
         raise NystraError(
             f"the engine {engine} was built from {record.hashes}; here they are {hashes}: use "
-            "the model and the plugin library that it was built with"
+            "the model and the plugin library that it was built with; see docs/gpu.md"
         )
     return BuiltEngine(cache.store(replace(record, seal=""), engine), record, fresh=False)

@@ -100,5 +100,5 @@ def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
     if width * height > max_pixels:
         raise NystraError(
             f"the image {name} declares {width}x{height}, more than {max_pixels} pixels: cut "
-            "it into parts, or raise NYSTRA_MAX_PIXELS if the size is right"
+            "it into parts, or raise NYSTRA_MAX_PIXELS if the size is right; see docs/running.md"
         )

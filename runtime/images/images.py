@@ -71,7 +71,7 @@ def format_named(name: str) -> str:
     kind = SUFFIXES.get(f".{name.lower()}")
     if kind is None:
         names = ", ".join(suffix[1:] for suffix in SUFFIXES)
-        raise NystraError(f"the format is {name!r}, expected one of {names}")
+        raise NystraError(f"`format` is {name!r}, expected one of {names}")
     return kind
 
 

@@ -31,7 +31,7 @@ class Naming:
         if self.format is not None:
             format_named(self.format)
         if "/" in self.suffix or os.sep in self.suffix or "\0" in self.suffix:
-            raise NystraError(f"the suffix is {self.suffix!r}, expected a part of a file name")
+            raise NystraError(f"`suffix` is {self.suffix!r}, expected a part of a file name")
 
     def name(self, source: Path) -> str:
         """Return the name of an image's output in a folder."""

@@ -162,7 +162,9 @@ class Driver:
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)
         if status == _OUT_OF_MEMORY:
-            raise NystraError("not enough GPU memory: use smaller tiles (`tile`)")
+            raise NystraError(
+                "not enough GPU memory: use smaller tiles (`tile`); see docs/running.md"
+            )
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(text))

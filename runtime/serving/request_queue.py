@@ -82,7 +82,7 @@ class RequestQueue:
             raise TooLargeError(
                 f"this request needs {work.cost >> 20} MiB for the image and its result, and "
                 f"the limit of the service is {self.memory >> 20} MiB: send a smaller image, "
-                "or raise `max_memory`"
+                "or raise `max_memory`; see docs/serving.md"
             )
         with self._changed:
             if self._closed:

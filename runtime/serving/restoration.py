@@ -62,7 +62,7 @@ class RestorationModel:
         match_inputs(self._restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
-                f"the tile is {parameters.tile}, expected at most {self.tile}, the tile of the "
+                f"`tile` is {parameters.tile}, expected at most {self.tile}, the tile of the "
                 "service"
             )
         sizes = [size for size, _ in measured(files, self._most).values()]

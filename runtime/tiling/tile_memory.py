@@ -43,7 +43,7 @@ def free_memory(kept: int = 0, most: int | None = None) -> int:
     if most <= resident - kept:
         raise NystraError(
             f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the "
-            f"limit is {most >> 20} MiB: raise `max_memory`"
+            f"limit is {most >> 20} MiB: raise `max_memory`; see docs/running.md"
         )
     return min(free, most - resident + kept)
 
@@ -64,7 +64,8 @@ def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
     if images > free:
         raise NystraError(
             f"an image of {size[1]}x{size[0]} needs {images >> 20} MiB for itself and its "
-            f"result, and {free >> 20} MiB are available: cut it into parts first"
+            f"result, and {free >> 20} MiB are available: cut it into parts first; "
+            "see docs/running.md"
         )
     return max((free - images) // 2, 1)
 
@@ -144,5 +145,5 @@ def refuse_too_large(
         )
         raise NystraError(
             f"this model needs about {needed >> 20} MiB for {what} of {size[1]}x{size[0]}, and "
-            f"{free >> 20} MiB are available: {advice}"
+            f"{free >> 20} MiB are available: {advice}; see docs/running.md"
         )

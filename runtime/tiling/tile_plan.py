@@ -99,7 +99,7 @@ def plan_tiles(
     if min(size) < 1:
         raise NystraError(f"got an image of {size[1]}x{size[0]} pixels, expected at least 1x1")
     if overlap < 0:
-        raise NystraError(f"the overlap is {overlap}, expected 0 or more")
+        raise NystraError(f"`overlap` is {overlap}, expected 0 or more")
     sides = size if tile is None else (tile, tile) if isinstance(tile, int) else tile
     if tile is None or (not fixed and size[0] <= sides[0] and size[1] <= sides[1]):
         return TilePlan(size, ((0, size[0]),), ((0, size[1]),))
@@ -164,7 +164,7 @@ def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> lis
     """
     side = tile // multiple * multiple
     if side < 1:
-        raise NystraError(f"the tile is {tile} pixels, expected at least {max(multiple, 1)}")
+        raise NystraError(f"`tile` is {tile} pixels, expected at least {max(multiple, 1)}")
     if side >= size:
         return [(0, size)]
     stride = (side - overlap) // multiple * multiple

@@ -161,7 +161,7 @@ class TiledNetwork:
             NystraError: The options contradict the network, or the memory does not suffice.
         """
         if tile < 0:
-            raise NystraError(f"the tile is {tile} pixels, expected 0 (automatic) or more")
+            raise NystraError(f"`tile` is {tile} pixels, expected 0 (automatic) or more")
         if self.fixed_size is not None:
             if self.whole:
                 self.refuse_larger(size)
@@ -179,7 +179,7 @@ class TiledNetwork:
         if tile:
             if tile < self.size_minimum:
                 raise NystraError(
-                    f"the tile is {tile}, the model needs at least {self.size_minimum} pixels"
+                    f"`tile` is {tile}, the model needs at least {self.size_minimum} pixels"
                 )
             sides = (min(tile, size[0]), min(tile, size[1]))
             self._refuse_too_large(sides, sides[0] * sides[1], max_memory, "a tile")
@@ -216,7 +216,7 @@ class TiledNetwork:
             raise NystraError(
                 f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels and "
                 f"needs the whole image{self.tile_loss}, and this image is {size[0]}x{size[1]}: "
-                "export it without `static`"
+                "export it without `static`; see docs/running.md"
             )
 
     def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:

@@ -94,7 +94,7 @@ def test_the_name_says_portable_and_the_manifest_what_follows(tmp_path: Path) ->
             ExportOptions(target="portable", static=SHAPE, precision="bf16"),
             "does not apply to `precision` bf16: it is for `precision` fp32",
         ),
-        (ExportOptions(target="ncnn"), "target 'ncnn' is unknown: expected tensorrt, portable"),
+        (ExportOptions(target="ncnn"), "`target` 'ncnn' is unknown: expected tensorrt, portable"),
     ],
 )
 def test_options_that_contradict_a_target(

@@ -285,8 +285,8 @@ def test_labels(precision: str, target: str | None, label: str) -> None:
 @pytest.mark.parametrize(
     ("precision", "target", "words"),
     [
-        ("int4", None, "unknown precision 'int4': expected one of fp32, fp16, bf16, int8"),
-        ("bf16", "ncnn", "target 'ncnn' is unknown: expected tensorrt"),
+        ("int4", None, "unknown `precision` 'int4': expected one of fp32, fp16, bf16, int8"),
+        ("bf16", "ncnn", "`target` 'ncnn' is unknown: expected tensorrt"),
         ("fp16", "tensorrt", "it is for `precision` bf16"),
     ],
 )

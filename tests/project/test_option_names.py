@@ -17,6 +17,7 @@ from shared import ROOT
 _LIBRARY = ("core", "plugins", "runtime", "deploy", "models", "export")
 _FLAG = re.compile(r"(?<![\w-])(--[a-z][a-zA-Z-]*|-[a-z](?![\w-]))")
 _NAME = re.compile(r"`([A-Za-z_]\w*)`")
+_PAGE = re.compile(r"docs/[\w.#/-]*\w")
 _PROGRAM = re.compile(r"\b(nystra|nystra-export|ray|pip|docker|tritonserver|cmake|ffmpeg)\b")
 _OWN = {
     "deploy/triton/readme.py": "the page that is written for the reader of a shell",
@@ -48,6 +49,12 @@ def texts() -> Iterator[tuple[str, str]]:
                     yield place, "".join(map(str, parts))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield place, node.value
+
+
+def test_texts_name_pages_that_exist() -> None:
+    pages = [(place, page[0]) for place, text in texts() for page in _PAGE.finditer(text)]
+    assert len(pages) > 50
+    assert [named for named in pages if not (ROOT / named[1]).is_file()] == []
 
 
 def test_no_text_of_the_library_says_a_flag() -> None:

@@ -105,7 +105,7 @@ def test_labels_come_from_a_file_or_from_nobody(
         (("-o", "absent/out.csv"), "absent does not exist"),
         (("-o", "-", "--json"), "--json and an output on stdout"),
         (("--format", "csv", "--json"), "--json and an output on stdout"),
-        (("--format", "png"), "the format is 'png', expected csv or json"),
+        (("--format", "png"), "--format is 'png', expected csv or json"),
         (("--top", "0"), "--top is 0, expected a whole number of 1 or more"),
         (("--tile", "64", "--suffix", "_x"), "--suffix, --tile: does not apply to a model of the"),
         (("--fps", "3"), "--fps: does not apply to a model of the task 'classification'"),

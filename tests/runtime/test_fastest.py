@@ -70,7 +70,7 @@ def test_bfloat16_takes_part_where_it_is_asked_for(timed: list[Any], model: Path
     assert "openvino-bf16 100 ms, openvino 200 ms, ort-cpu 300 ms" in choice.reason
     assert choose_fastest(SessionSpec(model, precision="fp32")).spec.precision is None
     assert len(timed) == 2
-    with pytest.raises(NystraError, match="precision fp16 does not apply to fastest"):
+    with pytest.raises(NystraError, match="`precision` fp16 does not apply to fastest"):
         choose_fastest(SessionSpec(model, precision="fp16"))
 
 

@@ -122,10 +122,12 @@ def test_bfloat16_is_asked_for(model: Path) -> None:
     again = low(image)
     assert 30 < decibels(again, exact(image)) < 80
     np.testing.assert_array_equal(low(image), again)
-    with pytest.raises(NystraError, match="precision fp16 does not apply to openvino: expected bf"):
+    with pytest.raises(
+        NystraError, match="`precision` fp16 does not apply to openvino: expected bf"
+    ):
         Session(model, "openvino", precision="fp16")
     with pytest.raises(
-        NystraError, match=r"precision bf16 does not apply to ort-cpu: .*openvino can"
+        NystraError, match=r"`precision` bf16 does not apply to ort-cpu: .*openvino can"
     ):
         Session(model, "ort-cpu", precision="bf16")
 

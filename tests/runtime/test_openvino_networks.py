@@ -135,7 +135,7 @@ BAD_COMMANDS = [
     (["--target", "sm86"], "--target is for TensorRT"),
     (["--dry-run"], "--dry-run is for TensorRT"),
     (["-o", "there"], "--output is for TensorRT"),
-    (["--precision", "fp16"], "precision fp16 does not apply to openvino"),
+    (["--precision", "fp16"], "--precision fp16 does not apply to openvino"),
 ]
 
 

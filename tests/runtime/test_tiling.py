@@ -101,8 +101,8 @@ def test_fixed_size_pads_small_images() -> None:
     [
         ({"tile": 16, "overlap": 16}, "leaves less than"),
         ({"tile": 7, "overlap": 0, "multiple": 8}, "expected at least 8"),
-        ({"tile": 16, "overlap": -1}, "overlap is -1"),
-        ({"tile": None, "overlap": -3}, "overlap is -3"),
+        ({"tile": 16, "overlap": -1}, "`overlap` is -1"),
+        ({"tile": None, "overlap": -3}, "`overlap` is -3"),
         ({"tile": 16, "overlap": 0, "batch": 0}, "batch is 0"),
         ({"tile": 16, "overlap": 0, "blend": "cubic"}, "blend"),
         ({"tile": 16, "overlap": 0, "scale": 3}, "for the scale 3"),

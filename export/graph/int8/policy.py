@@ -16,6 +16,7 @@ def int8_policy(architecture: str) -> PrecisionPolicy:
     policy = row_named(architecture).architecture().precision or PrecisionPolicy()
     if "int8" in policy.refused:
         raise UnsupportedModelError(
-            f"{architecture} in int8 is refused: {policy.refused['int8']}. Use `precision` fp32"
+            f"{architecture} in int8 is refused: {policy.refused['int8']}. Use `precision` fp32; "
+            "see docs/precision.md"
         )
     return policy

@@ -119,7 +119,8 @@ def quantize_model(
     if not layers:
         why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers with weights"
         raise UnsupportedModelError(
-            f"no part of this network can be int8: {why}. Use `precision` fp32"
+            f"no part of this network can be int8: {why}. Use `precision` fp32; "
+            "see docs/precision.md"
         )
     used = feeds if measure.few else with_contrast(feeds)  # logits have no pixel to cut off
     calibration = calibrate(model, layers, used)
@@ -129,7 +130,7 @@ def quantize_model(
         raise UnsupportedModelError(
             f"no layer can be int8 if every image has to reach {measure.text(least)}: the last "
             f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} by "
-            "itself. Lower `min_psnr` or use `precision` fp32"
+            "itself. Lower `min_psnr` or use `precision` fp32; see docs/precision.md"
         )
     copied = rounded_copy(model, kept.layers, calibration.ranges)
     quantize(model, kept.layers, calibration.ranges)

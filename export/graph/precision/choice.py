@@ -67,7 +67,7 @@ def choose(
         if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
             raise ExportError(
                 f"node {node.name or node.output[0]} ({node.op_type}) has a subgraph, which "
-                f"cannot be written in {precision}: use `precision` fp32"
+                f"cannot be written in {precision}: use `precision` fp32; see docs/precision.md"
             )
         kind = _kind(node, constants)
         inputs = data_inputs(node, opset) if kind else []

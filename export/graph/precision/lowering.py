@@ -94,7 +94,8 @@ def lower_model(
         if precision == "bf16" and not tensorrt:
             advice += f", or `target` {TENSORRT} for a file that only TensorRT runs"
         raise UnsupportedModelError(
-            f"no part of this network can be {precision}: {reasons}. Use {advice}"
+            f"no part of this network can be {precision}: {reasons}. Use {advice}; "
+            "see docs/precision.md"
         )
     names = {node.output[0]: node.name or node.output[0] for node in model.graph.node}
     low = len(chosen.nodes)

@@ -18,12 +18,13 @@ def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
     policy = row_named(architecture).architecture().precision
     if policy is None:
         raise UnsupportedModelError(
-            f"{precision} was not measured for {architecture}: use `precision` fp32"
+            f"{precision} was not measured for {architecture}: use `precision` fp32; "
+            "see docs/precision.md"
         )
     if precision in policy.refused:
         raise UnsupportedModelError(
             f"{architecture} in {precision} is not safe: {policy.refused[precision]}. "
-            "Use `precision` fp32"
+            "Use `precision` fp32; see docs/precision.md"
         )
     return policy
 

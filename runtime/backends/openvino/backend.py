@@ -81,7 +81,7 @@ class OpenvinoBackend(Backend):
             raise BackendUnavailableError(
                 f"{self.path} has the operator NystraPatchMatch, whose ONNX body OpenVINO "
                 "computes wrongly: it divides integers in float32. Install the operator library "
-                f"({choice.reason}), or use `backend` ort-cpu"
+                f"({choice.reason}), or use `backend` ort-cpu; see docs/engines.md"
             )
         self.settings = _settings(low, threads if self.device_name == "CPU" else None)
         self._low_kernels = low is not None and kernels
@@ -179,7 +179,7 @@ class OpenvinoBackend(Backend):
         if library not in ("none", "auto") and not _is_ours(library):
             raise NystraError(
                 f"`library` {library} is for onnxruntime: openvino takes its operators from "
-                f"lib{CPU_LIBRARY}; use auto or none"
+                f"lib{CPU_LIBRARY}; use auto or none; see docs/engines.md"
             )
         if needed and self.device_name != "CPU":
             reason = (
@@ -193,7 +193,8 @@ class OpenvinoBackend(Backend):
         if needed and choice.path is None and not self.header.has_bodies:
             raise BackendUnavailableError(
                 f"{self.path} has nystra operators without ONNX bodies, so it needs the operator "
-                f"library: {choice.reason}. Use `library` auto, or export without `no_functions`"
+                f"library: {choice.reason}. Use `library` auto, or export without `no_functions`; "
+                "see docs/engines.md"
             )
         return choice
 

@@ -36,7 +36,7 @@ def check_origin(headers: Headers, hosts: Collection[str]) -> None:
     if "." in host and not _is_address(host) and host not in _own_names(hosts):
         raise UnknownHostError(
             f"this service does not accept the host name {host}: use its IP address, or start the "
-            "service with that name in `hosts`, or with a token"
+            "service with that name in `hosts`, or with a token; see docs/serving.md"
         )
     origin = headers.get("origin")
     if origin is not None and _split(origin) != _split("//" + place):

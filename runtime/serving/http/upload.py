@@ -31,7 +31,8 @@ class Uploads:
         if size > self._most:
             raise TooLargeError(
                 f"the request has {size} bytes or more, and this service accepts {self._most}: "
-                "send a smaller file, or start the service with a larger `max_bytes`"
+                "send a smaller file, or start the service with a larger `max_bytes`; "
+                "see docs/serving.md"
             )
 
     def take(self, size: int) -> None:

@@ -37,7 +37,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
             may not be replaced, or a folder that cannot be written.
     """
     if format is not None and format not in FORMATS:
-        raise NystraError(f"the format is {format!r}, expected {' or '.join(FORMATS)}")
+        raise NystraError(f"`format` is {format!r}, expected {' or '.join(FORMATS)}")
     if target == STREAM:
         return format or "csv"
     suffix = target.suffix.lower()[1:]

@@ -202,7 +202,7 @@ def validate_quality(
     if isinstance(runner, Session) and window is None and runner.facts.window is not None:
         window = max(runner.facts.window)
     if pad not in ("none", "official"):
-        raise NystraError(f"the pad is {pad!r}, expected 'none' or 'official'")
+        raise NystraError(f"`pad` is {pad!r}, expected 'none' or 'official'")
     if pad == "official" and window is None:
         raise NystraError("the official padding needs the model's window: give `window_size`")
     if pad == "official" and paths:
