@@ -128,10 +128,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _sizes(args: argparse.Namespace) -> Sequence[Size]:
     """Return the requested sizes, otherwise the sizes of models of fixed size."""
-    from ...runtime.backends import artefact_of
+    from ...runtime.backends import artifact_of
     from ...runtime.model.onnx_tensors import read_facts
 
-    files = [model for model in args.models if artefact_of(model) == "onnx"]
+    files = [model for model in args.models if artifact_of(model) == "onnx"]
     facts = {model: read_facts(model) for model in files}
     if args.sizes is not None:
         for model, stated in facts.items():

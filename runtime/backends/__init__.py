@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .base import Backend
 
 __all__ = [
-    "artefact_of",
+    "artifact_of",
     "backend_class",
     "backend_names",
     "find_backend",
@@ -82,34 +82,34 @@ def find_backend(name: str) -> type[Backend]:
     return kind.on(device)
 
 
-def artefact_of(path: Path) -> str:
-    """Return the kind of a file: its suffix if that is the `artefact` of a backend, else onnx."""
+def artifact_of(path: Path) -> str:
+    """Return the kind of a file: its suffix if that is the `artifact` of a backend, else onnx."""
     suffix = path.suffix.removeprefix(".")
     if suffix == "onnx":  # else the modules of all backends are imported
         return suffix
-    others = (find_backend(name).artefact for name in (*_BACKENDS, *_REGISTERED))
+    others = (find_backend(name).artifact for name in (*_BACKENDS, *_REGISTERED))
     return suffix if suffix in others else "onnx"
 
 
-def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]]:
+def backend_class(name: str, artifact: str = "onnx") -> tuple[str, type[Backend]]:
     """Return the name and class of a backend that can run on this machine.
 
     Args:
         name: A name of the table, or ``auto`` for the first one that is available.
-        artefact: The kind of file that it is to open.
+        artifact: The kind of file that it is to open.
 
     Raises:
         NystraError: The name is not one of nystra's, or that backend opens other kinds of files.
         BackendUnavailableError: The backend is not installed here; the message says what to do.
     """
     reasons = []
-    names = _openers(artefact) if name == "auto" else (name,)
+    names = _openers(artifact) if name == "auto" else (name,)
     for candidate in names:
         kind = find_backend(candidate)
-        if kind.artefact != artefact:
+        if kind.artifact != artifact:
             raise NystraError(
-                f"{candidate} opens {kind.artefact} files, this is a file of {artefact}: use "
-                f"`backend` {' or '.join(_openers(artefact))}"
+                f"{candidate} opens {kind.artifact} files, this is a file of {artifact}: use "
+                f"`backend` {' or '.join(_openers(artifact))}"
             )
         usable, reason = kind.available()
         if usable:
@@ -126,7 +126,7 @@ def open_backend(spec: SessionSpec) -> Backend:
         NystraError: The file is missing or wrong, or an argument does not apply.
         BackendUnavailableError: The backend, or something that the file needs, is missing.
     """
-    name, kind = backend_class(spec.backend_name, artefact_of(spec.model))
+    name, kind = backend_class(spec.backend_name, artifact_of(spec.model))
     backend = kind(replace(spec, backend=name.partition(":")[0]))
     require_precision(name, kind, spec.model, backend.stated.precision)
     if spec.ep_library is not None and not kind.plugs_in:
@@ -140,7 +140,7 @@ def open_backend(spec: SessionSpec) -> Backend:
     return backend
 
 
-def _openers(artefact: str) -> Iterator[str]:
+def _openers(artifact: str) -> Iterator[str]:
     """Yield the backends that open a kind of file: of the table, otherwise the registered ones.
 
     A module is imported on use: ``auto`` usually ends with the first one.
@@ -148,11 +148,11 @@ def _openers(artefact: str) -> Iterator[str]:
     none = True
     for name in _BACKENDS:
         kind = find_backend(name)
-        if kind.artefact == artefact and kind.automatic:
+        if kind.artifact == artifact and kind.automatic:
             none = False
             yield name
     if none:
-        yield from (name for name, kind in _REGISTERED.items() if kind.artefact == artefact)
+        yield from (name for name, kind in _REGISTERED.items() if kind.artifact == artifact)
 
 
 def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:

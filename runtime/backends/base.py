@@ -45,7 +45,7 @@ class Backend:
         device: Where it computes: ``cpu`` or ``cuda``.
         devices: Devices that may follow its name, ``openvino:GPU``; `on` returns the class of one,
             also of names that are not listed.
-        artefact: The suffix of the files that it opens, without the dot.
+        artifact: The suffix of the files that it opens, without the dot.
         precisions: The ``nystra.precision`` of the files that it computes in.
         arithmetic: Precisions that a session may set; empty: only that of the file.
         options: The record of its options, whose fields are made by `core.option.option`.
@@ -80,7 +80,7 @@ class Backend:
 
     device: ClassVar[str] = "cpu"
     devices: ClassVar[tuple[str, ...]] = ()
-    artefact: ClassVar[str] = "onnx"
+    artifact: ClassVar[str] = "onnx"
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
     arithmetic: ClassVar[frozenset[str]] = frozenset()
     options: ClassVar[type[Options]] = NoOptions
@@ -185,7 +185,7 @@ class Backend:
 
         Empty where the file has none, and where the backend runs neither.
         """
-        if self.artefact != "onnx" or not self.header.has_operators:
+        if self.artifact != "onnx" or not self.header.has_operators:
             return ""
         if self.library is not None:
             return "kernels"

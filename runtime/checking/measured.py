@@ -91,7 +91,7 @@ def measure_file(
         name: value if math.isnan(value) else min(value, PSNR_CEILING)
         for name, value in report.figures.items()
     }
-    if session.kind.artefact == "onnx":
+    if session.kind.artifact == "onnx":
         measured.digests["weights"] = weights_digest(session.path)
         measured.items["nodes"] = count_nodes(session.path)
         if session.kind.library_name is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.ports.port import Size, size_text
-from ..backends import artefact_of, find_backend
+from ..backends import artifact_of, find_backend
 from ..model.onnx_header import read_onnx_header
 from ..session_spec import SessionSpec
 from ..workers.child import Child, ChildError
@@ -98,7 +98,7 @@ def session_configuration(
     kind = find_backend(spec.backend_name)
     if kind.plugs_in:
         spec = replace(spec, ep_library=ep_library)
-    if artefact_of(spec.model) == "onnx":
+    if artifact_of(spec.model) == "onnx":
         read_onnx_header(model)
     request = {"session": spec.as_dict(), "device": kind.device != "cpu"}
     return Configuration(str(model), backend, WORKER, request)

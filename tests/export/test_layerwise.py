@@ -345,7 +345,7 @@ def test_an_engine_of_the_marked_file_is_built(
 def fake_table(engine: Any) -> Any:
     """The table of backends with an engine that onnxruntime runs."""
     rows: Mapping[str, Any] = {"tensorrt": engine, "ort-cpu": OrtCpuBackend}
-    return lambda name, _artefact: (name, rows[name])
+    return lambda name, _artifact: (name, rows[name])
 
 
 @pytest.mark.parametrize("sdk", SDKS)

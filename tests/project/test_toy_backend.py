@@ -38,7 +38,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_runs_and_validates(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The artefact determines the backend: no command names it."""
+    """The artifact determines the backend: no command names it."""
     source, target = tmp_path / "in.png", tmp_path / "out.png"
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     Image.fromarray(pixels).save(source)
@@ -63,7 +63,7 @@ def test_it_runs_and_validates(
 
 def test_images_are_shared_by_processes_and_threads(model: Path, tmp_path: Path) -> None:
     session = Session(model)
-    assert (session.backend, session.kind.artefact) == ("toy", "toy")
+    assert (session.backend, session.kind.artifact) == ("toy", "toy")
     assert memory_meter(session) is not None
     folder = tmp_path / "in"
     folder.mkdir()
@@ -156,7 +156,7 @@ def test_every_backend_says_what_it_is() -> None:
         assert "fp32" in kind.precisions
         assert (kind.library_name is None) == (name == "ort")
         assert kind.bodies == (kind.engine is None)
-        assert kind.artefact == "onnx"
+        assert kind.artifact == "onnx"
         assert kind.measures_memory == (name in ("ort-cpu", "openvino"))
         assert kind.concurrent == (name == "ort-cpu")
 

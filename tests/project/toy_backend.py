@@ -39,7 +39,7 @@ class ToyOptions(Options):
 class ToyBackend(Backend):
     """A program of one input and one output."""
 
-    artefact: ClassVar[str] = "toy"
+    artifact: ClassVar[str] = "toy"
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "toy"})
     options: ClassVar[type[Options]] = ToyOptions
     measures_memory: ClassVar[bool] = True
