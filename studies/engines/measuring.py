@@ -231,7 +231,7 @@ def file(network: str, form: str, folder: Path) -> Path:
 
 
 def short(reason: str) -> str:
-    """Return a reason in one line without paths and colours."""
+    """Return a reason in one line without paths and colors."""
     plain = re.sub(r"\x1b\[[\d;]+m", "", " ".join(reason.split()))
     text = re.sub(r"(?<![\w.])/\S*/(?=\S)", "", plain)
     return text if len(text) <= MOST else f"{text[:MOST]} ..."

@@ -163,7 +163,7 @@ def draw(results: Mapping[str, Rows]) -> None:
     panels = (("f32", milliseconds, "time, float32"), ("bf16", milliseconds, "time, bfloat16"))
     panels += (("f32", lambda row, _: row["peak"], "peak memory, float32"),)
     axes = figure.subplots(1, len(panels), sharey=True)
-    colours = dict(zip(_labels(names, results), _COLOURS, strict=False))
+    colors = dict(zip(_labels(names, results), _COLORS, strict=False))
     for place, (group, value, title) in zip(axes, panels, strict=True):
         for height, name in enumerate(names):
             rows = results[name]
@@ -171,7 +171,7 @@ def draw(results: Mapping[str, Rows]) -> None:
             for key, row in others.items() if ours else ():
                 label, by = _short(ENGINES[key].label), basis(row, *ours.values())
                 times = value(row, by) / min(value(own, by) for own in ours.values())
-                place.plot(times, height, "o", color=colours[label], ms=6)
+                place.plot(times, height, "o", color=colors[label], ms=6)
         place.axvline(1, color="black", lw=1)
         place.set(xscale="log", title=f"{title}: nystra = 1")
         place.grid(visible=True, axis="x", which="both", alpha=0.25)
@@ -179,14 +179,14 @@ def draw(results: Mapping[str, Rows]) -> None:
         place.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         place.minorticks_off()
     axes[0].set_yticks(range(len(names)), [NETWORKS[name].label.replace("`", "") for name in names])
-    for label, colour in colours.items():
-        axes[0].plot([], [], "o", color=colour, label=label)
+    for label, color in colors.items():
+        axes[0].plot([], [], "o", color=color, label=label)
     figure.legend(loc="outside lower center", ncols=4, fontsize="small")
     CHART.parent.mkdir(exist_ok=True)
     figure.savefig(CHART, dpi=90, bbox_inches="tight", metadata={"Software": None})
 
 
-_COLOURS = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "k", "gold", "lime")
+_COLORS = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "k", "gold", "lime")
 
 
 def _short(label: str) -> str:

@@ -16,14 +16,14 @@ def convert(request: Request) -> None:
     import openvino
 
     images = [np.load(path) for path in sorted(Path(request["images"]).glob("*.npy"))]
-    quantised: Any = nncf.quantize(
+    quantized: Any = nncf.quantize(
         openvino.Core().read_model(request["source"]),
         nncf.Dataset(images),
         model_type=nncf.ModelType.TRANSFORMER,
         preset=nncf.QuantizationPreset.MIXED,
         subset_size=len(images),
     )
-    openvino.save_model(quantised, request["target"], compress_to_fp16=False)
+    openvino.save_model(quantized, request["target"], compress_to_fp16=False)
 
 
 def open_engine(request: Request) -> Run:
