@@ -138,34 +138,34 @@ def _leave_out(node: onnx.NodeProto, output: str) -> None:
     node.output.extend(kept)
 
 
-def _used(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that the nodes of a graph and its subgraphs read, and its outputs."""
-    used = {value.name for value in graph.output}
-    for node in nodes_of(graph):
-        used.update(node.input)
-        for attribute in node.attribute:
-            used.update(value.name for value in attribute.g.output)
-    return used - {""}
+def _read(node: onnx.NodeProto) -> set[str]:
+    """Return the names that a node and its subgraphs read, and the outputs of these."""
+    read = set(node.input)
+    for attribute in node.attribute:
+        read.update(value.name for value in attribute.g.output)
+        read = read.union(*map(_read, attribute.g.node))
+    return read - {""}
 
 
 def _dead(graph: onnx.GraphProto) -> set[str]:
     """Return the names that nothing reads."""
-    used = _used(graph)
+    used = {value.name for value in graph.output}
+    used = used.union(*map(_read, graph.node))
     given = {name for node in graph.node for name in node.output}
-    return (given | {tensor.name for tensor in graph.initializer}) - used
+    return (given | {tensor.name for tensor in graph.initializer}) - used - {""}
 
 
 def _remove_dead(graph: onnx.GraphProto, before: set[str]) -> None:
     """Remove nodes that nothing reads any more; those that nothing read before stay."""
+    kept = {value.name for value in graph.output} | before
     gone: set[str] = set()
-    while True:
-        kept = _used(graph) | before
-        dead = [n for n, node in enumerate(graph.node) if not kept.intersection(node.output)]
-        if not dead:
-            break
-        for place in reversed(dead):
-            gone.update(graph.node[place].output)
+    for place in reversed(range(len(graph.node))):  # nodes stand behind those that they read
+        node = graph.node[place]
+        if kept.isdisjoint(node.output):
+            gone.update(node.output)
             del graph.node[place]
+        else:
+            kept |= _read(node)
     kept.update(value.name for value in graph.input)
     _remove(graph.initializer, {tensor.name for tensor in graph.initializer} - kept)
     _remove(graph.value_info, gone)

@@ -101,6 +101,13 @@ def test_nodes_that_were_dead_before_stay(tmp_path: Path) -> None:
     assert "unused_weight" in {tensor.name for tensor in model.graph.initializer}
 
 
+def test_an_output_without_a_name_is_read_by_nothing(tmp_path: Path) -> None:
+    model = onnx.load(window_attention(tmp_path / "theirs.onnx"))
+    model.graph.node.append(helper.make_node("Dropout", ["x"], ["unused", ""], "dead"))
+    splice(model, piece(*hand_stated_site(model)), "ours/")
+    assert "Softmax" not in {node.op_type for node in model.graph.node}
+
+
 def test_an_equal_constant_of_the_file_is_used(tmp_path: Path) -> None:
     model = onnx.load(window_attention(tmp_path / "theirs.onnx"))
     own = numpy_helper.from_array(np.float32([2.0]), "theirs_two")
