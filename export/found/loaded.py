@@ -149,7 +149,7 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
         found, first = _searched(graph, facts, larger * unit)
     _compare(found, runnable, first)
     if not fixed:
-        _compare(found, runnable, _inputs(facts, _UNITS[1], unit, less=_ODD))
+        _compare(found, runnable, _inputs(facts, _UNITS[0][::-1], unit, less=_ODD))
     return found
 
 

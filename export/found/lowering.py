@@ -90,6 +90,8 @@ def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return True
     name = node_name(node)
+    if name == "detach_":
+        return _same(graph, node)
     packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
     pure: Any = getattr(packet, target._overloadname, None)
     written: Any = node.args[0]
@@ -221,7 +223,43 @@ def _matmul(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
+def _einsum(graph: fx.Graph, node: fx.Node) -> bool:
+    """Write an einsum of two tensors that is a matrix product with leading axes as one."""
+    equation, sources = node.args[:2]
+    given, arrow, result = str(equation).replace(" ", "").partition("->")
+    terms = given.split(",")
+    if not arrow or len(terms) != 2 or not given.replace(",", "").isalpha():
+        return False
+    left, right = terms
+    leading = [axis for axis in result if axis in left and axis in right]
+    rows, columns = ([a for a in one if a not in two] for one, two in (terms, terms[::-1]))
+    summed = [axis for axis in left if axis in right and axis not in result]
+    orders = (leading + rows + summed, leading + summed + columns, leading + rows + columns)
+    if not leading or not len(rows) == len(columns) == len(summed) == 1:
+        return False
+    if any(sorted(o) != sorted(t) for o, t in zip(orders, (left, right, result), strict=True)):
+        return False
+    meta = {key: value for key, value in node.meta.items() if key != "val"}
+    sides = []
+    with graph.inserting_before(node):
+        for source, term, order in zip(sources, terms, orders, strict=False):  # type: ignore[arg-type, call-overload]
+            axes = [term.index(axis) for axis in order]
+            side = graph.call_function(aten.permute.default, (source, axes))
+            side.meta = {**meta, "val": source.meta["val"].permute(axes)}
+            sides.append(side)
+        product = graph.call_function(aten.matmul.default, tuple(sides))
+        product.meta = meta
+        axes = [orders[2].index(axis) for axis in result]
+        whole = graph.call_function(aten.permute.default, (product, axes))
+    whole.meta = dict(node.meta)
+    node.replace_all_uses_with(whole)
+    graph.erase_node(node)
+    return _matmul(graph, product)
+
+
 _CHANGES = {
+    "einsum": _einsum,
+    "detach": _same,
     "to": _same,
     "type_as": _same,
     "contiguous": _same,

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from .places import is_constant, once
 from .rules import Provenance
 from .values import Core, Value
 
@@ -70,8 +71,7 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
-        sizes = zip(places.shape, places.stride(), strict=True)
-        corner = places[tuple(slice(size if stride else 1) for size, stride in sizes)]
+        corner = once(places)
         at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
         at = at.clamp(max=len(self.codes) - 1)
         at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))
@@ -93,7 +93,7 @@ class Places:
         corner = place[tuple(slice(None) if axis in wide else 0 for axis in range(place.dim()))]
         if corner.numel() < len(self.codes) or corner.numel() % len(self.codes):
             return None
-        kept = [axis for at, axis in enumerate(wide) if not _even(corner, at)]
+        kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
         index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
         flat = corner[index]
         if flat.numel() != len(self.codes) or not torch.equal(flat.flatten(), self.codes):
@@ -294,11 +294,6 @@ class MapWriter:
         if len(index) and bool((index.diff() == 1).all()):
             return self.call(torch.narrow, node, -1, int(index[0]), len(index))
         return self.call(torch.index_select, node, -1, self.constant(index))
-
-
-def _even(places: Tensor, axis: int) -> bool:
-    """Return whether places are constant along an axis."""
-    return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
 
 
 def is_symbolic(graph: fx.GraphModule) -> bool:

@@ -62,6 +62,9 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     is taken. It is `MIXED` instead if no image would keep more than one place.
     """
     dims = [dims] if isinstance(dims, int) else list(dims)
+    kept = [1 if axis in {dim % places.dim() for dim in dims} else size
+            for axis, size in enumerate(places.shape)]  # fmt: skip
+    places = once(places)
     least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
     most = places.amax(dims, keepdim=True)
     exact = (least == most) | (most < 0)
@@ -70,7 +73,13 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
         left = out[~exact].unique()
         if len(left) <= len((left // _BATCH).unique()):
             out = torch.where(exact, out, torch.full_like(out, MIXED))
-    return out, exact
+    return out.expand(kept), exact.expand(kept)
+
+
+def once(places: Tensor) -> Tensor:
+    """Return places with length 1 along the axes that share memory: they are constant there."""
+    sizes = zip(places.shape, places.stride(), strict=True)
+    return places[tuple(slice(size if stride else 1) for size, stride in sizes)]
 
 
 def compact(places: Tensor) -> Tensor:
@@ -78,13 +87,23 @@ def compact(places: Tensor) -> Tensor:
 
     Operators that move elements copy a map for each channel, even if all channels shared memory.
     """
-    if places.numel() < _LARGE or places.dim() < 2:
+    if places.numel() < _LARGE or places.dim() < 2 or once(places).numel() < places.numel():
         return places
     for axis in (places.dim() - 1, 1):
-        first = places.narrow(axis, 0, 1)
-        if places.stride(axis) and bool((places == first).all()):
-            return first.clone().expand(places.shape)
+        if is_constant(places, axis):
+            return places.narrow(axis, 0, 1).clone().expand(places.shape)
     return places
+
+
+def is_constant(places: Tensor, axis: int) -> bool:
+    """Return whether places are constant along an axis."""
+    if not places.numel():
+        return True
+    index = tuple(slice(None) if at == axis else 0 for at in range(places.dim()))
+    line = places[index]  # along one line first, since most differ there
+    if not bool((line == line[0]).all()):
+        return False
+    return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
 
 
 def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from .places import broadcasts
-from .values import Score, Value, as_double
+from .values import Number, Score, Value, as_double
 
 SOFTMAXES = ("_softmax", "softmax", "_safe_softmax")
 KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropout", "contiguous")
@@ -77,7 +77,7 @@ def _added(args: Any, kwargs: Any, score: Score, first: Value, sign: int = 1) ->
     if scored is not None:
         score = score.but("scores of several products are added")
     beta = as_double(score.beta) + sign * kwargs.get("alpha", 1) * as_double(other)
-    return replace(score, beta=beta, by_data=score.by_data or data)
+    return replace(score, beta=_number(beta), by_data=score.by_data or data)
 
 
 def _subtracted(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
@@ -103,9 +103,13 @@ def _multiplied(
     factor = turned(as_double(other))
     if data:
         score = score.but("a factor that depends on the input")
-    return replace(
-        score, alpha=as_double(score.alpha) * factor, beta=as_double(score.beta) * factor
-    )
+    alpha, beta = as_double(score.alpha) * factor, as_double(score.beta) * factor
+    return replace(score, alpha=_number(alpha), beta=_number(beta))
+
+
+def _number(value: Tensor) -> Number:
+    """Return a tensor without axes as a number, which needs no memory per pair of tokens."""
+    return value if value.dim() else float(value)
 
 
 def _filled(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
