@@ -225,8 +225,9 @@ def _matmul(graph: fx.Graph, node: fx.Node) -> bool:
 
 def _einsum(graph: fx.Graph, node: fx.Node) -> bool:
     """Write an einsum of two tensors that is a matrix product with leading axes as one."""
-    equation, sources = node.args[:2]
-    given, arrow, result = str(equation).replace(" ", "").partition("->")
+    arguments: Any = node.args
+    equation, sources = arguments[:2]
+    given, arrow, result = equation.replace(" ", "").partition("->")
     terms = given.split(",")
     if not arrow or len(terms) != 2 or not given.replace(",", "").isalpha():
         return False
@@ -242,7 +243,7 @@ def _einsum(graph: fx.Graph, node: fx.Node) -> bool:
     meta = {key: value for key, value in node.meta.items() if key != "val"}
     sides = []
     with graph.inserting_before(node):
-        for source, term, order in zip(sources, terms, orders, strict=False):  # type: ignore[arg-type, call-overload]
+        for source, term, order in zip(sources, terms, orders, strict=False):
             axes = [term.index(axis) for axis in order]
             side = graph.call_function(aten.permute.default, (source, axes))
             side.meta = {**meta, "val": source.meta["val"].permute(axes)}

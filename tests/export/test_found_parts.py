@@ -19,6 +19,7 @@ from nystra.export.found.places import (
     encode,
     extended,
     fresh_places,
+    is_constant,
 )
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
@@ -153,3 +154,22 @@ def test_a_module_at_a_path_takes_over_what_is_held_there() -> None:
     assert graph.get_submodule("a.b") is site
     assert site.weight is held.weight
     assert torch.equal(graph.get_buffer("a.b.constant"), torch.ones(1))
+
+
+@pytest.mark.parametrize("dims", [1, -1, [1, 3], [2]])
+def test_places_that_share_memory_agree_as_others_do(dims: int | list[int]) -> None:
+    shared = fresh_places((2, 3, 4, 5))
+    assert shared.stride(1) == 0
+    for got, expected in zip(agreed(shared, dims), agreed(shared.contiguous(), dims), strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_only_constant_axes_are_compacted() -> None:
+    places = fresh_places((1, 64, 16, 32)).contiguous()
+    assert is_constant(places, 1)
+    assert not is_constant(places, 3)
+    assert compact(places).stride(1) == 0
+    assert torch.equal(compact(places), places)
+    places[0, 5, 3, 3] = MIXED
+    assert not is_constant(places, 1)
+    assert compact(places) is places

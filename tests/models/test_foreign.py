@@ -252,7 +252,28 @@ def by_network(module: Any) -> Tensor:
     return module.pos(module.rpe_biases)
 
 
+def by_heads(module: Any) -> Tensor:
+    """Return the table of SCUNet, which has the heads first."""
+    return module.relative_position_params.flatten(1).T
+
+
 PUBLISHED = {
+    "SCUNet": (
+        by_heads,
+        [
+            Windows(f"{stage}.{first + n}.trans_block.msa", (8, 8), (n * 4,) * 2, (heads, 32))
+            for stage, first, heads in [
+                ("m_down1", 0, 1),
+                ("m_down2", 0, 2),
+                ("m_down3", 0, 4),
+                ("m_body", 0, 8),
+                ("m_up3", 1, 4),
+                ("m_up2", 1, 2),
+                ("m_up1", 1, 1),
+            ]
+            for n in range(2)
+        ],
+    ),
     "DRCT": (
         given,
         [
