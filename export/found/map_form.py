@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from .places import unshared
 from .rules import Provenance
 from .values import Core, Value
 
@@ -70,8 +71,7 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
-        sizes = zip(places.shape, places.stride(), strict=True)
-        corner = places[tuple(slice(size if stride else 1) for size, stride in sizes)]
+        corner = unshared(places)
         at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
         at = at.clamp(max=len(self.codes) - 1)
         at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))

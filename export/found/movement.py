@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from .places import MOVED, NONE, compact, extended
+from .places import MOVED, NONE, compact, extended, reshaped
 from .values import Number, Score, Value, as_double
 
 
@@ -34,6 +34,7 @@ PADS = frozenset(
 ) | {"pad", "constant_pad_nd"}
 """Names of the operators that pad: (tensor, amounts, ...)."""
 
+_RESHAPES = names("view _unsafe_view reshape _reshape_alias flatten unflatten")
 _BY_INDEX = ("index", "gather", "index_select", "take_along_dim", "repeat_interleave")
 
 Pick = Callable[[Callable[[Value], Any]], tuple[Any, Any]]
@@ -47,9 +48,10 @@ def name_of(target: Any) -> str:
 
 def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """Apply an operator that moves elements to numbers instead of data; return its results."""
-    if name_of(target) in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
-        return [args[0].reshape(args[1])]
     others = {key: value for key, value in kwargs.items() if key != "memory_format"}
+    if name_of(target) in _RESHAPES:
+        shape = target(torch.empty(args[0].shape, device="meta"), *args[1:], **others).shape
+        return [reshaped(args[0], shape)]
     moved = target(*args, **others)
     return list(moved) if isinstance(moved, (list, tuple)) else [moved]
 
@@ -85,8 +87,8 @@ def _chosen_by_data(value: Value) -> bool:
     return value.place is not None and not value.data.is_floating_point()
 
 
-def _or_none(place: Tensor | None, data: Tensor, fill: int) -> Tensor:
-    return torch.full(data.shape, fill) if place is None else place
+def _or_none(numbers: Tensor | None, data: Tensor, fill: int) -> Tensor:
+    return torch.tensor(fill).expand(data.shape) if numbers is None else numbers
 
 
 def _laid(target: Any, value: Value, of: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ def _moved_scores(
         return list(moved(lambda value: full(value, what(value.score) if value.score else without)))
 
     numbers = moved(
-        lambda value: value.score.number if value.score else torch.full(value.data.shape, -1)
+        lambda value: _or_none(value.score.number if value.score else None, value.data, -1)
     )
     alphas = of(lambda score: score.alpha, 0.0, needed=len(scores) > 1)
     betas = of(lambda score: score.beta, 0.0, needed=len(values) > 1)

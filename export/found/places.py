@@ -6,6 +6,7 @@ map beyond its border. Operators that only move elements act on places as on dat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -73,6 +74,32 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     return out, exact
 
 
+def unshared(tensor: Tensor) -> Tensor:
+    """Return a tensor with length 1 along the axes whose elements share memory."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor[tuple(slice(size if stride else 1) for size, stride in sizes)]
+
+
+def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a tensor in another shape; axes whose elements share memory stay so if possible."""
+    if tensor.numel() == 0:
+        return tensor.reshape(tuple(shape))
+    old, new = list(zip(tensor.shape, tensor.stride(), strict=True)), list(shape)
+    lengths: list[int] = []
+    corner: list[slice] = []
+    while old or new:  # the least axes of both that have as many elements
+        part, made = [old.pop(0)] if old else [], [new.pop(0)] if new else []
+        while (have := math.prod(size for size, _ in part)) != (need := math.prod(made)):
+            if have < need:
+                part.append(old.pop(0))
+            else:
+                made.append(new.pop(0))
+        shares = all(stride == 0 or size == 1 for size, stride in part)
+        corner += [slice(1 if shares else None)] * len(part)
+        lengths += [1] * len(made) if shares else made
+    return tensor[tuple(corner)].reshape(lengths).expand(tuple(shape))
+
+
 def compact(places: Tensor) -> Tensor:
     """Return places in less memory if they are constant along their last or second axis.
 
@@ -81,9 +108,10 @@ def compact(places: Tensor) -> Tensor:
     if places.numel() < _LARGE or places.dim() < 2:
         return places
     for axis in (places.dim() - 1, 1):
-        first = places.narrow(axis, 0, 1)
-        if places.stride(axis) and bool((places == first).all()):
-            return first.clone().expand(places.shape)
+        corner = unshared(places)
+        first = corner.narrow(axis, 0, 1)
+        if places.stride(axis) and bool((corner == first).all()):
+            places = first.clone().expand(places.shape)
     return places
 
 

@@ -64,7 +64,8 @@ def product_place(a: Value, b: Value, out: Tensor) -> Tensor:
 
 def product_score(node: fx.Node, out: Tensor, added: Value | None, kwargs: Any) -> Score:
     """Return the score of a product: the product times alpha plus an added tensor times beta."""
-    score = Score(node, torch.arange(out.numel()).reshape(out.shape))
+    kind = torch.int32 if out.numel() < 1 << 31 else torch.int64
+    score = Score(node, torch.arange(out.numel(), dtype=kind).reshape(out.shape))
     if added is not None:
         score.alpha = kwargs.get("alpha", 1.0)
         score.beta = added.data.double() * kwargs.get("beta", 1.0)
@@ -168,7 +169,7 @@ def _numbering(number: Tensor, sizes: tuple[int, int, int]) -> tuple[bool, bool]
     Returns:
         Whether its columns are the queries, and whether groups, queries and keys are in order.
     """
-    scores = torch.arange(math.prod(sizes)).reshape(sizes)
+    scores = torch.arange(math.prod(sizes), dtype=number.dtype).reshape(sizes)
     if number.equal(scores):
         return False, True
     columns = sizes[2]

@@ -122,7 +122,20 @@ class Provenance(fx.Interpreter):
             for used in self._last[n]:
                 if isinstance(value := self.env.get(used), Value):
                     value.forget(places=self.forgets)
+                    if value.place is None and self._is_spent(used):
+                        self.env[used] = value.without_data()
         return result
+
+    def _is_spent(self, node: fx.Node) -> bool:
+        """Return whether a computed constant is needed in no map, but only for scores."""
+        if self.forgets or node.op != "call_function":
+            return self.forgets
+        users = [self.env.get(user) for user in node.users]
+        return all(
+            isinstance(user, Value)
+            and (user.place is None or (user.score is not None and user.score.hint is None))
+            for user in users
+        )
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Return the results of an operator, with places and scores."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import agreed
+from .places import agreed, unshared
 
 Number = Tensor | float
 
@@ -138,7 +138,7 @@ class Core:
         """Return the attention without values per pair: with one factor per group."""
         alpha, beta = self.alpha, self.beta
         if isinstance(beta, Tensor):
-            beta = (beta != 0).any().double()
+            beta = (unshared(beta) != 0).any().double()
         if isinstance(alpha, Tensor):
             alpha = alpha[:, :1, :1].clone()
         return replace(self, alpha=alpha, beta=beta)
