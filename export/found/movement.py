@@ -35,6 +35,8 @@ PADS = frozenset(
 """Names of the operators that pad: (tensor, amounts, ...)."""
 
 _RESHAPES = names("view _unsafe_view reshape _reshape_alias flatten unflatten")
+_IN_ORDER = _RESHAPES | names("clone contiguous alias detach squeeze unsqueeze")
+"""Operators that keep the order of the elements."""
 _BY_INDEX = ("index", "gather", "index_select", "take_along_dim", "repeat_interleave")
 
 Pick = Callable[[Callable[[Value], Any]], tuple[Any, Any]]
@@ -80,7 +82,8 @@ def moved_values(
 
     places = moved(lambda value: _or_none(value.place, value.data, NONE))
     places = [compact(place) for place in places]
-    return places, _moved_scores(values, outs, moved)
+    in_order = name_of(target) in _IN_ORDER
+    return places, _moved_scores(values, outs, moved, in_order=in_order)
 
 
 def _chosen_by_data(value: Value) -> bool:
@@ -100,7 +103,11 @@ def _laid(target: Any, value: Value, of: Tensor) -> Tensor:
 
 
 def _moved_scores(
-    values: list[Value], outs: list[Any], moved: Callable[[Callable[[Value], Tensor]], list[Tensor]]
+    values: list[Value],
+    outs: list[Any],
+    moved: Callable[[Callable[[Value], Tensor]], list[Tensor]],
+    *,
+    in_order: bool,
 ) -> list[Score | None]:
     scores = [value.score for value in values if value.score is not None]
     if not scores:
@@ -119,14 +126,17 @@ def _moved_scores(
             return [what(base)] * len(outs)
         return list(moved(lambda value: full(value, what(value.score) if value.score else without)))
 
-    numbers = moved(
-        lambda value: _or_none(value.score.number if value.score else None, value.data, -1)
-    )
+    def number(value: Value) -> Tensor | None:
+        if value.score is None:
+            return None
+        return value.score.number if in_order else value.score.numbers
+
+    numbers = moved(lambda value: _or_none(number(value), value.data, -1))
     alphas = of(lambda score: score.alpha, 0.0, needed=len(scores) > 1)
     betas = of(lambda score: score.beta, 0.0, needed=len(values) > 1)
     return [
-        replace(base, number=number, alpha=alpha, beta=beta)
-        for number, alpha, beta in zip(numbers, alphas, betas, strict=True)
+        replace(base, number=moved_number, alpha=alpha, beta=beta)
+        for moved_number, alpha, beta in zip(numbers, alphas, betas, strict=True)
     ]
 
 

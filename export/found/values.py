@@ -34,7 +34,8 @@ class Score:
 
     Attributes:
         product: The node of the product.
-        number: For each element, the number of its element of the product.
+        number: For each element, the number of its element of the product; only the shape, on the
+            meta device, while the elements have the product's order.
         alpha: Factor, a number or a float64 tensor.
         beta: Added term, a number or a float64 tensor: position bias and mask.
         by_data: Whether the added term depends on the input.
@@ -51,6 +52,13 @@ class Score:
     softmax: fx.Node | None = None
     reason: str = ""
     hint: Hint | None = None
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of each element, also while the elements have the product's order."""
+        if self.number.device.type != "meta":
+            return self.number
+        return torch.arange(self.number.numel()).reshape(self.number.shape)
 
     def but(self, reason: str) -> Score:
         """Return the score with a reason, unless it has one."""
