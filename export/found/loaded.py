@@ -30,11 +30,6 @@ _ALLOWED = 1e-4
 """Largest difference between a graph and its network, relative to the largest value."""
 _UNITS = (2, 3), (3, 4)
 """Rows and columns of the two maps, in units."""
-_LARGE_UNITS = (1, 2), (2, 1)
-"""The same for units of `_LARGE_UNIT` pixels or more, where a side of one window is enough."""
-_LARGE_UNIT = 16
-_COMPARED = 2, 2
-"""Rows and columns, in units, of another map at which the graph is compared with the network."""
 _LARGEST_UNIT = 64
 """Largest unit, in pixels, of a second search if window sizes differ between the two maps."""
 _SMALLEST = 1, 1
@@ -108,9 +103,8 @@ def _is_larger(fixed: Facts, free: Facts) -> bool:
     """Return whether an image of a fixed shape has more pixels than those of the search."""
     if fixed.sides is None or free.sides is not None:
         return False
-    unit = _unit(free)
-    largest = max(math.prod(sides) for sides in _units(unit))
-    return math.prod(fixed.sides.values()) > largest * unit**2
+    unit = _unit(free, _UNITS[0])
+    return math.prod(fixed.sides.values()) > math.prod(_UNITS[1]) * unit**2
 
 
 def _found_small(network: nn.Module, facts: Facts) -> FoundGraph | None:
@@ -148,14 +142,14 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
     fixed = facts.sides is not None
     runnable = shared_copy(network)
     graph = _graph(network, facts, runnable if once else None)
-    unit = _unit(facts)
+    unit = _unit(facts, _UNITS[0])
     found, first = _searched(graph, facts, unit)
     if found.changing and not fixed:
         larger = max(2, math.ceil(min(found.longest, _LARGEST_UNIT) / unit))
         found, first = _searched(graph, facts, larger * unit)
     _compare(found, runnable, first)
     if not fixed:
-        _compare(found, runnable, _inputs(facts, _COMPARED, unit, less=_ODD))
+        _compare(found, runnable, _inputs(facts, _UNITS[1], unit, less=_ODD))
     return found
 
 
@@ -163,7 +157,7 @@ def _searched(
     graph: torch.fx.GraphModule, facts: Facts, unit: int
 ) -> tuple[FoundGraph, tuple[Tensor, ...]]:
     """Return the attention found at two sizes, for a unit in pixels, and the first inputs."""
-    first, second = (_inputs(facts, sides, unit) for sides in _units(unit))
+    first, second = (_inputs(facts, sides, unit) for sides in _UNITS)
     traced = Traced(graph, first, None if facts.sides is not None else second)
     return find_in_graph(traced), first
 
@@ -187,12 +181,12 @@ def _graph(network: nn.Module, facts: Facts, runnable: nn.Module | None) -> torc
         without_simplified_roundings(),
     ):
         if free is None:
-            return _fixed_graph(network, _inputs(facts, _SMALLEST, _unit(facts)))
+            return _fixed_graph(network, _inputs(facts, _SMALLEST, _unit(facts, _SMALLEST)))
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
         idle = (
             None
             if runnable is None
-            else idle_parts(runnable, _inputs(facts, _SMALLEST, _unit(facts)))
+            else idle_parts(runnable, _inputs(facts, _SMALLEST, _unit(facts, _SMALLEST)))
         )
         return exported_graph(network, examples, by_argument(network, free), idle)
 
@@ -205,17 +199,12 @@ def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.G
         return recorded_graph(network, examples)
 
 
-def _unit(facts: Facts) -> int:
+def _unit(facts: Facts, units: tuple[int, int]) -> int:
     """Return the unit in pixels: the network takes maps whose sides are so many units."""
     unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
-    while unit < facts.size_minimum:
+    while unit * min(units) < facts.size_minimum:
         unit *= 2
     return unit
-
-
-def _units(unit: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the rows and columns of the two maps, in units of so many pixels."""
-    return _LARGE_UNITS if unit >= _LARGE_UNIT else _UNITS
 
 
 def _inputs(facts: Facts, units: tuple[int, int], unit: int, less: int = 0) -> tuple[Tensor, ...]:
@@ -256,7 +245,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), _Softmaxes():  # type: ignore[no-untyped-call]
-            shared_copy(network)(*_inputs(facts, _SMALLEST, _unit(facts)))
+            shared_copy(network)(*_inputs(facts, _UNITS[0], _unit(facts, _UNITS[0])))
     except _SoftmaxSeen:
         return True
     except Exception:  # the check of the graph reports the error
