@@ -120,11 +120,16 @@ class Provenance(fx.Interpreter):
         if n in self._last:
             self.env[n] = result
             for used in self._last[n]:
-                if isinstance(value := self.env.get(used), Value):
-                    value.forget(places=self.forgets)
-                    if value.place is None and self._is_spent(used):
-                        self.env[used] = value.without_data()
+                self._free(used)
         return result
+
+    def _free(self, node: fx.Node) -> None:
+        value = self.env.get(node)
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(one, Value):
+                one.forget(places=self.forgets)
+        if isinstance(value, Value) and value.place is None and self._is_spent(node):
+            self.env[node] = value.without_data()
 
     def _is_spent(self, node: fx.Node) -> bool:
         """Return whether a computed constant is needed in no map, but only for scores."""

@@ -23,6 +23,7 @@ from nystra.export.found.places import (
     reshaped,
 )
 from nystra.export.found.rules import search
+from nystra.export.found.values import Value
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 
@@ -88,7 +89,7 @@ def test_a_reshape_keeps_what_shares_memory(
         assert [stride if size > 1 else 0 for size, stride in kept] == used
 
 
-def test_constants_that_only_scores_need_are_freed() -> None:
+def test_values_are_freed_and_constants_that_only_scores_need() -> None:
     class Biased(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -97,14 +98,20 @@ def test_constants_that_only_scores_need_are_freed() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             tokens = x.flatten(2).transpose(1, 2)
             scores = torch.bmm(tokens, tokens.transpose(1, 2))
+            tokens, _ = tokens.split([2, 1], 2)
             weights = torch.softmax(scores + torch.neg(self.table), -1)
-            return torch.bmm(weights, tokens * torch.exp(self.table[0, :3]))
+            return torch.bmm(weights, tokens * torch.exp(self.table[0, :2]))
 
     example = torch.randn(1, 3, 4, 4)
     run = search(recorded_graph(Biased(), (example,)), (example,))
     assert len(run.cores) == 1
-    data = {node.name: value.data for node, value in run.values.items() if hasattr(value, "data")}
+    values = {
+        node.name: value[0] if isinstance(value, list) else value
+        for node, value in run.values.items()
+    }
+    data = {name: value.data for name, value in values.items() if isinstance(value, Value)}
     assert data["neg"].device.type == "meta"
+    assert data["split_with_sizes"].device.type == "meta"
     assert data["exp"].device.type == "cpu"  # a map is multiplied with it
 
 
