@@ -209,15 +209,10 @@ def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: i
     compute_the_same(loaded.network, name, (64, 64), (45, 70))
 
 
-def read_by_spandrel(name: str) -> Any:
-    """Return what spandrel reads from a small network."""
-    state = lively(build(name).state_dict())
-    return spandrel.ModelLoader().load_from_state_dict(state).eval()
-
-
 def compute_the_same(network: nn.Module, name: str, *sizes: tuple[int, int]) -> None:
     """Compare a network with spandrel's own call."""
-    descriptor = read_by_spandrel(name)
+    state = lively(build(name).state_dict())
+    descriptor = spandrel.ModelLoader().load_from_state_dict(state).eval()
     for size in sizes:
         image = torch.from_numpy(noise(1, 3, *size))
         with torch.no_grad():
@@ -242,23 +237,17 @@ class Windows:
     heads: tuple[int, int]
 
 
-def given(_: Any, module: Any) -> Tensor:
+def given(module: Any) -> Tensor:
     return module.relative_position_bias_table
 
 
-def by_sigmoid(network: Any, module: Any) -> Tensor:
-    """Return the table of Swin2SR (arXiv 2209.11345): 16 times the sigmoid of a small network.
-
-    GRL (arXiv 2303.00748) has the same, from the offsets of the network.
-    """
-    if hasattr(module, "attn_transform"):
-        numbers = module.attn_transform.cpb_mlp(network.table_w)
-    else:
-        numbers = module.cpb_mlp(module.relative_coords_table)
+def by_sigmoid(module: Any) -> Tensor:
+    """Return the table of Swin2SR (arXiv 2209.11345): 16 times the sigmoid of a small network."""
+    numbers = module.cpb_mlp(module.relative_coords_table)
     return 16 * torch.sigmoid(numbers.reshape(-1, numbers.shape[-1]))
 
 
-def by_network(_: Any, module: Any) -> Tensor:
+def by_network(module: Any) -> Tensor:
     """Return the table of DAT and RGT: what a small network makes of the offsets."""
     return module.pos(module.rpe_biases)
 
@@ -278,16 +267,6 @@ PUBLISHED = {
             for n in range(2)
         ],
     ),
-    "GRL": (
-        by_sigmoid,
-        [
-            Windows(
-                f"layers.{layer}.blocks.{n}.attn.window_attn", (32, 32), (16 - 16 * n,) * 2, (2, 8)
-            )
-            for layer in range(2)
-            for n in range(2)
-        ],
-    ),
     "DAT": (
         by_network,
         [
@@ -304,10 +283,7 @@ PUBLISHED = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.release if name == "GRL" else ()) for name in PUBLISHED],
-)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_found_sites_are_the_windows_of_the_published_code(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,7 +294,8 @@ def test_found_sites_are_the_windows_of_the_published_code(
     if name == "RGT":  # PyTorch traces it for one size only
         loaded, sizes = replace(loaded, facts=loaded.facts.fixed((1, 3, 32, 32))), ((32, 32),)
     found = with_found_sites(loaded)
-    published = read_by_spandrel(name).model
+    published = build(name)
+    published.load_state_dict(lively(published.state_dict()))
     table, windows = PUBLISHED[name]
     sites = [site for site in find_sites(found.network) if isinstance(site.module, WindowSite)]
     for site, expected in zip(sites, windows, strict=True):
@@ -330,7 +307,7 @@ def test_found_sites_are_the_windows_of_the_published_code(
         assert geometry.value_dim == geometry.head_dim
         module = published.get_submodule(expected.path)
         torch.testing.assert_close(
-            site.module.bias_table(), table(published, module).detach(), rtol=1e-6, atol=1e-6
+            site.module.bias_table(), table(module).detach(), rtol=1e-6, atol=1e-6
         )
     compute_the_same(found.network, name, *sizes)
 
