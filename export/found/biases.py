@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .places import unshared
 from .values import Core
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 _MASKED = -50.0
 """Biases below this value are a mask. Trained biases are larger."""
+_PIECE = 1 << 18
+"""Pairs of tokens of the windows that are compared at once."""
 
 
 def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
@@ -27,7 +31,7 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
     if not isinstance(alpha, Tensor):
         return float(alpha)
     each = alpha[:, :1, :1]
-    if not bool(torch.allclose(alpha, each.expand_as(alpha))):
+    if not bool(torch.allclose(unshared(alpha), each)):
         layout.reason = layout.reason or "its scores have a factor that differs between tokens"
         return 1.0
     heads = each[:, 0, 0].expand(layout.groups)[layout.group]
@@ -45,14 +49,13 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.bias = "data"
         layout.reason = layout.reason or "its biases depend on the input"
         return
-    if not isinstance(beta, Tensor) or not bool((beta != 0).any()):
+    if not isinstance(beta, Tensor) or not bool((unshared(beta) != 0).any()):
         return
-    each = beta.expand(layout.groups, layout.tokens, layout.keys)[layout.group]
-    bias = each.amax(0)  # of a pair that at least one window does not mask
-    if not each.equal(bias.expand_as(each)):
-        apart = (each - bias).nan_to_num(nan=0.0, neginf=-torch.inf)
-        if bool((apart < -1e-9).any()):
-            layout.masked = "regions" if _is_of_regions(apart, layout) else "other"
+    beta = beta.expand(layout.groups, layout.tokens, layout.keys)
+    pieces = layout.group.split(max(1, _PIECE // beta[0].numel() // layout.heads))
+    bias = functools.reduce(torch.maximum, (beta[windows].amax(0) for windows in pieces))
+    if not all(bool((beta[windows] == bias).all()) for windows in pieces):
+        layout.masked = _mask(beta, bias, pieces, layout)
     if not layout.masked and bool((bias < _MASKED).any()):
         layout.masked = "other"
     if layout.masked == "other":
@@ -69,19 +72,50 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.reason = layout.reason or "its biases are not a table of positions"
 
 
-def _is_of_regions(apart: Tensor, layout: Layout) -> bool:
-    """Return whether the masked pairs (windows, heads, N, Nk) are those that wrap around."""
-    low = float(apart.min())
-    binary = (apart.abs() < 1e-4) | ((apart - low).abs() < 1e-2) | torch.isinf(apart)
+def _mask(beta: Tensor, bias: Tensor, pieces: tuple[Tensor, ...], layout: Layout) -> str:
+    """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
+
+    Args:
+        beta: Biases, (g, N, Nk).
+        bias: Biases of pairs that at least one window does not mask, (heads, N, Nk).
+        pieces: Numbers of the groups of some windows each, (windows, heads).
+        layout: Layout of the attention.
+    """
+    hidden = torch.isinf(bias)
+
+    def apart(windows: Tensor) -> Tensor:
+        return (beta[windows] - bias).masked_fill(hidden, 0.0)
+
+    low = min(float(apart(windows).min()) for windows in pieces)
+    if low >= -1e-9:
+        return ""
+    places = layout.places.split(len(pieces[0]))
+    tokens = places[0].shape[-1]
+    if low > _MASKED or not any(layout.shift) or not layout.tokens == layout.keys == tokens:
+        return "other"
+    regions = all(
+        _is_of_regions(apart(windows), low, place, layout)
+        for windows, place in zip(pieces, places, strict=True)
+    )
+    return "regions" if regions else "other"
+
+
+def _is_of_regions(apart: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
+    """Return whether the masked pairs of some windows are those that wrap around.
+
+    Args:
+        apart: Biases relative to those of pairs that are not masked, (windows, heads, N, Nk).
+        low: The lowest in all windows.
+        places: Positions of the queries on the map, (windows, N).
+        layout: Layout of the attention.
+    """
     far = apart < _MASKED
-    if low > _MASKED or not bool(binary.all()) or not bool((far == far[:, :1]).all()):
-        return False
-    tokens = layout.places.shape[1] if layout.places.dim() == 2 else 0
-    if not any(layout.shift) or not layout.tokens == layout.keys == tokens:
+    binary = torch.where(far, (apart - low).abs() < 1e-2, apart.abs() < 1e-4) | torch.isinf(apart)
+    if not bool(binary.all()) or not bool((far == far[:, :1]).all()):
         return False
     height, width = layout.map[1:]
-    y, x = layout.places // width % height, layout.places % width
-    wrapped = torch.zeros(len(y), tokens, tokens, dtype=torch.bool)
+    y, x = places // width % height, places % width
+    wrapped = torch.zeros_like(far[:, 0])
     for side, shift in ((y, layout.shift[0]), (x, layout.shift[1])):
         beyond = side < shift
         wrapped |= beyond[:, :, None] != beyond[:, None, :]

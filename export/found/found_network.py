@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ class FoundNetwork(fx.GraphModule):
         super().__init__(network, network.graph)
         self.rewritten = rewritten
         self.left: dict[str, str] = {}
-        self._traced: dict[str, onnx.ModelProto] = {}
+        self._traced: dict[str, tuple[onnx.ModelProto, list[str]]] = {}
 
     @property
     def replaces(self) -> bool:
@@ -40,7 +40,12 @@ class FoundNetwork(fx.GraphModule):
         return any(path not in self.left for path in self.rewritten.paths)
 
     def trace(
-        self, resolved: Mapping[str, Mechanism], facts: Facts, opset: int, left: Collection[str]
+        self,
+        resolved: Mapping[str, Mechanism],
+        facts: Facts,
+        opset: int,
+        left: Collection[str],
+        note: Callable[[str], None] = lambda _: None,
     ) -> onnx.ModelProto:
         """Return the ONNX model of the network with a plan. Models of earlier plans are reused.
 
@@ -49,6 +54,7 @@ class FoundNetwork(fx.GraphModule):
             facts: Facts of the network.
             opset: Version of the default domain: 18, 19 or 20.
             left: Paths of sites that keep the network's own attention.
+            note: As in `trace`.
 
         Raises:
             TraceError: The network cannot be traced; the cause is in the message.
@@ -59,9 +65,13 @@ class FoundNetwork(fx.GraphModule):
             network = self.rewritten.network(left)
             copied = self.rewritten.folded(network, left, partial(_are_alike, resolved))
             swapped = swap(network, resolved, "operator")
-            self._traced[key] = trace(swapped, facts, opset, copied)
+            notes: list[str] = []
+            self._traced[key] = trace(swapped, facts, opset, copied, notes.append), notes
+        traced, notes = self._traced[key]
+        for text in notes:
+            note(text)
         model = onnx.ModelProto()
-        model.CopyFrom(self._traced[key])
+        model.CopyFrom(traced)
         return model
 
     def __deepcopy__(self, memo: dict[int, Any]) -> fx.GraphModule:

@@ -149,7 +149,7 @@ def _found_graph(network: nn.Module, facts: Facts, *, once: bool) -> FoundGraph:
         found, first = _searched(graph, facts, larger * unit)
     _compare(found, runnable, first)
     if not fixed:
-        _compare(found, runnable, _inputs(facts, _UNITS[0][::-1], unit, less=_ODD))
+        _compare(found, runnable, _inputs(facts, _UNITS[0][::-1], unit, less=_ODD, alone=True))
     return found
 
 
@@ -207,7 +207,9 @@ def _unit(facts: Facts, units: tuple[int, int]) -> int:
     return unit
 
 
-def _inputs(facts: Facts, units: tuple[int, int], unit: int, less: int = 0) -> tuple[Tensor, ...]:
+def _inputs(
+    facts: Facts, units: tuple[int, int], unit: int, less: int = 0, *, alone: bool = False
+) -> tuple[Tensor, ...]:
     """Return noise images of the given units per side, several if the network takes a batch.
 
     Args:
@@ -215,10 +217,14 @@ def _inputs(facts: Facts, units: tuple[int, int], unit: int, less: int = 0) -> t
         units: Rows and columns in units.
         unit: Pixels of a unit.
         less: Pixels by which each side is smaller, if sides are free.
+        alone: Whether a batch has one image.
     """
-    size = facts.sides or image_size(unit * units[0] - less, unit * units[1] - less)
+    sides = facts.sides or image_size(unit * units[0] - less, unit * units[1] - less)
+    size = trace_size(facts.inputs, sides)
+    if alone and "batch" in size:
+        size["batch"] = 1
     random = torch.Generator().manual_seed(0)
-    shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
+    shapes = [port.shape(size) for port in facts.inputs]
     return tuple(torch.rand(shape, generator=random) for shape in shapes)
 
 

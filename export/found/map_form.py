@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import is_constant, once
+from .places import is_constant, unshared
 from .rules import Provenance
 from .values import Core, Value
 
@@ -71,7 +71,7 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
-        corner = once(places)
+        corner = unshared(places)
         at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
         at = at.clamp(max=len(self.codes) - 1)
         at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))

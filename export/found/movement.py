@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from .places import MOVED, NONE, compact, extended
+from .places import MOVED, NONE, compact, extended, reshaped
 from .values import Number, Score, Value, as_double
 
 
@@ -34,6 +34,9 @@ PADS = frozenset(
 ) | {"pad", "constant_pad_nd"}
 """Names of the operators that pad: (tensor, amounts, ...)."""
 
+_RESHAPES = names("view _unsafe_view reshape _reshape_alias flatten unflatten")
+_IN_ORDER = _RESHAPES | names("clone contiguous alias detach squeeze unsqueeze")
+"""Operators that keep the order of the elements."""
 _BY_INDEX = ("index", "gather", "index_select", "take_along_dim", "repeat_interleave")
 
 Pick = Callable[[Callable[[Value], Any]], tuple[Any, Any]]
@@ -47,9 +50,10 @@ def name_of(target: Any) -> str:
 
 def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """Apply an operator that moves elements to numbers instead of data; return its results."""
-    if name_of(target) in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
-        return [args[0].reshape(args[1])]
     others = {key: value for key, value in kwargs.items() if key != "memory_format"}
+    if name_of(target) in _RESHAPES:
+        shape = target(torch.empty(args[0].shape, device="meta"), *args[1:], **others).shape
+        return [reshaped(args[0], shape)]
     moved = target(*args, **others)
     return list(moved) if isinstance(moved, (list, tuple)) else [moved]
 
@@ -78,15 +82,16 @@ def moved_values(
 
     places = moved(lambda value: _or_none(value.place, value.data, NONE))
     places = [compact(place) for place in places]
-    return places, _moved_scores(values, outs, moved)
+    in_order = name_of(target) in _IN_ORDER
+    return places, _moved_scores(values, outs, moved, in_order=in_order)
 
 
 def _chosen_by_data(value: Value) -> bool:
     return value.place is not None and not value.data.is_floating_point()
 
 
-def _or_none(place: Tensor | None, data: Tensor, fill: int) -> Tensor:
-    return torch.full(data.shape, fill) if place is None else place
+def _or_none(numbers: Tensor | None, data: Tensor, fill: int) -> Tensor:
+    return torch.tensor(fill).expand(data.shape) if numbers is None else numbers
 
 
 def _laid(target: Any, value: Value, of: Tensor) -> Tensor:
@@ -98,7 +103,11 @@ def _laid(target: Any, value: Value, of: Tensor) -> Tensor:
 
 
 def _moved_scores(
-    values: list[Value], outs: list[Any], moved: Callable[[Callable[[Value], Tensor]], list[Tensor]]
+    values: list[Value],
+    outs: list[Any],
+    moved: Callable[[Callable[[Value], Tensor]], list[Tensor]],
+    *,
+    in_order: bool,
 ) -> list[Score | None]:
     scores = [value.score for value in values if value.score is not None]
     if not scores:
@@ -117,14 +126,17 @@ def _moved_scores(
             return [what(base)] * len(outs)
         return list(moved(lambda value: full(value, what(value.score) if value.score else without)))
 
-    numbers = moved(
-        lambda value: value.score.number if value.score else torch.full(value.data.shape, -1)
-    )
+    def number(value: Value) -> Tensor | None:
+        if value.score is None:
+            return None
+        return value.score.number if in_order else value.score.numbers
+
+    numbers = moved(lambda value: _or_none(number(value), value.data, -1))
     alphas = of(lambda score: score.alpha, 0.0, needed=len(scores) > 1)
     betas = of(lambda score: score.beta, 0.0, needed=len(values) > 1)
     return [
-        replace(base, number=number, alpha=alpha, beta=beta)
-        for number, alpha, beta in zip(numbers, alphas, betas, strict=True)
+        replace(base, number=moved_number, alpha=alpha, beta=beta)
+        for moved_number, alpha, beta in zip(numbers, alphas, betas, strict=True)
     ]
 
 

@@ -6,6 +6,7 @@ map beyond its border. Operators that only move elements act on places as on dat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -64,7 +65,7 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     dims = [dims] if isinstance(dims, int) else list(dims)
     kept = [1 if axis in {dim % places.dim() for dim in dims} else size
             for axis, size in enumerate(places.shape)]  # fmt: skip
-    places = once(places)
+    places = unshared(places)
     least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
     most = places.amax(dims, keepdim=True)
     exact = (least == most) | (most < 0)
@@ -76,10 +77,30 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     return out.expand(kept), exact.expand(kept)
 
 
-def once(places: Tensor) -> Tensor:
-    """Return places with length 1 along the axes that share memory: they are constant there."""
-    sizes = zip(places.shape, places.stride(), strict=True)
-    return places[tuple(slice(size if stride else 1) for size, stride in sizes)]
+def unshared(tensor: Tensor) -> Tensor:
+    """Return a tensor with length 1 along the axes whose elements share memory."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor[tuple(slice(size if stride else 1) for size, stride in sizes)]
+
+
+def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a tensor in another shape; axes whose elements share memory stay so if possible."""
+    if tensor.numel() == 0:
+        return tensor.reshape(tuple(shape))
+    old, new = list(zip(tensor.shape, tensor.stride(), strict=True)), list(shape)
+    lengths: list[int] = []
+    corner: list[slice] = []
+    while old or new:  # the least axes of both that have as many elements
+        part, made = [old.pop(0)] if old else [], [new.pop(0)] if new else []
+        while (have := math.prod(size for size, _ in part)) != (need := math.prod(made)):
+            if have < need:
+                part.append(old.pop(0))
+            else:
+                made.append(new.pop(0))
+        shares = all(stride == 0 or size == 1 for size, stride in part)
+        corner += [slice(1 if shares else None)] * len(part)
+        lengths += [1] * len(made) if shares else made
+    return tensor[tuple(corner)].reshape(lengths).expand(tuple(shape))
 
 
 def compact(places: Tensor) -> Tensor:
@@ -87,7 +108,7 @@ def compact(places: Tensor) -> Tensor:
 
     Operators that move elements copy a map for each channel, even if all channels shared memory.
     """
-    if places.numel() < _LARGE or places.dim() < 2 or once(places).numel() < places.numel():
+    if places.numel() < _LARGE or places.dim() < 2 or unshared(places).numel() < places.numel():
         return places
     for axis in (places.dim() - 1, 1):
         if is_constant(places, axis):

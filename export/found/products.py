@@ -64,7 +64,7 @@ def product_place(a: Value, b: Value, out: Tensor) -> Tensor:
 
 def product_score(node: fx.Node, out: Tensor, added: Value | None, kwargs: Any) -> Score:
     """Return the score of a product: the product times alpha plus an added tensor times beta."""
-    score = Score(node, torch.arange(out.numel()).reshape(out.shape))
+    score = Score(node, torch.empty(out.shape, dtype=torch.int64, device="meta"))
     if added is not None:
         score.alpha = kwargs.get("alpha", 1.0)
         score.beta = added.data.double() * kwargs.get("beta", 1.0)
@@ -111,15 +111,14 @@ def find_core(
         return "its scores are not a matrix product"
     v_left = others[1] is weights and others[0] is not weights
     value, value_node = (others[0], node.args[-2]) if v_left else (others[1], node.args[-1])
-    number = three(score.number).transpose(1, 2) if v_left else three(score.number)
-    if int(number.min()) < 0:
+    if score.number.device.type != "meta" and int(score.number.min()) < 0:
         return score.reason or "scores of several products are concatenated"
     if not isinstance(value_node, fx.Node):
         return "its values are not a tensor"
     left, right = factors
     left_data, right_data = three(left.data), three(right.data)
     groups, rows, columns = left_data.shape[0], left_data.shape[1], right_data.shape[2]
-    swapped, straight = _numbering(number, (groups, rows, columns))
+    swapped, straight = _numbering(score, (groups, rows, columns), v_left=v_left)
     left_place, right_place = three(_place(left)), three(_place(right))
     blank = three(blanks[1]).all(1)
     if swapped:
@@ -158,16 +157,21 @@ def find_core(
     )
 
 
-def _numbering(number: Tensor, sizes: tuple[int, int, int]) -> tuple[bool, bool]:
+def _numbering(score: Score, sizes: tuple[int, int, int], *, v_left: bool) -> tuple[bool, bool]:
     """Return how weights are ordered, compared with the elements of the product of the scores.
 
     Args:
-        number: Number of the product's element of each weight, with three axes.
+        score: The weights; their elements may be in another order than those of the product.
         sizes: Groups, rows and columns of the product.
+        v_left: Whether the weights are transposed.
 
     Returns:
         Whether its columns are the queries, and whether groups, queries and keys are in order.
     """
+    if score.number.device.type == "meta" and not v_left and three(score.number).shape == sizes:
+        return False, True
+    number = three(score.numbers)
+    number = number.transpose(1, 2) if v_left else number
     scores = torch.arange(math.prod(sizes)).reshape(sizes)
     if number.equal(scores):
         return False, True

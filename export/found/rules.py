@@ -120,9 +120,27 @@ class Provenance(fx.Interpreter):
         if n in self._last:
             self.env[n] = result
             for used in self._last[n]:
-                if isinstance(value := self.env.get(used), Value):
-                    value.forget(places=self.forgets)
+                self._free(used)
         return result
+
+    def _free(self, node: fx.Node) -> None:
+        value = self.env.get(node)
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(one, Value):
+                one.forget(places=self.forgets)
+        if isinstance(value, Value) and value.place is None and self._is_spent(node):
+            self.env[node] = value.without_data()
+
+    def _is_spent(self, node: fx.Node) -> bool:
+        """Return whether a computed constant is needed in no map, but only for scores."""
+        if self.forgets or node.op != "call_function":
+            return self.forgets
+        users = [self.env.get(user) for user in node.users]
+        return all(
+            isinstance(user, Value)
+            and (user.place is None or (user.score is not None and user.score.hint is None))
+            for user in users
+        )
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Return the results of an operator, with places and scores."""

@@ -31,8 +31,8 @@ def elementwise_score(
     if not scored or scored[0].score is None:
         return None
     score, first = scored[0].score, scored[0]
-    if broadcasts(score.number.shape, out.shape):
-        score = replace(score, number=score.number.expand(out.shape))
+    if score.number.shape != out.shape and broadcasts(score.number.shape, out.shape):
+        score = replace(score, number=score.numbers.expand(out.shape))
     if score.softmax is not None:
         return _behind_softmax(name, args, score, scored, first)
     if name in KEEPS:

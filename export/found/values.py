@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import agreed
+from .places import agreed, unshared
 
 Number = Tensor | float
 
@@ -34,7 +34,8 @@ class Score:
 
     Attributes:
         product: The node of the product.
-        number: For each element, the number of its element of the product.
+        number: For each element, the number of its element of the product; only the shape, on the
+            meta device, while the elements have the product's order.
         alpha: Factor, a number or a float64 tensor.
         beta: Added term, a number or a float64 tensor: position bias and mask.
         by_data: Whether the added term depends on the input.
@@ -51,6 +52,13 @@ class Score:
     softmax: fx.Node | None = None
     reason: str = ""
     hint: Hint | None = None
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of each element, also while the elements have the product's order."""
+        if self.number.device.type != "meta":
+            return self.number
+        return torch.arange(self.number.numel()).reshape(self.number.shape)
 
     def but(self, reason: str) -> Score:
         """Return the score with a reason, unless it has one."""
@@ -138,7 +146,7 @@ class Core:
         """Return the attention without values per pair: with one factor per group."""
         alpha, beta = self.alpha, self.beta
         if isinstance(beta, Tensor):
-            beta = (beta != 0).any().double()
+            beta = (unshared(beta) != 0).any().double()
         if isinstance(alpha, Tensor):
             alpha = alpha[:, :1, :1].clone()
         return replace(self, alpha=alpha, beta=beta)

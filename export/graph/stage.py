@@ -19,6 +19,7 @@ from ..load.stage import Prepared
 from ..onnx_models.file_network import FileNetwork
 from ..onnx_models.pieces import attach_fitting_bodies, rewritten
 from ..plan.stage import Planned
+from ..progress import Steps
 from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
@@ -47,7 +48,7 @@ class BuiltModel:
     warnings: tuple[str, ...] = ()
 
 
-def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None]) -> BuiltModel:
+def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
     """Trace, transform and complete the graph.
 
     Every graph gets its metadata here: they control how a session runs a file, and validation and
@@ -124,7 +125,7 @@ def _graph(
     prepared: Prepared,
     resolved: Mapping[str, Mechanism],
     left: Collection[str],
-    progress: Callable[[str], None],
+    progress: Steps,
     padding: int | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
     """Return the graph, the result of the transform, and a sentence on the padding."""
@@ -132,7 +133,7 @@ def _graph(
     progress("trace")
     network = prepared.traced.network
     if isinstance(network, FoundNetwork):
-        model = network.trace(resolved, facts, options.opset, left)
+        model = network.trace(resolved, facts, options.opset, left, progress.within)
     else:
         model = trace(swap(network, resolved, "operator"), facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)

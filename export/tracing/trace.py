@@ -77,7 +77,11 @@ def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], .
 
 
 def trace(
-    network: nn.Module, facts: Facts, opset: int, copied: Mapping[str, Copied] | None = None
+    network: nn.Module,
+    facts: Facts,
+    opset: int,
+    copied: Mapping[str, Copied] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> onnx.ModelProto:
     """Trace a network from its inputs to its outputs.
 
@@ -88,6 +92,7 @@ def trace(
         facts: Facts of the network.
         opset: Version of the default domain: 18, 19 or 20.
         copied: Name of a call in the graph -> its part and its weights.
+        note: Called with the reason if a graph that was traced before has to be traced again.
 
     Returns:
         A model with the inputs and outputs that the facts name, and nodes of the domain
@@ -102,7 +107,7 @@ def trace(
     try:
         with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
             with repeats_as_calls(network) as calls:
-                exported = _raw(network, examples, free, opset, *names, copied)
+                exported = _raw(network, examples, free, opset, *names, copied, note)
             squeeze_weights(exported.model)
             exported.optimize()
             if calls:
@@ -163,9 +168,10 @@ def _raw(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     copied: Mapping[str, Copied] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> torch.onnx.ONNXProgram:
     """Return the graph of a module, without equal nodes, not optimized yet."""
-    program = _untraced(module, fixed=free is None) or torch.export.export(
+    program = _untraced(module, note, fixed=free is None) or torch.export.export(
         module,
         examples,
         dynamic_shapes=by_argument(module, free),
@@ -196,13 +202,16 @@ def _raw(
     return exported
 
 
-def _untraced(module: nn.Module, *, fixed: bool) -> torch.export.ExportedProgram | None:
-    """Return the program of a graph that was traced before, or None if it must be traced."""
+def _untraced(
+    module: nn.Module, note: Callable[[str], None], *, fixed: bool
+) -> torch.export.ExportedProgram | None:
+    """Return the program of a graph that was traced before, or None if it must be traced again."""
     if not isinstance(module, fx.GraphModule) or (fixed and has_free_sizes(module)):
         return None
     try:
         return program_of(module)
-    except RuntimeError:  # of PyTorch's tracer: a trace of the whole graph works or reports why
+    except RuntimeError as error:  # of PyTorch's tracer: another trace works or reports why
+        note(f"trace the whole graph again: {trace_fault(error)}")
         return None
 
 

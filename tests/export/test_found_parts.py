@@ -9,6 +9,7 @@ from torch import nn
 from nystra.export.found.agreement import agreement
 from nystra.export.found.biases import bias_table
 from nystra.export.found.grafting import put_module, unique_paths
+from nystra.export.found.graph import recorded_graph
 from nystra.export.found.layout import Layout, rectangle
 from nystra.export.found.places import (
     MIXED,
@@ -20,7 +21,10 @@ from nystra.export.found.places import (
     extended,
     fresh_places,
     is_constant,
+    reshaped,
 )
+from nystra.export.found.rules import search
+from nystra.export.found.values import Value
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 
@@ -53,6 +57,63 @@ def test_places_that_are_the_same_along_channels_take_less_memory() -> None:
     assert torch.equal(small, tokens)
     assert small.untyped_storage().nbytes() == tokens.untyped_storage().nbytes() // 64
     assert compact(tokens[..., 0]).stride() == tokens[..., 0].stride()
+
+
+def test_two_axes_of_the_same_places_take_less_memory() -> None:
+    places = fresh_places((1, 64, 32, 32)).movedim(1, 3).contiguous()[..., None]
+    small = compact(places.movedim(3, 1).expand(1, 64, 32, 32, 8))
+    assert small.untyped_storage().nbytes() == 32 * 32 * 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "shared", "wanted", "strides"),
+    [
+        ((4, 6, 5, 7), (2, 3), (24, 5, 7), (1, 0, 0)),  # of heads, not of tokens
+        ((24, 5, 7), (1,), (2, 2, 6, 35), None),  # an axis that varies is merged with one that not
+        ((4, 6, 5), (0, 1, 2), (24, 5, 1), (0, 0, 0)),
+        ((1, 6, 1), (), (2, 3), (3, 1)),
+    ],
+)
+def test_a_reshape_keeps_what_shares_memory(
+    shape: tuple[int, ...],
+    shared: tuple[int, ...],
+    wanted: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+) -> None:
+    sizes = [1 if axis in shared else size for axis, size in enumerate(shape)]
+    numbers = torch.arange(torch.tensor(sizes).prod()).reshape(sizes).expand(shape)
+    result = reshaped(numbers, wanted)
+    assert torch.equal(result, numbers.reshape(wanted))
+    if strides is not None:
+        used = [stride if size > 1 else 0 for size, stride in zip(wanted, strides, strict=True)]
+        kept = zip(result.shape, result.stride(), strict=True)
+        assert [stride if size > 1 else 0 for size, stride in kept] == used
+
+
+def test_values_are_freed_and_constants_that_only_scores_need() -> None:
+    class Biased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.randn(16, 16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            tokens = x.flatten(2).transpose(1, 2)
+            scores = torch.bmm(tokens, tokens.transpose(1, 2))
+            tokens, _ = tokens.split([2, 1], 2)
+            weights = torch.softmax(scores + torch.neg(self.table), -1)
+            return torch.bmm(weights, tokens * torch.exp(self.table[0, :2]))
+
+    example = torch.randn(1, 3, 4, 4)
+    run = search(recorded_graph(Biased(), (example,)), (example,))
+    assert len(run.cores) == 1
+    values = {
+        node.name: value[0] if isinstance(value, list) else value
+        for node, value in run.values.items()
+    }
+    data = {name: value.data for name, value in values.items() if isinstance(value, Value)}
+    assert data["neg"].device.type == "meta"
+    assert data["split_with_sizes"].device.type == "meta"
+    assert data["exp"].device.type == "cpu"  # a map is multiplied with it
 
 
 def test_several_places_have_a_first_one_where_images_keep_several() -> None:

@@ -71,7 +71,7 @@ def test_a_graph_that_has_no_program_is_traced_with_the_whole() -> None:
 
     class Failing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            raise NotImplementedError
+            raise NotImplementedError("no operator for this")
 
     graph = swapped()
     output = graph.graph.output_node()
@@ -82,7 +82,9 @@ def test_a_graph_that_has_no_program_is_traced_with_the_whole() -> None:
     graph.recompile()
     with pytest.raises(NotImplementedError):
         program_of(graph)
-    assert tracing._untraced(graph, fixed=False) is None
+    notes: list[str] = []
+    assert tracing._untraced(graph, notes.append, fixed=False) is None
+    assert notes == ["trace the whole graph again: no operator for this"]
 
 
 def test_a_graph_without_values_has_no_program() -> None:
