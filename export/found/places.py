@@ -108,11 +108,12 @@ def compact(places: Tensor) -> Tensor:
 
     Operators that move elements copy a map for each channel, even if all channels shared memory.
     """
-    if places.numel() < _LARGE or places.dim() < 2 or unshared(places).numel() < places.numel():
+    if places.numel() < _LARGE or places.dim() < 2:
         return places
     for axis in (places.dim() - 1, 1):
-        if is_constant(places, axis):
-            return places.narrow(axis, 0, 1).clone().expand(places.shape)
+        corner = unshared(places)
+        if places.stride(axis) and is_constant(corner, axis):
+            places = corner.narrow(axis, 0, 1).clone().expand(places.shape)
     return places
 
 
