@@ -43,7 +43,7 @@ def program_of(graph: fx.GraphModule) -> ExportedProgram | None:
         graph: Graph of operators and modules, with free sizes of one trace. It is not modified.
 
     Raises:
-        RuntimeError: PyTorch cannot trace an inserted node.
+        RuntimeError: PyTorch cannot trace an inserted node, or it writes in place.
     """
     inputs = [node.meta.get(VALUE) for node in graph.graph.nodes if node.op == "placeholder"]
     modes = {id(value.fake_mode) for value in inputs if isinstance(value, FakeTensor)}
@@ -102,6 +102,8 @@ class _Writer:
 
     def _call(self, target: Any, args: Any, kwargs: Any, meta: Mapping[str, Any]) -> fx.Node:
         """Write an operator, with its value computed if unknown; equal sizes become one node."""
+        if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+            raise RuntimeError(f"{target} writes in place, which a program cannot hold")
         meta = dict(meta)
         if VALUE not in meta:
             given_args, given_kwargs = fx.map_arg((args, kwargs), _value)
@@ -172,6 +174,8 @@ class _Writer:
             if node.op == "get_attr":
                 name = f"constant_{len(self._tensors)}"
                 copies[node] = self._tensor(name, getattr(traced, str(node.target)))
+            elif node.target is aten.detach_.default:  # of torch.tensor
+                copies[node] = copies[node.args[0]]
             elif node.op == "call_function":
                 own = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
                 meta = {VALUE: node.meta[VALUE]} | ({_STACK: stack} if stack else {})

@@ -66,6 +66,19 @@ def test_a_program_has_the_operators_of_a_second_trace() -> None:
 
 
 @pytest.mark.full
+def test_a_mechanism_that_writes_in_place_has_no_program() -> None:
+    """Clusters of tokens are made with in-place writes: the whole graph is traced again."""
+    image = noise(1, 3, 16, 24)
+    graph = exported_graph(toys.lively(toys.ClassTokenBesideWindows()), (image,), None)
+    found = find_in_graph(Traced(graph, (image,), None))
+    plan = Plan(mechanism("cluster", clusters=(2, 2), block=4))
+    site = swap(found.network, resolve(plan, found.network), "plain")
+    assert isinstance(site, fx.GraphModule)
+    with pytest.raises(RuntimeError, match=r"index_put_.* writes in place"):
+        program_of(site)
+
+
+@pytest.mark.full
 def test_a_graph_that_has_no_program_is_traced_with_the_whole() -> None:
     """Negative control: the inserted part fails by itself."""
 
