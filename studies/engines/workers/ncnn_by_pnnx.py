@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from studies.engines.workers.protocol import Request, Run, serve
+
+GIGABYTES = 16
+"""The most memory that pnnx may take."""
 
 
 def convert(request: Request) -> None:
@@ -27,15 +31,23 @@ def convert(request: Request) -> None:
             capture_output=True,
             text=True,
             check=False,
+            preexec_fn=_limit_memory,
         )
         made = Path(folder) / "net.ncnn.param"
         if done.returncode != 0 or not made.exists():
-            said = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            text = done.stdout + done.stderr
+            if "bad_alloc" in text:
+                raise RuntimeError(f"pnnx takes more than {GIGABYTES} GB")
+            said = text.strip().splitlines()[-1:]
             raise RuntimeError(f"pnnx ended with {done.returncode}: {' '.join(said)}")
         target = Path(request["target"])
         target.mkdir()
         for path in (made, made.with_suffix(".bin")):
             shutil.copy(path, target / path.name)
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
 
 
 def open_engine(request: Request) -> Run:
