@@ -113,7 +113,7 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
     assert (out / "a_large.png").exists()
     pair = (folder / "a.png", tmp_path / "o.png")
     for options, message in (
-        (RunOptions(format="gif"), "format is 'gif', expected one of png, jpg"),
+        (RunOptions(format="gif"), "`format` is 'gif', expected one of png, jpg"),
         (RunOptions(format="tif"), r"o\.png and `format` tif contradict"),
         (RunOptions(suffix="_x2"), "`suffix` is for outputs in a folder"),
         (RunOptions(suffix="/x"), "expected a part of a file name"),
