@@ -61,7 +61,7 @@ def test_cpp(folder: Path, tmp_path: Path) -> None:
     )
     (tmp_path / "snippet.cc").write_text(
         "#include <onnxruntime_cxx_api.h>\n#include <iostream>\n"
-        "int main() {\nOrt::Env environment;\n"
+        "int main() {\n"
         f"{snippet}\n"
         "std::cout << session.GetInputCount() << std::endl;\n}\n"
     )
