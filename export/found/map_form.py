@@ -90,7 +90,7 @@ class Places:
         place = value.place
         sizes, strides = place.shape, place.stride()
         wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
-        corner = place[tuple(slice(None) if axis in wide else 0 for axis in range(place.dim()))]
+        corner = unshared(place).squeeze()
         if corner.numel() < len(self.codes) or corner.numel() % len(self.codes):
             return None
         kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]

@@ -63,8 +63,9 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     is taken. It is `MIXED` instead if no image would keep more than one place.
     """
     dims = [dims] if isinstance(dims, int) else list(dims)
-    kept = [1 if axis in {dim % places.dim() for dim in dims} else size
-            for axis, size in enumerate(places.shape)]  # fmt: skip
+    kept = list(places.shape)
+    for dim in dims:
+        kept[dim] = 1
     places = unshared(places)
     least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
     most = places.amax(dims, keepdim=True)

@@ -16,6 +16,7 @@ import logging
 import tempfile
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import onnxruntime
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.plugins.library import library_path
+from studies.performance.bars import measure
 from studies.performance.plain_exports import PUBLISHED, SMALL, write_plain
 
 NETWORKS = {
@@ -60,8 +62,8 @@ CASES = (
 SIDE = 128
 """Side of the timed image if the file takes any size."""
 
-ROUNDS, SECONDS = 20, 20.0
-"""Most runs of each file, and processor time after which these end."""
+ROUNDS = 20
+"""Timed runs of each file."""
 
 
 def difference(first: Path, second: Path) -> float:
@@ -91,19 +93,13 @@ def _session(path: Path, *, library: bool) -> onnxruntime.InferenceSession:
 
 def speed(ours: Path, plain: Path) -> str:
     """Return the size of the image, the ratio of times and the milliseconds of both files."""
-    sessions = [_session(plain, library=False), _session(ours, library=True)]
-    shape = sessions[0].get_inputs()[0].shape
+    sessions = {"plain": _session(plain, library=False), "ours": _session(ours, library=True)}
+    shape = sessions["plain"].get_inputs()[0].shape
     size = [SIDE if isinstance(side, str) else side for side in shape[2:]]
     image = np.random.default_rng(0).random((1, 3, *size)).astype(np.float32)
-    times: list[list[float]] = []
-    begun = time.thread_time()
-    while len(times) <= ROUNDS and (len(times) < 4 or time.thread_time() - begun < SECONDS):
-        times.append([])
-        for session in sessions:
-            start = time.thread_time()
-            session.run(None, {"x": image})
-            times[-1].append(1e3 * (time.thread_time() - start))
-    slow, fast = np.transpose(times[1:])  # the first run of each is a warm-up
+    runs = {name: partial(session.run, None, {"x": image}) for name, session in sessions.items()}
+    times = measure(runs, ROUNDS, time.thread_time)
+    slow, fast = np.array(times["plain"]), np.array(times["ours"])
     low, middle, high = np.percentile(slow / fast, (25, 50, 75))
     took = f"{np.median(slow):.1f} / {np.median(fast):.1f}"
     return f"{'x'.join(map(str, size))} | {middle:.2f} ({low:.2f} to {high:.2f}) | {took}"
