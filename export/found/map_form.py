@@ -17,13 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import is_constant, unshared
+from .places import decode, is_constant, unshared
 from .rules import Provenance
 from .values import Core, Value
 
 CONSTANT = "found_constant_"
 """Prefix of the names of the constants that are added to a graph."""
 
+
+_RUN = 8
+"""Mean number of adjacent channels from which on slices are faster than single channels."""
 
 FREE = "free"
 """Key in the ``meta`` of a graph: whether a graph of a fixed size stands for every size."""
@@ -61,6 +64,7 @@ class Places:
         map: Batch size, rows and columns.
         shapes: Node -> shape of its tensor at another image size.
         axes: Node -> its axes that are axes of the map, or None; only for nodes requested so far.
+        unpadded: Codes of a smaller map that is padded to this one -> positions on it.
     """
 
     run: Provenance
@@ -68,6 +72,7 @@ class Places:
     map: tuple[int, ...]
     shapes: Mapping[fx.Node, tuple[int, ...]] = field(default_factory=dict)
     axes: dict[fx.Node, list[int] | None] = field(default_factory=dict)
+    unpadded: dict[bytes, Places] = field(default_factory=dict)
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
@@ -76,6 +81,16 @@ class Places:
         at = at.clamp(max=len(self.codes) - 1)
         at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))
         return at.expand(places.shape)
+
+    def before(self, places: Tensor) -> Places | None:
+        """Return the positions on the smaller map of these places; None if they are no map."""
+        codes = unshared(places).unique()
+        key = codes.numpy().tobytes()
+        if key not in self.unpadded:
+            batch, _, *sides = (part.unique().numel() for part in decode(codes))
+            self.unpadded[key] = Places(self.run, codes, (batch, *sides), self.shapes)
+        smaller = self.unpadded[key]
+        return smaller if math.prod(smaller.map) == len(codes) and codes[0] >= 0 else None
 
     def axes_of(self, node: fx.Node) -> list[int] | None:
         """Return the map's axes in a tensor that has the map's layout; None for other tensors."""
@@ -104,16 +119,44 @@ class Places:
 class MapWriter:
     """Writes tensors of one site as maps, into the graph of the site."""
 
-    def __init__(self, graph: fx.GraphModule, places: Places, core: Core) -> None:
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        places: Places,
+        core: Core,
+        source: tuple[fx.Node, tuple[int, int]] | None = None,
+    ) -> None:
         """Take a graph, which gets new nodes at its insertion point.
 
+        The sides are read from the axes of rows and columns of the ``source``, if there is one.
         ``near`` maps the result of other attention to a function that writes it. It is needed if an
         attention uses the result of another one in the same window, with no map between them.
         """
         self.graph, self.places, self.core = graph, places, core
         self.forms: dict[fx.Node, MapForm] = {}
         self.near: dict[fx.Node, Callable[[MapWriter], MapForm]] = {}
+        self._before: dict[fx.Node, MapWriter] = {}
         self._sides: tuple[Any, ...] | None = None
+        self._source = source
+
+    def before(self, node: fx.Node) -> MapWriter | None:
+        """Return the writer for the map of a tensor that is padded to this map.
+
+        None if rows or columns are no axis of the tensor.
+        """
+        if node not in self._before:
+            place = self.place(node)
+            places, axes = self.places.before(place), side_axes(place)
+            if places is None or axes is None:
+                return None
+            self._before[node] = MapWriter(self.graph, places, self.core, (node, axes))
+        return self._before[node]
+
+    @property
+    def side_axes(self) -> tuple[int, int]:
+        """Axes of rows and columns in the tensor from which the sides are read."""
+        assert self._source is not None
+        return self._source[1]
 
     def value(self, node: fx.Node) -> Any:
         """Return the value of a node."""
@@ -159,6 +202,9 @@ class MapWriter:
 
     def _requested(self) -> tuple[Any, ...]:
         """Read the sizes of the nearest tensor before the site; an earlier one may lack padding."""
+        if self._source is not None:
+            source, sides = self._source
+            return -1, *(self.call(torch.ops.aten.sym_size.int, source, side) for side in sides)
         wanted = [size for size in self.places.map if size > 1]
         nodes = list(self.graph.graph.nodes)
         for node in reversed(nodes[: nodes.index(self.core.out)]):
@@ -291,9 +337,23 @@ class MapWriter:
         """Return the channels, of ``count``, that an index selects from a map."""
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node
-        if len(index) and bool((index.diff() == 1).all()):
-            return self.call(torch.narrow, node, -1, int(index[0]), len(index))
-        return self.call(torch.index_select, node, -1, self.constant(index))
+        runs = torch.tensor_split(index, (index.diff() != 1).nonzero().flatten() + 1)
+        if len(index) < _RUN * len(runs):
+            return self.call(torch.index_select, node, -1, self.constant(index))
+        parts = [self.call(torch.narrow, node, -1, int(run[0]), len(run)) for run in runs]
+        return parts[0] if len(parts) == 1 else self.call(torch.cat, parts, -1)
+
+
+def side_axes(place: Tensor) -> tuple[int, int] | None:
+    """Return the axes of places along which only rows, and only columns, change."""
+    axes: list[list[int]] = [[], []]
+    for axis in range(place.dim()):
+        line = place[tuple(slice(None) if at == axis else 0 for at in range(place.dim()))]
+        batches, times, *sides = (len(part.unique()) for part in decode(line))
+        if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
+            axes[0 if sides[0] > 1 else 1].append(axis)
+    rows, columns = axes
+    return (rows[0], columns[0]) if len(rows) == len(columns) == 1 else None
 
 
 def is_symbolic(graph: fx.GraphModule) -> bool:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from .map_form import MapForm, MapWriter, NotOnMap
+from .map_padding import filling, padding_of
 from .movement import MOVES, move, node_name, unfolded
 from .places import agreed
 from .values import Value
@@ -43,12 +44,29 @@ def written(writer: MapWriter, node: fx.Node) -> MapForm:
 
 
 def _moves_a_map(writer: MapWriter, node: fx.Node) -> bool:
-    """Return whether a node only moves elements of a tensor that itself has the map's layout."""
+    """Return whether a node only moves elements of a tensor that has the map's layout.
+
+    There may be other movements between the two, and a padding of the map with zeros.
+    """
     moving = node.args[0] if node.target is operator.getitem else node
-    if not isinstance(moving, fx.Node) or node_name(moving) not in MOVES - {"cat", "stack"}:
+    if not isinstance(moving, fx.Node):
+        return False
+    padding = padding_of(writer, moving)
+    if padding is None and node_name(moving) not in MOVES - {"cat", "stack"}:
         return False
     sources = _data_of(writer, moving)
-    return len(sources) == 1 and writer.places.axes_of(sources[0]) is not None
+    at = padding.before if padding else writer
+    return len(sources) == 1 and (
+        at.places.axes_of(sources[0]) is not None or _moves_a_map(at, sources[0])
+    )
+
+
+def _padded(writer: MapWriter, node: fx.Node) -> MapForm:
+    padding = padding_of(writer, node)
+    if padding is None:
+        return _moved(writer, node)  # the border of the map is handled in the site
+    source: Any = node.args[0]
+    return padding.applied(writer, written(padding.before, source))
 
 
 def multiplied(writer: MapWriter, node: fx.Node) -> MapForm:
@@ -114,9 +132,9 @@ def _moved(writer: MapWriter, node: fx.Node, pick: int | None = None) -> MapForm
     if name == "im2col":
         channel = unfolded(args[0], args, padded=lambda t, amounts: F.pad(t, amounts))
     elif name in ("constant_pad_nd", "pad"):
-        if name == "pad" and len(args) > 2 and args[2] != "constant":
+        if filling(node)[0] != "constant":
             raise NotOnMap("a mirrored border between the map and the tokens")
-        channel = F.pad(args[0], args[1])  # the border of the map is handled in the site
+        channel = F.pad(args[0], args[1])
     else:
         moved = move(node.target, args, fx.node.map_arg(dict(node.kwargs), replaced))
         channel = moved[0 if pick is None else pick]
@@ -343,5 +361,6 @@ _RULES: dict[str, Callable[[MapWriter, fx.Node], MapForm]] = {
         ("mm", "addmm", "bmm", "matmul", "linear", "conv1d", "conv2d", "convolution"), _linear
     ),
     **dict.fromkeys(_REDUCES, _reduced),
-    **dict.fromkeys(("im2col", "constant_pad_nd", "pad"), _moved),
+    **dict.fromkeys(("constant_pad_nd", "pad"), _padded),
+    "im2col": _moved,
 }

@@ -95,7 +95,8 @@ class FoundPieces:
         before = self._traced(own, _inputs(own), values)
         after = self._traced(replaced, region.inputs, values)
         attach_bodies(after, self.opset)
-        return Timed(before, after, {name: values[name].numpy() for name in _names(region, own)})
+        feeds = {name: values[name].contiguous().numpy() for name in _names(region, own)}
+        return Timed(before, after, feeds)
 
     def _traced(
         self, module: nn.Module, names: tuple[str, ...], values: Mapping[str, Tensor]

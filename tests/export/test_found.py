@@ -121,8 +121,8 @@ def test_half_precision_is_found_after_its_conversion() -> None:
     assert outputs_differ(found.network(image), network(image.half()).float()) < 1e-2
 
 
-def free(name: str) -> tuple[FoundGraph, nn.Module, Traced]:
-    network = toys.lively(getattr(toys, name)())
+def free(of: str | nn.Module) -> tuple[FoundGraph, nn.Module, Traced]:
+    network = toys.lively(getattr(toys, of)()) if isinstance(of, str) else of
     axes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     graph = exported_graph(network, (noise(3, 3, 32, 48),), (axes,))
     traced = Traced(graph, (noise(*FIRST),), (noise(*SECOND),))
@@ -156,6 +156,23 @@ def test_idioms_of_free_sides(name: str) -> None:
     found, network, _ = free(name)
     assert [attention.level for attention in found.attentions] == [SERVED[name][0]]
     for shape in (FIRST, SECOND, (1, 3, 24, 40)):
+        assert agree(found, network, noise(*shape))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mode", "value", "by_layer"),
+    [("constant", None, True), ("constant", 1.0, False), ("replicate", None, False)],
+)
+def test_a_map_padded_with_zeros_is_read_before_its_padding(
+    mode: str, value: float | None, by_layer: bool
+) -> None:
+    network = toys.lively(toys.Padded(mode, value))
+    found, _, _ = free(network)
+    (region,) = found.regions
+    assert ("linear" in region.inputs) == by_layer
+    assert [attention.level for attention in found.attentions] == ["map"]
+    for shape in (FIRST, SECOND, (1, 3, 21, 35), (2, 3, 9, 24)):
         assert agree(found, network, noise(*shape))
 
 

@@ -344,6 +344,26 @@ class Router(Toy):
         return (torch.stack((q, k, v), 1) * weights[:, :, None, None, None]).sum(1)
 
 
+class Padded(Toy):
+    """Queries, keys and values of one layer, padded together to multiples of the window's side."""
+
+    def __init__(self, mode: str = "constant", value: float | None = None) -> None:
+        super().__init__()
+        self.qkv, self.mode, self.value = nn.Linear(16, 48), mode, value
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        batch, dim, rows, columns = x.shape
+        packed = self.qkv(x.flatten(2).mT).unflatten(2, (3, dim)).permute(2, 0, 1, 3)
+        packed = packed.reshape(3 * batch, rows, columns, dim).permute(0, 3, 1, 2)
+        amounts = (0, -columns % 8, 0, -rows % 8)
+        packed = F.pad(packed, amounts, self.mode, self.value)
+        q, k, v = (heads_of(windows_of(t, 8), 2) for t in packed.unflatten(0, (3, batch)).unbind())
+        out = F.scaled_dot_product_attention(*(t.flatten(0, 2) for t in (q, k, v)))
+        out = map_of(out.reshape(q.shape).transpose(-2, -3).flatten(-2), 8)
+        return x + self.proj(out[:, :, :rows, :columns])
+
+
 class Channels(Toy):
     """Channels attend to channels."""
 
