@@ -66,8 +66,9 @@ SMALL = {
         {"embed_dim": 8, "img_size": 256, "depths": [1] * 4 + [2] + [1] * 4},
         hyper={"img_size": 256},
     ),
-    "RGT": Small("RGT", {"embed_dim": 24, "depth": [2], "num_heads": [2]}),
-    "DAT": Small("DAT", {"embed_dim": 24, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),
+    # the network of position biases has 1/32 of the channels of RGT and DAT
+    "RGT": Small("RGT", {"embed_dim": 32, "depth": [2], "num_heads": [2]}),
+    "DAT": Small("DAT", {"embed_dim": 32, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),
     "CRAFT": Small("CRAFT", {"embed_dim": 48, "depths": [2], "num_heads": [2]}),
     "KBNet": Small(
         "KBNet_s",

@@ -20,7 +20,6 @@ from nystra.export.found.loaded import with_found_sites
 from nystra.models.loading import load
 from nystra.models.registry import find_architecture
 from nystra.models.sites import WindowSite
-from nystra.models.spandrel import adapters
 from nystra.models.spandrel.adapters.atd import StableSorts
 from nystra.runtime.session import Session
 from shared import hide_spandrel
@@ -194,9 +193,6 @@ def test_exports_are_byte_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sites"),
     [
-        pytest.param("SCUNet", 14, marks=pytest.mark.release),
-        ("DAT", 2),
-        ("RGT", 2),
         pytest.param("GRL", 4, marks=pytest.mark.release),
         ("SAFMN", 0),
         ("SeemoRe", 0),
@@ -209,9 +205,11 @@ def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: i
     compute_the_same(loaded.network, name, (64, 64), (45, 70))
 
 
-def compute_the_same(network: nn.Module, name: str, *sizes: tuple[int, int]) -> None:
+def compute_the_same(
+    network: nn.Module, name: str, *sizes: tuple[int, int], **changes: Any
+) -> None:
     """Compare a network with spandrel's own call."""
-    state = lively(build(name).state_dict())
+    state = lively(build(name, **changes).state_dict())
     descriptor = spandrel.ModelLoader().load_from_state_dict(state).eval()
     for size in sizes:
         image = torch.from_numpy(noise(1, 3, *size))
@@ -257,6 +255,17 @@ def by_heads(module: Any) -> Tensor:
     return module.relative_position_params.flatten(1).T
 
 
+def two_rectangles() -> list[Windows]:
+    """Return the windows of DAT and RGT: of rows x columns and of columns x rows."""
+    return [
+        Windows(f"layers.0.blocks.{block}.attn.attns.{n}", window, shift, (1, 16))
+        for block, moved in ((0, 0), (2, 1))
+        for n, (window, shift) in enumerate(
+            [((4, 8), (2 * moved, 4 * moved)), ((8, 4), (4 * moved, 2 * moved))]
+        )
+    ]
+
+
 PUBLISHED = {
     "SCUNet": (
         by_heads,
@@ -288,34 +297,24 @@ PUBLISHED = {
             for n in range(2)
         ],
     ),
-    "DAT": (
-        by_network,
-        [
-            Windows("layers.0.blocks.0.attn.attns.0", (4, 8), (0, 0), (1, 12)),
-            Windows("layers.0.blocks.0.attn.attns.1", (8, 4), (0, 0), (1, 12)),
-        ],
-    ),
-    "RGT": (
-        by_network,
-        [Windows(f"layers.0.blocks.0.attn.attns.{n}", (8, 8), (0, 0), (1, 12)) for n in range(2)],
-    ),
+    "DAT": (by_network, two_rectangles()),
+    "RGT": (by_network, two_rectangles()),
 }
 """Network -> how its tables of position biases are made, and its windows."""
+SHIFTED = {name: {"depth": [3], "split_size": [4, 8]} for name in ("DAT", "RGT")}
+"""Network -> arguments that add a shifted block to a small network without one."""
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_found_sites_are_the_windows_of_the_published_code(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where an adapter declares them."""
-    monkeypatch.setattr(adapters, "ADAPTERS", {})
-    loaded = load(save_small(name, tmp_path / "a.pth"))
+def test_found_sites_are_the_windows_of_the_published_code(name: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = SHIFTED.get(name, {})
+    loaded = load(save_small(name, tmp_path / "a.pth", **changes))
     sizes = (64, 64), (45, 70)
     if name == "RGT":  # PyTorch traces it for one size only
         loaded, sizes = replace(loaded, facts=loaded.facts.fixed((1, 3, 32, 32))), ((32, 32),)
     found = with_found_sites(loaded)
-    published = build(name)
+    published = build(name, **changes)
     published.load_state_dict(lively(published.state_dict()))
     table, windows = PUBLISHED[name]
     sites = [site for site in find_sites(found.network) if isinstance(site.module, WindowSite)]
@@ -330,15 +329,12 @@ def test_found_sites_are_the_windows_of_the_published_code(
         torch.testing.assert_close(
             site.module.bias_table(), table(module).detach(), rtol=1e-6, atol=1e-6
         )
-    compute_the_same(found.network, name, *sizes)
+    compute_the_same(found.network, name, *sizes, **changes)
 
 
 @pytest.mark.full
-def test_windows_longer_than_the_first_images_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_longer_than_the_first_images_are_found(tmp_path: Path) -> None:
     """The network pads maps to 32: on small ones a window is as high as the map."""
-    monkeypatch.setattr(adapters, "ADAPTERS", {})
     path = save_small("DAT", tmp_path / "a.pth", split_size=[8, 32], depth=[1])
     found = with_found_sites(load(path))
     windows = [site.module.geometry.window for site in find_sites(found.network)]
@@ -351,12 +347,14 @@ def test_windows_longer_than_the_first_images_are_found(
         pytest.param("DAT", "full", marks=pytest.mark.release),
         pytest.param("SCUNet", "nystra", marks=pytest.mark.release),
         pytest.param("DRCT", "cluster", marks=pytest.mark.release),
+        pytest.param("RGT", "cluster", marks=pytest.mark.full),
     ],
 )
 def test_mechanisms_serve_windows(tmp_path: Path, name: str, attention: str) -> None:
     path = save_small(name, tmp_path / "a.pth")
     plan = Plan(default=mechanism(attention))
-    result = export_model(path, tmp_path, ExportOptions(plan, speed=False))
+    static = (1, 3, 32, 32) if name == "RGT" else None
+    result = export_model(path, tmp_path, ExportOptions(plan, speed=False, static=static))
     assert result.validation.passed
     used = {site.name for site in result.source.resolved.values()}
     assert attention in used

@@ -5,8 +5,8 @@ same weights, or None if it does not apply. Most replace layers that cannot be t
 on the values of an image, derive a number of cells from its sides, change their own weights while
 they run, or depend on an order that the processor determines.
 
-Attention is found in the graph of a network, without an adapter. A few forms still have one, with
-their windows in a `WindowSite`: docs/networks.md has the reasons.
+Attention is found in the graph of a network, without an adapter. The windows of GRL and SRFormer
+still have one, which declares them as a `WindowSite`: docs/networks.md has the reasons.
 """
 
 from __future__ import annotations
@@ -19,13 +19,10 @@ from ...registry import MORE
 
 ADAPTERS = {
     "ATD.AC_MSA": "atd",
-    "DAT.Adaptive_Spatial_Attention": "dat",
     "GRL.MixedAttention": "grl",
     "HVICIDNet.RGB_HVI": "hvi",
-    "RGT.L_SA": "rgt",
     "SAFMN.SAFM": "safm",
     "SAFMNBCIE.SAFM": "safm",
-    "SCUNet.WMSA": "scunet",
     "SPAN.Conv3XC": "span",
     "SRFormer.PSA_Block": "srformer",
     "SeemoRe.MoELayer": "experts",
