@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .map_form import MapForm, MapWriter
+from .map_form import FREE, MapForm, MapWriter
 from .movement import node_name
 from .places import unshared
 
@@ -47,8 +47,13 @@ class Padding:
 
 
 def padding_of(writer: MapWriter, node: fx.Node) -> Padding | None:
-    """Return the padding by which a node makes the map of a writer; None for other nodes."""
+    """Return the padding by which a node makes the map of a writer; None for other nodes.
+
+    A graph that stands for every size has the amounts of one size only.
+    """
     if node_name(node) not in _PADS or filling(node) != ("constant", 0):
+        return None
+    if writer.graph.meta.get(FREE):
         return None
     if not torch.equal(unshared(writer.place(node)).unique(), writer.places.codes):
         return None
