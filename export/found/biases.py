@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _MASKED = -50.0
 """Biases below this value are a mask. Trained biases are larger."""
-_PIECE = 1 << 18
-"""Pairs of tokens of the windows that are compared at once."""
+_MOST_KINDS = 16
+"""Most windows with different biases that are compared with every other window."""
 
 
 def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
@@ -52,10 +52,10 @@ def read_biases(core: Core, layout: Layout) -> None:
     if not isinstance(beta, Tensor) or not bool((unshared(beta) != 0).any()):
         return
     beta = beta.expand(layout.groups, layout.tokens, layout.keys)
-    pieces = layout.group.split(max(1, _PIECE // beta[0].numel() // layout.heads))
-    bias = functools.reduce(torch.maximum, (beta[windows].amax(0) for windows in pieces))
-    if not all(bool((beta[windows] == bias).all()) for windows in pieces):
-        layout.masked = _mask(beta, bias, pieces, layout)
+    kinds = _kinds(beta, layout.group)
+    bias = functools.reduce(torch.maximum, (beta[layout.group[kind[0]]] for kind in kinds))
+    if len(kinds) > 1:
+        layout.masked = _mask(beta, bias, kinds, layout)
     if not layout.masked and bool((bias < _MASKED).any()):
         layout.masked = "other"
     if layout.masked == "other":
@@ -72,54 +72,71 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.reason = layout.reason or "its biases are not a table of positions"
 
 
-def _mask(beta: Tensor, bias: Tensor, pieces: tuple[Tensor, ...], layout: Layout) -> str:
+def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
+    """Return the numbers of the windows, those with equal biases in one list.
+
+    Args:
+        beta: Biases, (g, N, Nk).
+        group: Number of the group of each head of each window, (windows, heads).
+    """
+    kinds: list[tuple[list[int], list[int]]] = []
+    for number, heads in enumerate(group.tolist()):
+        known = kinds[:_MOST_KINDS]
+        same = (kind for kind, first in known if _are_equal(beta, first, heads))
+        kind = next(same, None)
+        if kind is None:
+            kinds.append(([number], heads))
+        else:
+            kind.append(number)
+    return [kind for kind, _ in kinds]
+
+
+def _are_equal(beta: Tensor, ones: list[int], others: list[int]) -> bool:
+    return all(torch.equal(beta[a], beta[b]) for a, b in zip(ones, others, strict=True))
+
+
+def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) -> str:
     """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
 
     Args:
         beta: Biases, (g, N, Nk).
         bias: Biases of pairs that at least one window does not mask, (heads, N, Nk).
-        pieces: Numbers of the groups of some windows each, (windows, heads).
+        kinds: Numbers of the windows, those with equal biases in one list.
         layout: Layout of the attention.
     """
     hidden = torch.isinf(bias)
 
-    def apart(windows: Tensor) -> Tensor:
-        return (beta[windows] - bias).masked_fill(hidden, 0.0)
+    def apart(kind: list[int]) -> Tensor:
+        return (beta[layout.group[kind[0]]] - bias).masked_fill(hidden, 0.0)
 
-    low = min(float(apart(windows).min()) for windows in pieces)
+    low = min(float(apart(kind).min()) for kind in kinds)
     if low >= -1e-9:
         return ""
-    places = layout.places.split(len(pieces[0]))
-    tokens = places[0].shape[-1]
+    tokens = layout.places.shape[-1]
     if low > _MASKED or not any(layout.shift) or not layout.tokens == layout.keys == tokens:
         return "other"
-    regions = all(
-        _is_of_regions(apart(windows), low, place, layout)
-        for windows, place in zip(pieces, places, strict=True)
-    )
+    regions = all(_is_of_regions(apart(kind), low, layout.places[kind], layout) for kind in kinds)
     return "regions" if regions else "other"
 
 
 def _is_of_regions(apart: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
-    """Return whether the masked pairs of some windows are those that wrap around.
+    """Return whether the masked pairs of windows with equal biases are those that wrap around.
 
     Args:
-        apart: Biases relative to those of pairs that are not masked, (windows, heads, N, Nk).
+        apart: Biases relative to those of pairs that are not masked, (heads, N, Nk).
         low: The lowest in all windows.
-        places: Positions of the queries on the map, (windows, N).
+        places: Positions of the queries of each of these windows on the map, (windows, N).
         layout: Layout of the attention.
     """
     far = apart < _MASKED
     binary = torch.where(far, (apart - low).abs() < 1e-2, apart.abs() < 1e-4) | torch.isinf(apart)
-    if not bool(binary.all()) or not bool((far == far[:, :1]).all()):
+    if not bool(binary.all()) or not bool((far == far[:1]).all()):
         return False
     height, width = layout.map[1:]
     y, x = places // width % height, places % width
-    wrapped = torch.zeros_like(far[:, 0])
-    for side, shift in ((y, layout.shift[0]), (x, layout.shift[1])):
-        beyond = side < shift
-        wrapped |= beyond[:, :, None] != beyond[:, None, :]
-    return bool((wrapped == far[:, 0]).all())
+    beyond = torch.stack((y < layout.shift[0], x < layout.shift[1]), 1)  # (windows, 2, N)
+    wrapped = ((of[:, :, None] != of[:, None, :]).any(0) for of in beyond.unique(dim=0))
+    return all(torch.equal(pairs, far[0]) for pairs in wrapped)
 
 
 def bias_table(

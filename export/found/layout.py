@@ -45,7 +45,7 @@ class Layout:
         columns: Column coordinate of each column of the map, ascending.
         masked: "", ``regions`` (of the cyclic shift) or ``other``.
         bias: "", ``table``, ``pairs`` (one bias per pair, no table) or ``data``.
-        table: Table of position biases as `WindowSite` takes it, float64.
+        table: Table of position biases as `WindowSite` takes it, float32 or float64.
         scale: Factor of the scores, one number or one per head, (heads,).
         reason: Why the attention is not a site of windows, or "".
     """

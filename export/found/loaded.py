@@ -28,8 +28,9 @@ from .sites import FoundGraph, find_in_graph
 
 _ALLOWED = 1e-4
 """Largest difference between a graph and its network, relative to the largest value."""
-_UNITS = (2, 3), (3, 4)
-"""Rows and columns of the two maps, in units."""
+_UNITS = (2, 3), (5, 2)
+"""Rows and columns of the two maps, in units. The first batch may have two images, the second has
+one: no product of rows, columns and images is the same at both sizes."""
 _LARGEST_UNIT = 64
 """Largest unit, in pixels, of a second search if window sizes differ between the two maps."""
 _SMALLEST = 1, 1
@@ -157,8 +158,9 @@ def _searched(
     graph: torch.fx.GraphModule, facts: Facts, unit: int
 ) -> tuple[FoundGraph, tuple[Tensor, ...]]:
     """Return the attention found at two sizes, for a unit in pixels, and the first inputs."""
-    first, second = (_inputs(facts, sides, unit) for sides in _UNITS)
-    traced = Traced(graph, first, None if facts.sides is not None else second)
+    first = _inputs(facts, _UNITS[0], unit)
+    second = None if facts.sides is not None else _inputs(facts, _UNITS[1], unit, alone=True)
+    traced = Traced(graph, first, second)
     return find_in_graph(traced), first
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from .places import MOVED, NONE, compact, extended, reshaped
-from .values import Number, Score, Value, as_double
+from .values import Number, Score, Value, as_number
 
 
 def names(text: str) -> frozenset[str]:
@@ -37,6 +37,7 @@ PADS = frozenset(
 _RESHAPES = names("view _unsafe_view reshape _reshape_alias flatten unflatten")
 _IN_ORDER = _RESHAPES | names("clone contiguous alias detach squeeze unsqueeze")
 """Operators that keep the order of the elements."""
+_BROADCASTS = ("expand", "expand_as")
 _BY_INDEX = ("index", "gather", "index_select", "take_along_dim", "repeat_interleave")
 
 Pick = Callable[[Callable[[Value], Any]], tuple[Any, Any]]
@@ -82,7 +83,9 @@ def moved_values(
 
     places = moved(lambda value: _or_none(value.place, value.data, NONE))
     places = [compact(place) for place in places]
-    in_order = name_of(target) in _IN_ORDER
+    in_order = name_of(target) in _IN_ORDER or (
+        name_of(target) in _BROADCASTS and outs[0].numel() == first.data.numel()
+    )
     return places, _moved_scores(values, outs, moved, in_order=in_order)
 
 
@@ -119,7 +122,7 @@ def _moved_scores(
         return [replace(mixed, number=torch.full(out.shape, -1)) for out in outs]
 
     def full(value: Value, number: Number) -> Tensor:
-        return as_double(number).expand(value.data.shape)
+        return as_number(number).expand(value.data.shape)
 
     def of(what: Callable[[Score], Number], without: float, *, needed: bool) -> list[Number]:
         if not needed and not isinstance(what(base), Tensor):

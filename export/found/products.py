@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from .places import MIXED, NONE, agreed, broadcasts
-from .values import Core, Score, Value
+from .values import Core, Score, Value, as_number
 
 PRODUCTS = ("bmm", "mm", "addmm", "baddbmm", "matmul", "mv", "dot", "linear")
 FUSED = (
@@ -67,7 +67,7 @@ def product_score(node: fx.Node, out: Tensor, added: Value | None, kwargs: Any) 
     score = Score(node, torch.empty(out.shape, dtype=torch.int64, device="meta"))
     if added is not None:
         score.alpha = kwargs.get("alpha", 1.0)
-        score.beta = added.data.double() * kwargs.get("beta", 1.0)
+        score.beta = as_number(added.data) * kwargs.get("beta", 1.0)
         score.by_data = added.place is not None
     return score
 
@@ -208,7 +208,7 @@ def fused_core(node: fx.Node, args: Any, kwargs: Any) -> Core | str:
         beta = _biases(mask.data).expand(shape).flatten(0, -3)
     elif causal:
         upper = torch.ones(shape[-2:]).tril().logical_not()
-        beta = torch.zeros(shape, dtype=torch.float64).masked_fill(upper, -math.inf)
+        beta = torch.zeros(shape).masked_fill(upper, -math.inf)
         beta = beta.flatten(0, -3)
     blank = (k.data == 0).all(-1) & (v.data == 0).all(-1)
     nodes: Any = node.args[:3]
@@ -241,10 +241,10 @@ def _mask_of(args: Any, kwargs: Any) -> tuple[Value | None, bool]:
 
 
 def _biases(mask: Tensor) -> Tensor:
-    """Return a mask as biases that are added to the scores, float64."""
+    """Return a mask as biases that are added to the scores."""
     if mask.dtype != torch.bool:
-        return mask.double()
-    return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -math.inf)
+        return as_number(mask)
+    return torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
 
 
 def fused_place(q: Value, out: Tensor) -> Tensor:

@@ -67,15 +67,19 @@ class Provenance(fx.Interpreter):
         values: Value of every node; of tensors that depend on the input only the shape.
     """
 
-    def __init__(self, graph: fx.GraphModule, *, forgets: bool) -> None:
+    def __init__(self, graph: fx.GraphModule, *, forgets: bool, by_shape: bool = False) -> None:
         """Take a graph. It is not modified.
 
-        With ``forgets`` places are freed after their last use, and of parts that differ only in
-        weights the first is run: ``copied.originals`` has the corresponding nodes.
+        Args:
+            graph: The graph.
+            forgets: Whether places are freed after their last use, and of parts that differ only in
+                weights the first is run: ``copied.originals`` has the corresponding nodes.
+            by_shape: Whether of tensors that depend on the input only the shape is computed. The
+                run fails if anything depends on their values.
         """
         super().__init__(graph, garbage_collect_values=False)
         self.copied = CopiedParts.of(graph) if forgets else CopiedParts()
-        self.forgets = forgets
+        self.forgets, self.by_shape = forgets, by_shape
         self.cores: list[Core] = []
         self.layouts: dict[fx.Node, Layout] = {}
         self.passed: list[Passed] = []
@@ -157,10 +161,11 @@ class Provenance(fx.Interpreter):
                 return copy.copy(target(*args, **kwargs))  # two nodes may take the same item
             plain_args, plain_kwargs = pick(lambda value: value.data)
             return target(*plain_args, **plain_kwargs)
-        plain_args, plain_kwargs = pick(lambda value: value.data)
-        data = target(*plain_args, **plain_kwargs)
         name = name_of(target)
         constant = name in _FACTORIES or all(value.place is None for value in values)
+        on_meta = self.by_shape and not constant
+        plain_args, plain_kwargs = pick(lambda v: v.data.to("meta") if on_meta else v.data)
+        data = target(*plain_args, **plain_kwargs)
         if constant or not tree_leaves(data):
             return tree_map(lambda d: Value(d) if isinstance(d, Tensor) else d, data)
         many = isinstance(data, (list, tuple))
@@ -274,7 +279,11 @@ class Provenance(fx.Interpreter):
 
 
 def search(
-    graph: fx.GraphModule, inputs: tuple[Tensor, ...], *, forgets: bool = False
+    graph: fx.GraphModule,
+    inputs: tuple[Tensor, ...],
+    *,
+    forgets: bool = False,
+    by_shape: bool = False,
 ) -> Provenance:
     """Run a graph on inputs and return the run, with the attention that it found.
 
@@ -282,11 +291,12 @@ def search(
         graph: The graph. It is not modified.
         inputs: Inputs of the graph.
         forgets: Whether places are freed after their last use.
+        by_shape: As in `Provenance`.
 
     Returns:
         The run. Its ``passed`` lists every softmax of scores that is in no attention.
     """
-    run = Provenance(graph, forgets=forgets)
+    run = Provenance(graph, forgets=forgets, by_shape=by_shape)
     with torch.no_grad():
         run.run(*(tensor.clone() for tensor in inputs))
     used = {core.softmax for core in run.cores}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from .places import broadcasts
-from .values import Number, Score, Value, as_double
+from .values import Number, Score, Value, as_number
 
 SOFTMAXES = ("_softmax", "softmax", "_safe_softmax")
 KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropout", "contiguous")
@@ -62,12 +62,11 @@ def _other(args: Any, first: Value) -> tuple[Any, bool, Score | None]:
     """Return the other operand of an operator, whether it depends on the input, and its score."""
     others = [a for a in args[:2] if isinstance(a, (Value, int, float)) and a is not first]
     if not others:  # the value itself, twice
-        return first.data.double(), True, first.score
+        return first.data, True, first.score
     other = others[0]
     if not isinstance(other, Value):
         return other, False, None
-    number = other.data.double() if other.data.dtype != torch.bool else other.data
-    return number, other.place is not None, other.score
+    return other.data, other.place is not None, other.score
 
 
 def _added(args: Any, kwargs: Any, score: Score, first: Value, sign: int = 1) -> Score | None:
@@ -76,7 +75,7 @@ def _added(args: Any, kwargs: Any, score: Score, first: Value, sign: int = 1) ->
     other, data, scored = _other(args, first)
     if scored is not None:
         score = score.but("scores of several products are added")
-    beta = as_double(score.beta) + sign * kwargs.get("alpha", 1) * as_double(other)
+    beta = as_number(score.beta) + sign * kwargs.get("alpha", 1) * as_number(other)
     return replace(score, beta=_number(beta), by_data=score.by_data or data)
 
 
@@ -100,10 +99,10 @@ def _multiplied(
     other, data, scored = _other(args, first)
     if scored is not None:
         score = score.but("scores are multiplied with scores")
-    factor = turned(as_double(other))
+    factor = turned(as_number(other))
     if data:
         score = score.but("a factor that depends on the input")
-    alpha, beta = as_double(score.alpha) * factor, as_double(score.beta) * factor
+    alpha, beta = as_number(score.alpha) * factor, as_number(score.beta) * factor
     return replace(score, alpha=_number(alpha), beta=_number(beta))
 
 
@@ -116,7 +115,7 @@ def _filled(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
     if args[0] is not first:
         return None
     fill = args[2].data if isinstance(args[2], Value) else args[2]
-    return _chosen(args[1], as_double(fill), as_double(score.beta), score)
+    return _chosen(args[1], as_number(fill), as_number(score.beta), score)
 
 
 def _where(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
@@ -124,9 +123,9 @@ def _where(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
     other = args[2 if mine else 1]
     if not isinstance(args[0], Value) or (isinstance(other, Value) and other.score is not None):
         return None
-    filled = as_double(other.data if isinstance(other, Value) else other)
+    filled = as_number(other.data if isinstance(other, Value) else other)
     data = isinstance(other, Value) and other.place is not None
-    kept = as_double(score.beta)
+    kept = as_number(score.beta)
     if mine:
         chosen = _chosen(args[0], kept, filled, score)
     else:

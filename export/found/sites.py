@@ -201,7 +201,7 @@ def _searched_at_other_size(graph: fx.GraphModule, traced: Traced) -> _Other | N
         return None
     own = traced.second_graph is None
     second = graph if traced.second_graph is None else tidied(shared_copy(traced.second_graph))
-    run = search(second, traced.second, forgets=True)
+    run = layouts_only(second, traced.second)
     layouts = [run.layouts[core.out] for core in run.cores]
     if own:
         shapes = _shapes(run, {node: node for node in graph.graph.nodes})
@@ -212,6 +212,14 @@ def _searched_at_other_size(graph: fx.GraphModule, traced: Traced) -> _Other | N
     names = {node: of_file.get(node.meta.get("onnx")) for node in second.graph.nodes}
     shapes = _shapes(run, {node: own for node, own in names.items() if own is not None})
     return _Other(layouts, None, shapes)
+
+
+def layouts_only(graph: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Provenance:
+    """Search a graph for layouts only, without the values of tensors if none depends on them."""
+    try:
+        return search(graph, inputs, forgets=True, by_shape=True)
+    except Exception:  # an operator depends on values: it may raise any error without them
+        return search(graph, inputs, forgets=True)
 
 
 def _second(run: Provenance, other: _Other | None) -> _Second:

@@ -36,8 +36,8 @@ class Score:
         product: The node of the product.
         number: For each element, the number of its element of the product; only the shape, on the
             meta device, while the elements have the product's order.
-        alpha: Factor, a number or a float64 tensor.
-        beta: Added term, a number or a float64 tensor: position bias and mask.
+        alpha: Factor, a number, or a tensor of float32 or float64.
+        beta: Added term, a number, or a tensor of float32 or float64: position bias and mask.
         by_data: Whether the added term depends on the input.
         softmax: Node of the softmax that was applied, or None.
         reason: Why the attention cannot be replaced, or "".
@@ -170,6 +170,11 @@ class Passed:
     reason: str
 
 
-def as_double(number: Any) -> Tensor:
-    """Return a number or tensor as float64."""
+def as_number(number: Any) -> Tensor:
+    """Return a number as float64, and a tensor with axes as float32 unless it is float64.
+
+    Values per pair of tokens take most of the memory of a search.
+    """
+    if isinstance(number, Tensor) and number.dim():
+        return number if number.dtype == torch.float64 else number.float()
     return torch.as_tensor(number, dtype=torch.float64)

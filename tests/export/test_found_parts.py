@@ -1,13 +1,16 @@
 """The parts of the search for attention: positions, biases, layouts, modules at paths."""
 
+import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nystra.export.found.agreement import agreement
-from nystra.export.found.biases import bias_table
+from nystra.export.found.biases import bias_table, read_biases
 from nystra.export.found.grafting import put_module, unique_paths
 from nystra.export.found.graph import recorded_graph
 from nystra.export.found.layout import Layout, rectangle
@@ -24,7 +27,8 @@ from nystra.export.found.places import (
     reshaped,
 )
 from nystra.export.found.rules import search
-from nystra.export.found.values import Value
+from nystra.export.found.sites import layouts_only
+from nystra.export.found.values import Core, Value
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 
@@ -142,6 +146,79 @@ def test_biases_of_pairs_are_no_table() -> None:
     bias = relative_position_bias(torch.randn(15, 2, dtype=torch.float64), 3, 2)
     bias[0, 1, 2] += 1e-3
     assert bias_table(bias, (3, 2), (3, 2)) is None
+
+
+def shifted(masked: float, rows: int = 8) -> tuple[Tensor, Layout]:
+    """Return float32 biases and the layout of windows of 2x2, shifted by 1, two heads.
+
+    Args:
+        masked: Added to pairs that wrap around.
+        rows: Rows of the map, which has 4 columns.
+    """
+    codes = torch.arange(rows * 4).reshape(rows, 4).roll((-1, -1), (0, 1))
+    places = codes.reshape(rows // 2, 2, 2, 2).transpose(1, 2).reshape(-1, 4)
+    beyond = torch.stack((places // 4 < 1, places % 4 < 1), 1)
+    wrapped = (beyond[..., None] != beyond[..., None, :]).any(1)
+    table = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
+    bias = relative_position_bias(table, 2, 2) + torch.zeros(()).where(~wrapped, masked)[:, None]
+    group = torch.arange(2 * len(places)).reshape(-1, 2)
+    layout = Layout("windows", len(group) * 2, 2, tokens=4, keys=4, group=group, places=places)
+    layout.map, layout.window, layout.key_window, layout.shift = (
+        (1, rows, 4),
+        (2, 2),
+        (2, 2),
+        (1, 1),
+    )
+    return bias.flatten(0, 1), layout
+
+
+def read(beta: Tensor, layout: Layout) -> Layout:
+    read_biases(cast(Core, SimpleNamespace(alpha=1.0, beta=beta, by_data=False)), layout)
+    return layout
+
+
+@pytest.mark.parametrize("masked", [-100.0, -1e6, -1e9, torch.finfo().min, -math.inf])
+def test_a_mask_of_regions_is_told_from_biases(masked: float) -> None:
+    layout = read(*shifted(masked))
+    assert (layout.masked, layout.bias, layout.reason) == ("regions", "table", "")
+
+
+def test_one_window_with_another_mask_is_no_region() -> None:
+    beta, layout = shifted(-100.0)
+    beta[layout.group[5], 0, 1] -= 100.0
+    assert read(beta, layout).masked == "other"
+
+
+def test_two_masks_of_different_values_are_no_region() -> None:
+    beta, layout = shifted(-1e9)
+    beta[beta < -1e8] = torch.tensor([-1e9, -2e9]).repeat(int((beta < -1e8).sum()) // 2)
+    assert read(beta, layout).masked == "other"
+
+
+def test_windows_that_all_have_other_biases() -> None:
+    beta, layout = shifted(0.0, rows=40)
+    beta[:, 0, 1] -= torch.arange(len(beta)) % 37 * 1e-2
+    assert read(beta, layout).masked == "other"
+
+
+class Cut(nn.Module):
+    """Attention of the pixels of the images that have any, which are found by their values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the attention (B, 16, 3) of images (B, 3, 4, 4)."""
+        tokens = x[(x > -1).any(1).any(1).any(1)].flatten(2).transpose(1, 2)
+        scores = torch.bmm(tokens, tokens.transpose(1, 2))
+        return torch.bmm(torch.softmax(scores, -1), tokens)
+
+
+def test_layouts_are_read_without_values_unless_something_depends_on_them() -> None:
+    example = torch.rand(2, 3, 4, 4)
+    graph = recorded_graph(Cut(), (example,))
+    with pytest.raises(Exception, match="nonzero"):
+        search(graph, (example,), by_shape=True)
+    assert len(layouts_only(graph, (example,)).cores) == 1
+    plain = recorded_graph(nn.Softmax(-1), (example,))
+    assert layouts_only(plain, (example,)).by_shape
 
 
 def test_tokens_of_a_rectangle() -> None:
