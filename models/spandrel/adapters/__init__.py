@@ -5,8 +5,8 @@ same weights, or None if it does not apply. Most replace layers that cannot be t
 on the values of an image, derive a number of cells from its sides, change their own weights while
 they run, or depend on an order that the processor determines.
 
-Attention is found in the graph of a network, without an adapter. The windows of GRL and SRFormer
-still have one, which declares them as a `WindowSite`: docs/networks.md has the reasons.
+Attention is found in the graph of a network, without an adapter. The windows of SRFormer still have
+one, which declares them as a `WindowSite`: docs/networks.md has the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ...registry import MORE
 
 ADAPTERS = {
     "ATD.AC_MSA": "atd",
-    "GRL.MixedAttention": "grl",
     "HVICIDNet.RGB_HVI": "hvi",
     "SAFMN.SAFM": "safm",
     "SAFMNBCIE.SAFM": "safm",
