@@ -36,7 +36,10 @@ def convert(request: Request) -> None:
 
 
 def open_engine(request: Request) -> Run:
-    """Open the file with the default delegate, XNNPACK."""
+    """Open the file with the default delegate, XNNPACK.
+
+    Where a file ends with a convolution, onnx2tf leaves the channels of its output last.
+    """
     from ai_edge_litert.interpreter import Interpreter
 
     net = Interpreter(request["path"], num_threads=request["threads"])
@@ -47,7 +50,7 @@ def open_engine(request: Request) -> Run:
         net.set_tensor(given, image)
         net.invoke()
         output: np.ndarray = net.get_tensor(result)
-        return output
+        return output if output.shape[1] == image.shape[1] else output.transpose(0, 3, 1, 2)
 
     return run
 
