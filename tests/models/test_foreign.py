@@ -332,6 +332,8 @@ def test_found_sites_are_the_windows_of_the_published_code(name: str, tmp_path: 
     published = descriptor_of(name, **changes).model
     table, windows = PUBLISHED[name]
     sites = [site for site in find_sites(found.network) if isinstance(site.module, WindowSite)]
+    sites.sort(key=lambda site: site.path)
+    windows = sorted(windows, key=lambda expected: f"network.{expected.path}")
     for site, expected in zip(sites, windows, strict=True):
         geometry = site.module.geometry
         assert site.path == f"network.{expected.path}"
