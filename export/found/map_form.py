@@ -338,7 +338,7 @@ class MapWriter:
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node
         runs = torch.tensor_split(index, (index.diff() != 1).nonzero().flatten() + 1)
-        if len(index) < _RUN * len(runs):
+        if (len(runs) > 1 and len(index) < _RUN * len(runs)) or not len(index):
             return self.call(torch.index_select, node, -1, self.constant(index))
         parts = [self.call(torch.narrow, node, -1, int(run[0]), len(run)) for run in runs]
         return parts[0] if len(parts) == 1 else self.call(torch.cat, parts, -1)
