@@ -139,24 +139,19 @@ class MapWriter:
         self._sides: tuple[Any, ...] | None = None
         self._source = source
 
-    def before(self, node: fx.Node) -> MapWriter | None:
-        """Return the writer for the map of a tensor that is padded to this map.
+    def before(self, node: fx.Node, axes: tuple[int, int]) -> MapWriter | None:
+        """Return the writer for the map of a tensor that is padded to this map, or None.
 
-        None if rows or columns are no axis of the tensor.
+        Args:
+            node: The tensor.
+            axes: Its axes of the rows and of the columns.
         """
         if node not in self._before:
-            place = self.place(node)
-            places, axes = self.places.before(place), side_axes(place)
-            if places is None or axes is None:
+            places = self.places.before(self.place(node))
+            if places is None:
                 return None
             self._before[node] = MapWriter(self.graph, places, self.core, (node, axes))
         return self._before[node]
-
-    @property
-    def side_axes(self) -> tuple[int, int]:
-        """Axes of rows and columns in the tensor from which the sides are read."""
-        assert self._source is not None
-        return self._source[1]
 
     def value(self, node: fx.Node) -> Any:
         """Return the value of a node."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .map_form import FREE, MapForm, MapWriter
+from .map_form import FREE, MapForm, MapWriter, side_axes
 from .movement import node_name
 from .places import unshared
 
@@ -25,18 +25,20 @@ class Padding:
 
     Attributes:
         before: The writer for the map without padding.
+        axes: Axes of rows and columns in the tensor that is padded.
         rows: What is added before the first row and after the last: numbers or nodes.
         columns: What is added before the first column and after the last.
     """
 
     before: MapWriter
+    axes: tuple[int, int]
     rows: list[Any]
     columns: list[Any]
 
     def applied(self, writer: MapWriter, form: MapForm) -> MapForm:
         """Return the form of the padded tensor, from the form of the tensor before."""
         channel = form.channel
-        for axis, pair in zip(self.before.side_axes, (self.rows, self.columns), strict=True):
+        for axis, pair in zip(self.axes, (self.rows, self.columns), strict=True):
             first, last = (writer.value(one) if isinstance(one, fx.Node) else one for one in pair)
             size = channel.shape[axis]
             index = torch.arange(-first, size + last).clamp(0, size - 1)
@@ -58,14 +60,18 @@ def padding_of(writer: MapWriter, node: fx.Node) -> Padding | None:
     if not torch.equal(unshared(writer.place(node)).unique(), writer.places.codes):
         return None
     source: Any = node.args[0]
-    before = writer.before(source)
+    axes = side_axes(writer.place(source))
+    if axes is None:
+        return None
+    before = writer.before(source, axes)
     if before is None:
         return None
     amounts: Any = node.args[1]
     last = before.tensor(source).data.dim() - 1
     pairs = {last - at // 2: list(amounts[at : at + 2]) for at in range(0, len(amounts), 2)}
-    rows, columns = (pairs.pop(axis, [0, 0]) for axis in before.side_axes)
-    return None if any(any(pair) for pair in pairs.values()) else Padding(before, rows, columns)
+    rows, columns = (pairs.pop(axis, [0, 0]) for axis in axes)
+    others = any(any(pair) for pair in pairs.values())
+    return None if others else Padding(before, axes, rows, columns)
 
 
 def filling(node: fx.Node) -> tuple[Any, Any]:
