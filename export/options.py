@@ -107,8 +107,9 @@ class ExportOptions(Options):
     min_psnr: float | None = option(
         Number(
             None,
-            "fail below this PSNR against full attention at the trained window; also the limit "
-            "for automatic plans and for int8 layers",
+            "fail if the mean PSNR of the images against full attention at the trained window is "
+            "lower; also the limit for the mean of automatic plans, and for every image of int8 "
+            "layers",
             0,
             real=True,
             above=True,

@@ -13,6 +13,7 @@ import onnx
 from ..core.arrays import Array
 from ..core.errors import ExportError
 from ..core.files.scratch import scratch_folder
+from ..core.text import counted, milliseconds
 from ..runtime.session import Session
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
@@ -135,7 +136,10 @@ def left_sentences(left: Mapping[str, str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for path, reason in left.items():
         groups.setdefault(reason, []).append(path)
-    return [f"{len(paths)} sites (first {paths[0]}) stay {why}" for why, paths in groups.items()]
+    return [
+        f"{counted(len(paths), 'site')} (first {paths[0]}) not replaced, {why}"
+        for why, paths in groups.items()
+    ]
 
 
 def _reason(piece: Timed, source: str) -> str:
@@ -146,7 +150,7 @@ def _reason(piece: Timed, source: str) -> str:
         return ""
     return (
         f"unchanged from {source}: nystra's node took {ratio:.2f} times as long "
-        f"({1e3 * min(seconds[1]):.2g} ms, its own nodes {1e3 * min(seconds[0]):.2g} ms)"
+        f"({milliseconds(min(seconds[1]))}, its own nodes {milliseconds(min(seconds[0]))})"
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import TraceError
 from ..models.own.network import OwnNetwork
+from ..plugins.domain import DOMAIN
 from .graph.stage import build, build_steps
 from .load.source import Source
 from .load.stage import Prepared, prepare, prepare_as_trained
@@ -113,8 +114,10 @@ def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
         planned.target,
         files,
         len(built.model.graph.node),
+        sum(node.domain == DOMAIN for node in built.model.graph.node),
         prepared.transform.label,
         Source(prepared.loaded, planned.resolved),
+        planned.unchanged,
         validated.file,
         validated.fidelity,
         validated.speed,

@@ -90,6 +90,7 @@ class Transform:
         target: The only program that supports the file, or None.
         calibrated: It measures the user's own images, which have to be like the later inputs.
         parameters: The default parameters; None if the transform has none.
+        remedy: What helps if a file fails its validation, in one sentence, or "".
     """
 
     name: str
@@ -99,6 +100,7 @@ class Transform:
     target: str | None = None
     calibrated: bool = False
     parameters: Options | None = None
+    remedy: str = ""
 
     @property
     def label(self) -> str:
@@ -163,6 +165,9 @@ _INT8 = Transform(
     _part("validate.fake_quantized", "quantized_as"),
     _part("graph.int8.policy", "int8_policy"),
     calibrated=True,
+    remedy="the ranges of int8 are those of the images of `calibrate`: give more of them, unlike "
+    "each other, dark and bright ones too; with a higher `min_psnr`, such as 60, more layers "
+    "return to float32; bf16 needs no images",
 )
 _ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT), _INT8)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from torch import nn
 
+from ...core.text import counted
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
@@ -40,7 +41,7 @@ def _dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) ->
     if not biases:
         return []
     largest = f"(largest entry {max(biases):.2f} in logits)"
-    return [f"the relative position bias of {len(biases)} sites is dropped {largest}"]
+    return [f"the relative position bias of {counted(len(biases), 'site')} is dropped {largest}"]
 
 
 def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
@@ -52,8 +53,8 @@ def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
     if not small:
         return []
     path, why = next(iter(small.items()))
-    text = f"linear attention cannot be faster at {len(small)} sites: {why} at {path}"
-    return [f"{text}; `mechanism` full is exact and faster there"]
+    text = f"linear attention cannot be faster at {counted(len(small), 'site')}: {why} at {path}"
+    return [f"{text}; exact attention takes fewer operations there"]
 
 
 def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
@@ -64,7 +65,7 @@ def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
         kept = [site for site in others if site.reason == reason]
         own = "the attention they were trained with"
         what = own if any(isinstance(site, AsTrained) for site in kept) else "full attention"
-        warnings.append(f"{len(kept)} sites keep {what}: {reason}")
+        warnings.append(f"{counted(len(kept), 'site')} with {what}: {reason}")
     return warnings
 
 

@@ -65,9 +65,9 @@ class AutoResult:
         if self.changes_nothing:
             return f"no faster plan reaches {self.budget:g} dB"
         return (
-            f"{_db(self.verified.seen)} on the images that it was chosen on, "
+            f"mean {_db(self.verified.seen)} of the images that it was chosen on, "
             f"{_db(self.verified.held_out)} on {', '.join(self.images.held_out_images)}, "
-            f"held out (wanted {self.budget:g}); attention alone "
+            f"held out (wanted {self.budget:g} in the mean); attention alone "
             f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained "
             f"({self.timed}, in PyTorch)"
         )

@@ -31,6 +31,7 @@ class Planned:
         plan: The plan as written: every site, the window, the checkpoint.
         neutral: The network's own attention at every site, with which the plan is compared.
         target: The model file.
+        unchanged: Why planned sites keep the network's own attention in the file, by path.
         warnings: One sentence each.
         proposal: The plan as requested, before it was resolved, and the result of a search.
     """
@@ -38,6 +39,7 @@ class Planned:
     plan: Plan
     neutral: dict[str, Mechanism]
     target: Path
+    unchanged: Mapping[str, str]
     warnings: tuple[str, ...]
     proposal: Proposal
 
@@ -91,7 +93,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
-    return Planned(written, neutral(loaded.network), target, warnings, proposal)
+    return Planned(written, neutral(loaded.network), target, dict(left), warnings, proposal)
 
 
 def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:

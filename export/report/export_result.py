@@ -21,8 +21,10 @@ class ExportResult:
         model: The model file.
         files: Every file that was written.
         nodes: Nodes of the graph.
+        nystra_nodes: Those of the domain ``nystra``.
         precision: The value of ``nystra.precision``.
         source: The network, and the mechanism of each site.
+        unchanged: Why planned sites keep the network's own attention in the file, by path.
         validation: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
@@ -35,8 +37,10 @@ class ExportResult:
     model: Path
     files: tuple[Path, ...]
     nodes: int
+    nystra_nodes: int
     precision: str
     source: Source
+    unchanged: Mapping[str, str]
     validation: FileValidation
     fidelity: Fidelity
     speed: Speed | None

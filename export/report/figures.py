@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from ...core.text import counted, milliseconds
 
 if TYPE_CHECKING:
     from ...runtime.metrics.measures import Measure
@@ -17,16 +20,11 @@ _SHARE = 0.1
 
 def figures_of(result: ExportResult) -> list[tuple[str, str]]:
     """Return the measured figures with their names, one line each."""
-    counts: dict[str, int] = {}
-    for site in result.source.resolved.values():
-        counts[site.name] = counts.get(site.name, 0) + 1
-    placed = [f"{name} at {count} sites" for name, count in counts.items()]
-    attention = ", ".join(placed) or "as trained"
     rows = [
         ("model", str(result.model)),
-        ("attention", attention),
+        ("attention", _attention(result)),
         *([("auto", result.proposal.summary)] if result.proposal.summary else []),
-        ("graph", f"{result.nodes} nodes, {result.model.stat().st_size / 1e6:.2f} MB"),
+        ("graph", _graph(result)),
         ("precision", _precision(result)),
         (
             "against PyTorch",
@@ -45,6 +43,22 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         rows.append(("faster", result.suggestion))
     rows.append(("took", _duration(result.seconds)))
     return rows
+
+
+def _attention(result: ExportResult) -> str:
+    """Return how many sites have which mechanism, and how many were not replaced."""
+    counts = Counter(
+        site.name for path, site in result.source.resolved.items() if path not in result.unchanged
+    )
+    placed = [f"{name} at {counted(count, 'site')}" for name, count in counts.items()]
+    if result.unchanged:
+        placed.append(f"{counted(len(result.unchanged), 'site')} not replaced")
+    return ", ".join(placed) or "as trained"
+
+
+def _graph(result: ExportResult) -> str:
+    size = result.model.stat().st_size / 1e6
+    return f"{result.nodes} nodes, {result.nystra_nodes} of nystra, {size:.2f} MB"
 
 
 def _duration(seconds: Mapping[str, float]) -> str:
@@ -70,9 +84,10 @@ def _precision(result: ExportResult) -> str:
 
 def _agreement(validation: FileValidation) -> str:
     sizes = [size for report in validation.reports.values() for size in report["sizes"]]
+    shapes = {str(size["shapes"]) for size in sizes}
     nearest = max(sizes, key=lambda size: size["max_abs"] / size["tolerance"])
     text = (
-        f"max difference {nearest['max_abs']:.1e} at {len(validation.tolerances)} sizes "
+        f"max difference {nearest['max_abs']:.1e} at {counted(len(shapes), 'size')} "
         f"(allowed {nearest['tolerance']:.1e}: {_reason(validation, nearest)})"
     )
     turned = [size for size in sizes if size["max_abs"] > size["tolerance"]]
@@ -95,9 +110,9 @@ def speed_text(speed: Speed) -> str:
     library = "with the library" if speed.library else "without the library"
     low, high = speed.spread
     return (
-        f"{speed.ratio:.2f}x as fast as {speed.other} at {speed.size[0]}x{speed.size[1]} (half of "
-        f"the runs {low:.2f}x to {high:.2f}x), {speed.planned * 1e3:.0f} ms against "
-        f"{speed.full * 1e3:.0f} ms, {library}"
+        f"{speed.ratio:.2f}x as fast as {speed.other} at {speed.size[0]}x{speed.size[1]} "
+        f"(median of pairs, half of them {low:.2f}x to {high:.2f}x), medians "
+        f"{milliseconds(speed.planned)} and {milliseconds(speed.full)}, {library}"
     )
 
 
@@ -112,6 +127,5 @@ def _figures(measure: Measure, values: dict[str, float]) -> str:
     if all(value == measure.best for value in values.values()):
         return "identical"
     mean, beyond = sum(values.values()) / len(values), "lowest" if measure.higher else "highest"
-    worst = min(values.values()) if measure.higher else max(values.values())
-    count = len(values)
-    return f"{measure.text(mean)} mean, {measure.text(worst)} {beyond} of {count} images"
+    worst = measure.text(measure.worst(values.values()))
+    return f"{measure.text(mean)} mean, {worst} {beyond} of {counted(len(values), 'image')}"

@@ -123,6 +123,10 @@ def _write_failure(
         where += f"; {target}, of an earlier export, is unchanged"
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
-        + "; ".join(validated.failures)
+        + "; ".join(filter(None, [*validated.failures, _remedy(prepared, validated)]))
         + "; see docs/precision.md"
     )
+
+
+def _remedy(prepared: Prepared, validated: Validated) -> str:
+    return prepared.transform.remedy if validated.file.faults else ""

@@ -139,7 +139,11 @@ def _below(
     limit = f"{'below' if measure.higher else 'above'} {measure.text(wanted)}"
     texts = []
     if measure.misses(fidelity.mean, wanted):
-        text = f"the plan gives {measure.text(fidelity.mean)} against full attention, {limit}"
+        lowest = measure.text(measure.worst(fidelity.plan.values()))
+        text = (
+            f"the plan gives {measure.text(fidelity.mean)} in the mean of the images (worst: "
+            f"{lowest}) against full attention, {limit}"
+        )
         if fidelity.sites:
             worst = ", ".join(
                 f"{cost.path} (error {cost.error:.0%})" for cost in fidelity.sites[:3]

@@ -83,6 +83,10 @@ class Measure:
         """Return the headline figure."""
         return self.figures(got, expected)[self.headline]
 
+    def worst(self, values: Iterable[float]) -> float:
+        """Return the worst headline of some images."""
+        return (min if self.higher else max)(values)
+
     def misses(self, value: float, limit: float) -> bool:
         """Whether a headline is worse than a limit; NaN is always worse."""
         return not (value >= limit if self.higher else value <= limit)

@@ -23,6 +23,7 @@ from nystra.export.found.rewritten import Rewritten
 from nystra.export.found.sites import FoundGraph, find_in_graph
 from nystra.export.load.network import load_fixed
 from nystra.export.load.source import load_source
+from nystra.export.report.figures import figures_of
 from nystra.export.tracing.trace import trace
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
@@ -157,11 +158,13 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
     seen: list[str] = []
     result = export_module(network, tmp_path / "m.onnx", EXACT, seen.append)
     assert operators(result.model) == set()
+    assert dict(figures_of(result))["attention"] == "2 sites not replaced"
+    assert (result.nystra_nodes, set(result.unchanged)) == (0, set(result.source.resolved))
     assert result.validation.passed
     assert list(timed) == []  # what is of one kind is timed once
     text = result.warnings[-1]
     assert reason in text
-    assert text.startswith("2 sites (first network.body.attention_0) stay unchanged")
+    assert text.startswith("2 sites (first network.body.attention_0) not replaced, unchanged")
     assert all(reason in site.reason for site in result.source.resolved.values())
     assert "1/1 time the attention of the network" in seen
 

@@ -204,7 +204,7 @@ def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> 
     assert done.as_dict()["kept"] == {"node_0": "places in an image"}
     assert len(done.kept.layers) == 3
     assert done.share == 1.0
-    assert any("3 layers compute in int8, 100%" in text for text in done.sentences())
+    assert any("3 layers in int8, 100%" in text for text in done.sentences())
     everything = PrecisionPolicy(modules={"*": "places in an image"})
     with pytest.raises(UnsupportedModelError, match="can be int8: places in an image"):
         quantize_model(copy_of(model), everything, FEEDS, IMAGE, -100.0)

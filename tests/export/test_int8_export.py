@@ -21,7 +21,8 @@ from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins import native
 from nystra.plugins.library import library_path
-from nystra.runtime import Session
+from nystra.runtime import Session, write_image
+from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.metrics.measures import clipped_psnr
 from nystra.runtime.model.references import read_references
 from scaled_swinir import checkpoint
@@ -95,6 +96,23 @@ def test_the_fake_quantized_network_spares_layers_that_went_back(
 
 
 @pytest.mark.full
+def test_a_file_that_differs_names_what_helps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its calibration images are dark and alike: brighter inputs are clipped."""
+    (tmp_path / "images").mkdir()
+    for number in range(5):
+        flat = np.full((32, 32, 3), 0.1 + 0.002 * number, np.float32)
+        write_image(tmp_path / f"images/{number}.png", ImageData(flat))
+    arguments = ["swinir_x2_w16", "-o", str(tmp_path), "--precision", "int8", "--calibrate"]
+    assert main(["export", *arguments, str(tmp_path / "images")]) == 1
+    said = capsys.readouterr().err
+    assert "the largest difference is" in said
+    assert "the ranges of int8 are those of the images of --calibrate" in said
+    assert "with a higher --min-psnr" in said
+
+
+@pytest.mark.full
 def test_name_metadata_and_manifest(int8: ExportResult) -> None:
     assert int8.model.name == "tiny_2x_dynamic_int8_op20_cluster.onnx"
     assert Session(int8.model).facts.precision == int8.precision == "int8"
@@ -103,7 +121,7 @@ def test_name_metadata_and_manifest(int8: ExportResult) -> None:
     assert found["images"] == 3
     assert found["psnr_against_float32"] >= 50.0
     assert found["int8_layers"] > 0
-    assert any("layers compute in int8" in text for text in int8.warnings)
+    assert any("layers in int8" in text for text in int8.warnings)
     assert int8.validation.passed
     assert set(int8.validation.reports) >= {"ort-cpu", "twin"}
     stated = json.loads(Session(int8.model).metadata.get("nystra.exact_layers", "[]"))

@@ -138,7 +138,10 @@ def test_the_figures_are_those_of_the_benchmark(
     assert measured == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
     assert not measured.is_slower
     text = speed_text(measured)
-    assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text
+    assert (
+        "3.00x as fast as full attention at 256x256 (median of pairs, half of them 2.00x to 4.00x)"
+        in text
+    )
 
 
 def test_a_plan_that_was_measured_to_be_slower_is_warned_of(

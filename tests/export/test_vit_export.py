@@ -150,5 +150,5 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     flags = ["--heads", "2", "--set", "image_size=[8,12]", "--resize-positions", "8x8"]
     command = [str(checkpoint), "-o", str(tmp_path / "small.onnx"), *flags, "--no-speed"]
     assert export_main(command) == 0
-    assert "as_trained at 1 sites" in capsys.readouterr().out
+    assert "as_trained at 1 site" in capsys.readouterr().out
     assert Session(tmp_path / "small.onnx").facts.sides == {"height": 8, "width": 8}

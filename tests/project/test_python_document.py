@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exports import checkpoint
 from nystra.export.load.images import photographs
 from nystra.runtime import read_image
 from shared import ROOT
@@ -17,7 +16,6 @@ PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
 
 def test_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(photographs()["chelsea"], tmp_path / "photo.png")
-    checkpoint(tmp_path).rename(tmp_path / "swinir.safetensors")
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
     for snippet in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S):

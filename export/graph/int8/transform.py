@@ -15,6 +15,7 @@ import onnx
 
 from ....core.errors import UnsupportedModelError
 from ....core.json_text import json_number
+from ....core.text import counted
 from ....models.architecture import PrecisionPolicy
 from ....runtime.metrics.measures import Measure, measure_for
 from ...transforms import TransformInputs
@@ -69,7 +70,9 @@ class Quantized:
     def sentences(self) -> list[str]:
         """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
         measure, kept = self.measure, self.kept
-        done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
+        done = (
+            f"{counted(len(kept.layers), 'layer')} in int8, {self.share:.0%} of the multiplications"
+        )
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
         texts = [f"{done}: {left} and on copies of higher contrast"]
         if kept.returned:
@@ -79,7 +82,9 @@ class Quantized:
             )
             more = len(kept.returned) - 3
             others = f" and {more} more" if more > 0 else ""
-            texts.append(f"{len(kept.returned)} layers were returned to float32: {named}{others}")
+            texts.append(
+                f"{counted(len(kept.returned), 'layer')} returned to float32: {named}{others}"
+            )
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
 
 
