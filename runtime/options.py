@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.option_kinds import Bytes, File, FileOrWord, Number, Switch, Text
+from ..core.ports.value_ranges import ValueRanges
 
 TILE = Number(
     0, "side of a tile", 0, unit="input pixels", usual="0, chosen by the free memory", short="t"
@@ -30,6 +31,11 @@ PRECISION = Text(
     "precision of the computation: bf16 is bfloat16, with openvino",
     usual="that of the file",
     metavar="bf16",
+)
+RANGE = ValueRanges(
+    None,
+    "values that the model takes and returns, 0..255 or -1..1, or two if they differ: 0..1,0..255",
+    usual="those of the file, else measured",
 )
 OVERWRITE = Switch("replace existing files")
 FORMAT = Text(None, "png, jpg, tif or webp", usual="the input's, else png", metavar="NAME")

@@ -53,6 +53,7 @@ class Session:
         device: str | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
         ep_library: str | Path | None = None,
+        range: Any = None,
     ) -> None:
         """Load a model file.
 
@@ -71,6 +72,8 @@ class Session:
             device: One of the backend's devices, or None for its default.
             options: Options of the backend, by name.
             ep_library: The plug-in library of onnxruntime with the provider of ``ort:NAME``.
+            range: The values that the model takes and returns, if the file does not state them: a
+                text such as ``0..255`` or ``0..1,0..255``, or two pairs of numbers.
 
         Raises:
             NystraError: The file is missing, of another kind or truncated, or an argument is wrong.
@@ -78,7 +81,7 @@ class Session:
         """
         plugin = None if ep_library is None else Path(ep_library)
         spec = SessionSpec(
-            Path(path), backend, threads, library, precision, device, options, plugin
+            Path(path), backend, threads, library, precision, device, options, plugin, range
         )
         if spec.backend == FASTEST:
             raise NystraError(
@@ -101,7 +104,9 @@ class Session:
         self.operators = loaded.operators
         self.emulated = loaded.emulated
         self.assignment = loaded.assignment
-        self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
+        self.facts: ModelFacts = parse_facts(
+            self.metadata, self.inputs, self.outputs, self.spec.range
+        )
 
     @classmethod
     def open(cls, spec: SessionSpec) -> Session:

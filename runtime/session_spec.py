@@ -10,7 +10,8 @@ from typing import Any
 
 from ..core.errors import NystraError
 from ..core.option import Options, option
-from .options import BACKEND, EP_LIBRARY, LIBRARY, PRECISION, THREADS
+from ..core.ports.port import Range
+from .options import BACKEND, EP_LIBRARY, LIBRARY, PRECISION, RANGE, THREADS
 
 FASTEST = "fastest"
 """Not a backend: `choose_fastest` replaces it by the fastest one."""
@@ -36,6 +37,8 @@ class SessionSpec(Options):
         options: Options of the backend, by name.
         ep_library: The plug-in library with the execution provider of ``ort:NAME``, or None for a
             provider that is built in or installed as a package.
+        range: The ranges of the values of input and output image, or None for those that the file
+            states, or that are measured; also a text such as ``0..255``.
     """
 
     model: Path
@@ -46,6 +49,7 @@ class SessionSpec(Options):
     device: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     ep_library: Path | None = option(EP_LIBRARY)
+    range: tuple[Range, Range] | None = option(RANGE)
 
     def __post_init__(self) -> None:
         """Normalize the fields.

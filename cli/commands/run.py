@@ -59,8 +59,9 @@ class FileOptions(Options):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = (
-        "Exit codes: 0 all images done or skipped; 2 at least one failed (the others of a folder "
-        "are still written); 3 a backend is missing."
+        "Exit codes: 0 all images done or skipped; 1 the model's output cannot be right; 2 "
+        "at least one image failed otherwise (the others of a folder are still written); 3 a "
+        "backend is missing."
     )
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, FileOptions)
@@ -82,7 +83,7 @@ def _records() -> list[type[Options]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out; return the exit code: 2 when an image of a folder failed."""
+    """Carry the command out; return the exit code, the largest one of the images of a folder."""
     from ...runtime.tasks.registry import find_task
 
     prints = args.output == "-" or (args.output is None and args.format is not None)
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     failed = [result for result in results if result.status == "failed"]
     for result in failed:
         warn(f"{result.input} failed: {result.error}")
-    return 2 if failed else 0
+    return max((result.exit_code or 2 for result in failed), default=0)
 
 
 def _options(args: argparse.Namespace, task: Task, name: str) -> list[Options]:

@@ -17,7 +17,7 @@ from .option_flags import add_options
 if TYPE_CHECKING:
     from ...runtime.session import Session
 
-_SESSION = ("backend", "threads", "library", "precision", "ep_library")
+_SESSION = ("backend", "threads", "library", "precision", "ep_library", "range")
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,21 @@ from ..errors import NystraError
 Size: TypeAlias = Mapping[str, int]
 """Lengths by the name of an axis: ``{"height": 64, "width": 80}``."""
 
+Range: TypeAlias = tuple[float, float]
+"""The lowest and the highest value."""
+
+UNIT: Range = (0.0, 1.0)
+BYTES: Range = (0.0, 255.0)
+
+IMPLIED_RANGES: dict[str, Range] = {
+    "uint8": BYTES,
+    "int8": (-128.0, 127.0),
+    "uint16": (0.0, 65535.0),
+    "int32": BYTES,
+    "int64": BYTES,
+}
+"""Integer type of an image -> its range if none is stated; wider ones hold 8-bit values."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -68,7 +83,7 @@ class Port:
     role: str
     axes: tuple[str, ...] = IMAGE_AXES
     lengths: Mapping[str, int] = field(default_factory=dict, hash=False)
-    range: tuple[float, float] | None = (0.0, 1.0)
+    range: Range | None = UNIT
     multiple: int = 1
     dtype: str = "float32"
     own_size: bool = False

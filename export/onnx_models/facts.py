@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError
-from ...core.ports.port import LOGITS_AXES, SIDES, Port
+from ...core.ports.port import IMAGE_AXES, LOGITS_AXES, SIDES, Port
 from ...models.facts import Facts
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.probing import probe
@@ -35,6 +35,12 @@ def facts_of(path: Path) -> Facts:
         raise UnsupportedModelError(
             f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one image "
             "(batch, channels, height, width); see docs/own.md"
+        )
+    if image.axes != IMAGE_AXES or not image.dtype.startswith("float"):
+        raise UnsupportedModelError(
+            f"{path} takes {image.dtype} ({', '.join(image.axes)}), expected floating numbers "
+            f"({', '.join(IMAGE_AXES)}): nystra run uses the file as it is; to export it, write it "
+            "without the nodes that cast and transpose"
         )
     image = replace(image, dtype="float32")
     if result.axes == LOGITS_AXES:

@@ -1,4 +1,4 @@
-"""Outputs that are wrong for any reference: NaN, infinity, a flat image."""
+"""Outputs that are wrong for any reference: NaN, infinity, a flat image, another range."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from ...core.errors import NystraError
 
 FLAT = 1e-6
 """An output is flat if its largest and smallest value differ by less than this."""
+
+_MARGIN, _MOST_BEYOND = 0.25, 0.25
+"""Largest share of an output that may be farther outside 0..1 than the first number."""
+_LOST = 0.02
+"""Least contrast (standard deviation) of an output as a share of its input's."""
+_FLAT_SOURCE, _DARK, _ALL = 0.02, 0.25, 0.99
+"""Contrast and mean of a plain gray input, and the share of its output that is white or black."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,30 @@ def find_problems(
             Finding("flat", f"{name}: all {values.size} values are {float(values.flat[0]):.6g}")
         )
     return findings
+
+
+def range_doubt(pixels: npt.NDArray[Any], source: npt.NDArray[Any]) -> str:
+    """Return why an output must have other values than 0..1, or an empty text.
+
+    An image that is white, black or without contrast itself is no reason: the output is compared
+    with it.
+
+    Args:
+        pixels: (H, W, C), the output, finite.
+        source: (h, w, c) in 0..1, the input.
+    """
+    beyond = float(np.mean((pixels > 1 + _MARGIN) | (pixels < -_MARGIN)))
+    if beyond > _MOST_BEYOND:
+        return f"{beyond:.0%} of the output is far outside 0..1, and would be white or black"
+    shown = np.clip(pixels, 0, 1)
+    mean, contrast = float(np.mean(shown)), float(np.std(source))
+    if contrast < _FLAT_SOURCE:
+        gray = _DARK < float(np.mean(source)) < 1 - _DARK
+        even = np.mean(shown >= 1) > _ALL or np.mean(shown <= 0) > _ALL
+        return f"the output is all {'white' if mean > 0.5 else 'black'}" if gray and even else ""
+    if float(np.std(shown)) < _LOST * contrast:
+        return f"the output has almost no contrast, with a mean of {mean:.2g} in 0..1"
+    return ""
 
 
 def max_abs(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata, key_of
-from ...core.ports.port import Port
+from ...core.ports.port import IMPLIED_RANGES, UNIT, Port, Range
 from ...core.ports.preprocessing import Preprocessing
 from .model_ports import TensorInfo, input_ports, output_ports
 
@@ -74,26 +74,34 @@ class ModelFacts:
 
 
 def parse_facts(
-    metadata: Mapping[str, str], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
+    metadata: Mapping[str, str],
+    inputs: Sequence[TensorInfo],
+    outputs: Sequence[TensorInfo],
+    ranges: tuple[Range, Range] | None = None,
 ) -> ModelFacts:
     """Read the facts from a file's metadata and complete them from its tensors.
 
     Args:
         metadata: The file's ``metadata_props``.
-        inputs: The graph's inputs; a 4-D floating one, if it is the only one, is the image.
+        inputs: The graph's inputs; see `input_ports` for which one is the image.
         outputs: The graph's outputs; the first one is the image.
+        ranges: The ranges of input and output image, which precede those of the file.
 
     Raises:
         NystraError: A metadata entry cannot be read; the message names it.
     """
     stated = ModelMetadata.read(metadata)
     listed = {port.name: port for port in stated.io}
+    of_input, of_output = ranges or (None, None)
+    taken = [_completed(stated, port, of_input) for port in input_ports(inputs, listed)]
+    image = next((port for port in taken if port.role == "image"), None)
+    given = output_ports(outputs, listed, image)
     return ModelFacts(
         architecture=stated.architecture,
         task=stated.task,
         scale=stated.scale,
-        inputs=tuple(_completed(stated, port) for port in input_ports(inputs, listed)),
-        outputs=tuple(_completed(stated, port) for port in output_ports(outputs, listed)),
+        inputs=tuple(taken),
+        outputs=tuple(_completed(stated, port, of_output) for port in given),
         size_minimum=stated.size_minimum,
         tiling=stated.tiling,
         tile_psnr=stated.tile_psnr,
@@ -106,19 +114,26 @@ def parse_facts(
     )
 
 
-def _completed(stated: ModelMetadata, port: Port) -> Port:
+def _completed(stated: ModelMetadata, port: Port, given: Range | None) -> Port:
     """Add the entries on input and output image, which must agree with their ports.
+
+    A given range precedes that of the file. The range of an image in another program's file that
+    states none is None: it is measured.
 
     Raises:
         NystraError: They contradict the listing of ports or the graph.
     """
+    if given is not None and port.role in ("image", "picture", "frames", "reference"):
+        port = replace(port, range=given)
     if port.role not in ("image", "picture"):
         return port
     image = port.role == "image"
-    value_range = port.range or (0.0, 1.0)
-    if stated.range is not None:
+    value_range = port.range or IMPLIED_RANGES.get(port.dtype)
+    if given is None and stated.range is not None:
         value_range = stated.range
         _agree("range", value_range, port.range or value_range, port)
+    if value_range is None and stated.version is not None:
+        value_range = UNIT
     name = "input_channels" if image else "output_channels"
     lengths = dict(port.lengths)
     channels: int | None = getattr(stated, name)

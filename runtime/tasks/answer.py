@@ -31,6 +31,8 @@ class UnreadableFileError(NystraError):
 class UnusableOutputError(NystraError):
     """The output of the model cannot be correct for any input."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True)
 class Answer:

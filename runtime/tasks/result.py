@@ -15,6 +15,7 @@ class Result:
         status: ``done``, ``failed`` or ``skipped``.
         output: Path of the output; None if nothing was written.
         error: Why it failed, or None.
+        exit_code: The exit code of a command that ends with the error; 0 without one.
         reason: Why it was skipped, or None.
         warnings: Warnings about the input or the output.
         input_size: Its width and height in pixels.
@@ -27,6 +28,7 @@ class Result:
     status: str = "done"
     output: str | None = None
     error: str | None = None
+    exit_code: int = 0
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)
     input_size: tuple[int, int] | None = None

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import Port, image_size
+from ...core.ports.pixels import from_range, to_range
+from ...core.ports.port import UNIT, Port, Range, image_size
 from .memory_law import MemoryLaw
 from .memory_meter import MemoryMeter
 from .repeated_tiles import RepeatedTiles
@@ -62,8 +63,8 @@ class TiledNetwork:
     scale: int = 1
     input_channels: int = 3
     output_channels: int = 3
-    range: tuple[float, float] = (0.0, 1.0)
-    output_range: tuple[float, float] = (0.0, 1.0)
+    range: Range = UNIT
+    output_range: Range = UNIT
     size_multiple: int = 1
     size_minimum: int = 1
     tiling: str = "supported"
@@ -99,9 +100,7 @@ class TiledNetwork:
         Raises:
             NystraError: The network fails.
         """
-        if self.range != (0.0, 1.0):
-            low, high = self.range
-            image = image * np.float32(high - low) + np.float32(low)
+        image = to_range(image, self.range)
         function: ImageFunction = partial(self.function, **others) if others else self.function
         output = run_tiled(
             function,
@@ -115,10 +114,7 @@ class TiledNetwork:
             batch=self.batch,
             batches=self.batches,
         )
-        if self.output_range == (0.0, 1.0):
-            return output
-        low, high = self.output_range
-        return (output - np.float32(low)) / np.float32(high - low)
+        return from_range(output, self.output_range)
 
     @property
     def whole(self) -> bool:

@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx.helper import np_dtype_to_tensor_dtype
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
+from nystra.core.ports.value_ranges import ValueRanges
 from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.session import Session
@@ -80,25 +82,133 @@ def test_half_precision_in_tiles(tmp_path: Path) -> None:
     np.testing.assert_array_equal(quantize(got, 8), quantize(expected, 8))
 
 
+CLIPPED = "<float k = {255}, float z = {0}> {output = Clip (input, z, k)}"
+
+
+@pytest.mark.parametrize(
+    ("graph", "ranges"),
+    [
+        (CLIPPED, None),
+        ("<float k = {10}> {output = Add (input, k)}", None),
+        ("<float k = {255}, float z = {0}> {x = Clip (input, z, k) output = Div (x, k)}", None),
+        ("<float k = {1}, float z = {0}> {output = Clip (input, z, k)}", None),
+        (
+            "<float k = {127.5}, float o = {1}> {x = Sub (input, k) output = Div (x, k)}",
+            "255,-1..1",
+        ),
+    ],
+)
+def test_ranges_of_trained_networks(tmp_path: Path, graph: str, ranges: str | None) -> None:
+    path = save(tmp_path / "m.onnx", IMAGE + graph)
+    restored, _ = restorer_for(Session(path, threads=1, range=ranges))(pixels(40, 37))
+    np.testing.assert_allclose(
+        restored, pixels(40, 37), atol=10.01 / 255 if "10}" in graph else 1e-5
+    )
+
+
+UNIT = (0.0, 1.0)
+INTEGERS = {"uint8": (0, 255), "uint16": (0, 65535), "int8": (-128, 127), "int32": (0, 255)}
+FORMS = [("float32", text) for text in ("0..1", "-1..1", "255", "0..255,0..1", "0..1,0..1023")]
+FORMS += [("float16", "0..1"), ("float16", "255"), *((kind, None) for kind in INTEGERS)]
+
+
+@pytest.mark.parametrize(("kind", "value_range"), FORMS)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "HWC", "bhwc"])
+def test_every_range_type_and_layout(
+    tmp_path: Path, kind: str, value_range: str | None, layout: str
+) -> None:
+    """Each file computes the same as the plain one of float32, NCHW and 0..1."""
+    plain = save_in_form(tmp_path / "plain.onnx", "float32", "NCHW", (UNIT, UNIT))
+    ranges = (INTEGERS.get(kind, UNIT),) * 2
+    if value_range is not None:
+        ranges = ValueRanges(None, "").read("range", value_range)
+    path = save_in_form(tmp_path / "m.onnx", kind, layout, ranges)
+    image = pixels(24, 19)
+    expected, _ = restorer_for(Session(plain, threads=1))(image)
+    restorer = restorer_for(Session(path, threads=1, range=value_range))
+    assert (restorer.scale, restorer.input_channels, restorer.output_channels) == (2, 3, 3)
+    step = 2e-3 if kind == "float16" else 1.01 / 255 if kind in INTEGERS else 1e-5
+    for tile in (0, 16):
+        got, _ = restorer(image, tile, None)
+        np.testing.assert_allclose(got, expected, atol=step)
+
+
+def save_in_form(path: Path, kind: str, layout: str, ranges: object) -> Path:
+    """Write an upscaler that squares 0..1, in a type, a layout and ranges of input and output."""
+    (low, high), (least, most) = ranges
+    last, batched = layout != "NCHW", layout != "HWC"
+    sides = {"NHWC": "b,{h},{w},3", "bhwc": "b,{h},{w},c", "HWC": "{h},{w},3"}
+    shape = sides.get(layout, "b,3,{h},{w}")
+    nodes = [
+        "f0 = Cast <to = 1> (input)",
+        "f1 = Identity (f0)" if batched else "f1 = Unsqueeze (f0, axis)",
+        "f2 = Transpose <perm = [0, 3, 1, 2]> (f1)" if last else "f2 = Identity (f1)",
+        "f3 = Sub (f2, low)",
+        "f4 = Div (f3, span)",
+        "f5 = Mul (f4, f4)",
+        'f6 = Resize <mode = "nearest"> (f5, , scales)',
+        "f7 = Mul (f6, range)",
+        "f8 = Add (f7, least)",
+        "f9 = Round (f8)" if kind in INTEGERS else "f9 = Identity (f8)",
+        "f10 = Transpose <perm = [0, 2, 3, 1]> (f9)" if last else "f10 = Identity (f9)",
+        "f11 = Identity (f10)" if batched else "f11 = Squeeze (f10, axis)",
+        f"output = Cast <to = {np_dtype_to_tensor_dtype(np.dtype(kind))}> (f11)",
+    ]
+    constants = {"low": low, "span": high - low, "range": most - least, "least": least}
+    floats = ", ".join(f"float {name} = {{{value}}}" for name, value in constants.items())
+    name = "float" if kind == "float32" else kind
+    graph = (
+        f"f ({name}[{shape.format(h='h', w='w')}] input) => "
+        f"({name}[{shape.format(h='H', w='W')}] output) "
+        f"<{floats}, float[4] scales = {{1, 1, 2, 2}}, int64[1] axis = {{0}}>"
+    )
+    return save(path, f"{graph}{{{' '.join(nodes)}}}")
+
+
 @pytest.mark.parametrize(
     ("graph", "words"),
     [
-        (
-            "<float k = {255}> {output = Sub (k, input)}",
-            "almost no contrast, with a mean of 1 in 0..1",
-        ),
-        ("<float k = {10}> {output = Add (input, k)}", "almost no contrast, with a mean of 0.04"),
-        ("<float k = {2}> {output = Add (input, k)}", "100% of the output is far outside 0..1"),
+        ("<float k = {255}> {output = Sub (k, input)}", "far outside 0..1"),
+        ("<float k = {2}> {x = Sub (input, input) output = Add (x, k)}", "far outside 0..1"),
+        ("<float k = {0.3}> {x = Sub (input, input) output = Add (x, k)}", "almost no contrast"),
         ("<float k = {0.2}> {output = Add (input, k)}", ""),
     ],
 )
-def test_a_range_that_nothing_states_is_doubted(
+def test_an_output_of_another_range_is_refused(
     tmp_path: Path, graph: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(tmp_path / "m.onnx", IMAGE + graph)
     write_image(tmp_path / "in.png", ImageData(pixels(40, 37)))
     out = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png"]
-    assert main(["run", str(path), *out, "--threads", "1"]) == 0
+    assert main(["run", str(path), *out, "--threads", "1"]) == (1 if words else 0)
     printed = " ".join("".join(capsys.readouterr()).split())
-    assert ("has to be wrapped" in printed) == bool(words)
+    assert ("State them: --range 0..255" in printed) == bool(words)
     assert words in printed
+    assert (tmp_path / "out.png").exists() == (not words)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.02, 0.97, 1.0])
+def test_honest_images_without_contrast_pass(tmp_path: Path, level: float) -> None:
+    path = save(tmp_path / "m.onnx", IMAGE + "<float k = {1.02}> {output = Mul (input, k)}")
+    page = np.full((40, 37, 3), level, np.float32)
+    page[3:5, 4:9] = 1 - level
+    for image in (page, np.full_like(page, level)):
+        write_image(tmp_path / "in.png", ImageData(image), overwrite=True)
+        out = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "--overwrite", "-q"]
+        assert main(["run", str(path), *out, "--threads", "1"]) == 0
+
+
+def test_a_stated_range_through_the_command(tmp_path: Path) -> None:
+    ranges = ((0, 1023), (0, 65535))
+    path = save_in_form(tmp_path / "m.onnx", "uint16", "NHWC", ranges)
+    write_image(tmp_path / "in.png", ImageData(pixels(20, 20)))
+    out = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "-q"]
+    assert main(["run", str(path), *out, "--range", "0..1023,65535", "--threads", "1"]) == 0
+    expected = restorer_for(Session(path, threads=1, range=ranges))(pixels(20, 20))[0]
+    np.testing.assert_allclose(read_image(tmp_path / "out.png").pixels, expected, atol=0.6 / 255)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1..0", "0..1..2", "0..1,0..1,0..1", "0..inf", "5e9"])
+def test_ranges_that_are_none(text: str) -> None:
+    with pytest.raises(NystraError, match="expected LOW"):
+        ValueRanges(None, "").read("range", text)

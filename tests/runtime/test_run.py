@@ -211,8 +211,12 @@ def test_bad_output_is_not_written(tmp_path: Path) -> None:
         run_images(bad, tmp_path / "in.png", tmp_path / "out.png", threads=1)
     assert not (tmp_path / "out.png").exists()
     black = save_upscaler(tmp_path / "black.onnx", metadata=nystra_metadata(), gain=0.0)
-    results = run_images(black, tmp_path / "in.png", tmp_path / "out.png", threads=1)
-    assert "values are 0" in results[0].warnings[0]
+    with pytest.raises(NystraError, match="almost no contrast, with a mean of 0 ") as caught:
+        run_images(black, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    assert caught.value.exit_code == 1
+    (tmp_path / "in").mkdir()
+    write_image(tmp_path / "in" / "a.png", ImageData(pixels(8, 8)))
+    assert run_images(black, tmp_path / "in", tmp_path / "out", threads=1)[0].exit_code == 1
 
 
 def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path) -> None:

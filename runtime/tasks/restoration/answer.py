@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ....core.arrays import Array
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ...images.image_data import ImageData, resize_plane
 from ...images.images import SUFFIXES, encode_image, format_named, image_head
-from ...metrics.sanity import find_problems
+from ...metrics.sanity import find_problems, range_doubt
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
 from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_role, file_tensor
@@ -28,11 +26,6 @@ MEDIA_TYPES = {
     "WebP": "image/webp",
 }
 """Format of an image file -> its media type."""
-
-_BRIGHTEST, _MOST = 1.5, 0.5
-_CONTRAST = 0.02
-"""An output has a wrong range if a share above the second number exceeds the first number, or if
-its standard deviation is below the third number times that of the input."""
 
 DISCOURAGED = "discouraged"
 """Tiling of a model whose result depends on the tiles."""
@@ -65,7 +58,7 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
         **how: As `Restorer` takes it by name.
 
     Raises:
-        UnusableOutputError: The output is not finite.
+        UnusableOutputError: The output is not finite, or has another range than assumed.
         NystraError: The model fails.
     """
     pixels, tiles = restorer(before.pixels, **how)
@@ -88,28 +81,18 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
         name: What to call the image in the messages.
 
     Raises:
-        UnusableOutputError: It is not finite.
+        UnusableOutputError: It is not finite, or its range is another one than assumed.
     """
     findings = find_problems(pixels, "the model's output", source)
     if any(finding.kind != "flat" for finding in findings):
         text = "; ".join(finding.message for finding in findings)
         raise UnusableOutputError(f"{text} for {name}")
-    return [finding.message for finding in findings] or _range_warnings(pixels, source)
-
-
-def _range_warnings(pixels: Array, source: Array) -> list[str]:
-    """Return the signs that a model has another input or output range than 0..1."""
-    beyond = float(np.mean((pixels > _BRIGHTEST) | (pixels < -_BRIGHTEST)))
-    if beyond > _MOST:
-        what = f"{beyond:.0%} of the output is far outside 0..1, and is clipped to white or black"
-    elif float(np.std(pixels)) < _CONTRAST * float(np.std(source)):
-        mean = float(np.mean(pixels))
-        what = f"the output has almost no contrast, with a mean of {mean:.2g} in 0..1"
-    else:
-        return []
-    return [
-        f"{what}: a model with values of 0..255 has to be wrapped for inputs and outputs of 0..1"
-    ]
+    if doubt := range_doubt(pixels, source):
+        raise UnusableOutputError(
+            f"{doubt} for {name}: the model takes or returns other values than it was run with. "
+            "State them: `range` 0..255, or `range` 0..1,0..255 if only the output has 0..255"
+        )
+    return [finding.message for finding in findings]
 
 
 def with_pixels(before: ImageData, pixels: Array) -> ImageData:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.examples import example_array
-from ....core.ports.port import Port, image_size, keyed_ports
+from ....core.ports.pixels import to_range
+from ....core.ports.port import UNIT, Port, image_size, keyed_ports
 from ...images.image_data import GRAY_WEIGHTS, ImageData
 
 T = TypeVar("T")
@@ -136,11 +137,12 @@ def check_same_size(shape: tuple[int, ...], size: tuple[int, int], name: str = "
 
 
 def planes_of(port: Port, pixels: Array) -> npt.NDArray[np.float32]:
-    """Return pixels (H, W) or (H, W, C) as an input takes them: (1, C', H, W)."""
+    """Return pixels (H, W) or (H, W, C) as (1, C', H, W) in the range of an input."""
     image: Array = pixels[:, :, None] if pixels.ndim == 2 else pixels
     wanted = port.channels or AUXILIARY_ROLES[port.role].channels
     if image.shape[2] == 3 and wanted == 1:
         image = (image @ GRAY_WEIGHTS)[:, :, None]
     elif image.shape[2] == 1:
         image = np.repeat(image, wanted, axis=2)
-    return np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
+    planes = np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
+    return to_range(planes, port.range or UNIT)

@@ -157,7 +157,8 @@ def _width_height(image: ImageData) -> tuple[int, int]:
 
 def failed(error: Exception, here: Path) -> ImageResult:
     """Return the result of an image that failed."""
-    return ImageResult(str(here), status="failed", error=str(in_one_line(error, here)))
+    problem = in_one_line(error, here)
+    return ImageResult(str(here), "failed", error=str(problem), exit_code=problem.exit_code)
 
 
 def read_input(path: Path) -> ImageData:

@@ -1,24 +1,27 @@
-"""Properties that another program's file does not state, found by runs on small gray images."""
+"""Properties that another program's file does not state, found by runs on small images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ....core.arrays import Array
 from ....core.errors import NystraError
+from ....core.ports.pixels import from_range, to_range
+from ....core.ports.port import BYTES, UNIT, Range
+from ...metrics.sanity import range_doubt
 from ...tiling.mirror import mirror_to
 
 _SIDES = (32, 64, 128, 224, 256)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 _GRAY = 0.5
-_BYTES = (0.0, 255.0)
-_DARK, _BRIGHT = 0.05, 8.0  # gray of 0..1 if the input or output has 0..255
-
-Range = tuple[float, float]
+_FIT = 0.25
+"""Largest root mean square between the picture and the output for a range other than 0..1."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Probed:
     multiple: int = 1
     minimum: int = 1
     fixed: tuple[int, int] | None = None
-    input_range: Range = (0.0, 1.0)
-    output_range: Range = (0.0, 1.0)
+    input_range: Range = UNIT
+    output_range: Range = UNIT
 
 
 def probe(
@@ -51,14 +54,16 @@ def probe(
     function: Callable[[Array], Array],
     channels: int | None,
     fixed: tuple[int, int] | None,
+    ranges: tuple[Range | None, Range | None] = (None, None),
 ) -> Probed:
-    """Run a model on gray images until one succeeds, then at odd sizes.
+    """Run a model on a small picture until one size succeeds, then at odd sizes.
 
     Args:
         path: Path of the file, for messages.
         function: (1, C, h, w) -> (1, C', h * scale, w * scale).
         channels: C if the file states it; otherwise 3 and then 1 are tried.
         fixed: The only height and width if the file states them.
+        ranges: The ranges of input and output; None is measured, see `measured_ranges`.
 
     Raises:
         NystraError: It fails for all images that were tried, or does not return an image.
@@ -67,18 +72,18 @@ def probe(
     for side in [fixed] if fixed is not None else [(side, side) for side in _SIDES]:
         for count in (3, 1) if channels is None else (channels,):
             try:
-                got = function(_gray(count, side))
+                got = function(to_range(_picture(count, side), ranges[0] or UNIT))
             except NystraError as error:
                 failures.append(error)
                 continue
             scale = _scale(path, (count, *side), got.shape)
-            ranges = _ranges(function, got, count, side)
+            found = measured_ranges(function, got, count, side, ranges)
             if fixed is not None:
-                return Probed(scale, count, got.shape[1], 1, 1, fixed, *ranges)
+                return Probed(scale, count, got.shape[1], 1, 1, fixed, *found)
             multiple = _multiple(function, count, side[0])
             only = side if multiple is None else None
             least = 1 if side[0] == _SIDES[0] else side[0]
-            return Probed(scale, count, got.shape[1], multiple or 1, least, only, *ranges)
+            return Probed(scale, count, got.shape[1], multiple or 1, least, only, *found)
     raise NystraError(f"a trial run of {path} failed: {failures[0]}")
 
 
@@ -131,19 +136,53 @@ def _odd_multiples(multiple: int, above: int) -> Iterator[int]:
     yield first + 2 * multiple
 
 
-def _ranges(
-    function: Callable[[Array], Array], output: Array, channels: int, side: tuple[int, int]
+def measured_ranges(
+    function: Callable[[Array], Array],
+    first: Array,
+    channels: int,
+    side: tuple[int, int],
+    stated: tuple[Range | None, Range | None],
 ) -> tuple[Range, Range]:
-    """Return the ranges of input and output, from the output for gray.
+    """Return the ranges of input and output, from the output for a picture.
 
-    A file with 0..255 for both cannot be distinguished by 0.5 from one with 0..1, which is assumed.
+    Each is 0..1 if the output is then a picture like the input; otherwise 0..255, if the output is
+    then close to the input.
+
+    Args:
+        function: The model.
+        first: Its output for `_picture`, in the stated range or in 0..1.
+        channels: Of the input.
+        side: Height and width of the picture.
+        stated: What need not be measured.
     """
-    unit = (0.0, 1.0)
-    level = float(np.mean(output))
-    if level > _BRIGHT:
-        return unit, _BYTES
-    if abs(level) < _DARK:
-        again = float(np.mean(function(_gray(channels, side, _GRAY * _BYTES[1]))))
-        if abs(again - _GRAY) < _GRAY / 2:
-            return _BYTES, unit
-    return unit, unit
+    taken, given = (((UNIT, BYTES) if known is None else (known,)) for known in stated)
+    source = np.moveaxis(_picture(channels, side)[0], 0, 2)
+    picture = _picture(channels, side)
+    outputs = {taken[0]: first}
+    best, error = (taken[0], given[0]), _FIT
+    for pair in product(taken, given):
+        if pair[0] not in outputs:
+            outputs[pair[0]] = function(to_range(picture, pair[0]))
+        output = np.moveaxis(from_range(outputs[pair[0]], pair[1])[0], 0, 2)
+        plausible = np.isfinite(output).all() and not range_doubt(output, source)
+        if plausible and pair == (taken[0], given[0]):
+            return pair
+        if plausible and (distance := _distance(output, source)) < error:
+            best, error = pair, distance
+    return best
+
+
+def _distance(output: Array, source: Array) -> float:
+    """Return the root mean square of the gray of an output minus that of its source."""
+    height, width = source.shape[:2]
+    rows, columns = output.shape[0] // height, output.shape[1] // width
+    small = output.mean(2).reshape(height, rows, width, columns).mean((1, 3))
+    return float(np.sqrt(np.mean((small - source.mean(2)) ** 2)))
+
+
+def _picture(channels: int, side: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Return a smooth picture (1, C, H, W) from dark to bright, another one in each channel."""
+    rows, columns = np.ogrid[: side[0], : side[1]]
+    waves = [np.sin(rows / 5 + phase) * np.cos(columns / 7 - phase) for phase in range(channels)]
+    picture: npt.NDArray[np.float32] = (0.5 + 0.45 * np.stack(waves)[None]).astype(np.float32)
+    return picture

@@ -27,8 +27,10 @@ class Restorer(TiledNetwork):
         for name, channels in (("takes", self.input_channels), ("gives", self.output_channels)):
             if channels not in (1, 3):
                 raise NystraError(
-                    f"the model {name} {channels} channels, expected 1 (gray) or 3 (RGB): run it "
-                    "from Python with nystra.runtime.Session"
+                    f"the model {name} {channels} channels, expected 1 (gray) or 3 (RGB). If they "
+                    "are several images or a noise map, join them in Python: "
+                    f"nystra.runtime.Session(MODEL)(np.concatenate(PARTS, axis=1)) takes and "
+                    f"returns arrays (1, C, H, W) in the range of the model"
                 )
 
     def __call__(

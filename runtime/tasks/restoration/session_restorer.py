@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....core.arrays import Array
 from ....core.errors import NystraError
-from ....core.ports.port import UNKNOWN
+from ....core.ports.pixels import from_port, to_port
+from ....core.ports.port import UNIT, UNKNOWN
 from ...session import Session
 from ...tiling.fixed_batch import fill_batch
 from ...tiling.memory_meter import MemoryMeter
@@ -35,23 +38,26 @@ def restorer_for(session: Session) -> Restorer:
     if image is None or restored is None or 1 + len(auxiliary) != len(facts.inputs):
         described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
         raise NystraError(
-            f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
+            f"{session.path} does not take one image, (1, C, H, W) or (1, H, W, C), and nothing "
             f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."
         )
     fixed = None if image.sides is None else (image.sides["height"], image.sides["width"])
     batch = image.lengths.get("batch", 1)
-    name = image.name
+    ports = {port.name: port for port in facts.inputs}
 
-    def run_and_release(image: Array, **others: Array) -> Array:
-        output = session.run({name: image, **others}, release=True)
-        return output[session.outputs[0].name]
+    def runs(release: bool) -> Callable[..., Array]:
+        def run(planes: Array, **others: Array) -> Array:
+            given = {image.name: planes, **others}
+            feeds = {name: to_port(array, ports[name]) for name, array in given.items()}
+            return from_port(session.run(feeds, release=release)[restored.name], restored)
 
-    function, trial = (
-        run if batch == 1 else fill_batch(run, batch) for run in (session, run_and_release)
-    )
+        return run if batch == 1 else fill_batch(run, batch)
+
+    function, trial = runs(release=False), runs(release=True)
     scale, inputs, outputs = facts.scale, image.channels, restored.channels
-    if scale is None or inputs is None or outputs is None:
-        probed = probe(session.path, trial, inputs, fixed)
+    ranges = (image.range, restored.range)
+    if None in (scale, inputs, outputs, *ranges):
+        probed = probe(session.path, trial, inputs, fixed, ranges)
         if probed.multiple > 1:
             function, trial = (
                 padded(run, probed.multiple, probed.scale) for run in (function, trial)
@@ -64,8 +70,8 @@ def restorer_for(session: Session) -> Restorer:
             image.multiple,
             facts.size_minimum,
             fixed,
-            image.range or (0.0, 1.0),
-            restored.range or (0.0, 1.0),
+            image.range or UNIT,
+            restored.range or UNIT,
         )
     return Restorer(
         function,
