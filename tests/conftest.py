@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import groups
+import nystra.core  # noqa: F401  # first: it turns off the telemetry of what tests import
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(100_000)  # tracing makes so much that the usual 700 cost a tenth of the time

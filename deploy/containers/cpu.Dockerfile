@@ -14,7 +14,8 @@ RUN python -m venv /opt/nystra \
 
 FROM python:3.12-slim-bookworm
 COPY --from=build /opt/nystra /opt/nystra
-ENV HOME=/tmp PATH=/opt/nystra/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV HOME=/tmp PATH=/opt/nystra/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    ORT_DISABLE_TELEMETRY=1
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 8000

@@ -20,7 +20,8 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/nystra /opt/nystra
-ENV HOME=/tmp PATH=/opt/nystra/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV HOME=/tmp PATH=/opt/nystra/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    ORT_DISABLE_TELEMETRY=1
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 8000

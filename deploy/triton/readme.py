@@ -74,6 +74,8 @@ def _start(
         )
         if library is not None:
             preload = f"-e LD_PRELOAD={place}/{name}/1/{library.name} "
+    if options.backend == "onnxruntime":
+        preload = "-e ORT_DISABLE_TELEMETRY=1 "
     notes.append(
         "```sh\n"
         f"docker run --rm {gpu}--shm-size=1g -p8000:8000 -p8001:8001 -p8002:8002 \\\n"

@@ -13,9 +13,11 @@ _SCRIPT = '''"""{name}: {architecture} {scale}x in VapourSynth, by the plug-in v
 A script of your own takes restore() from here: it makes an {format} clip {scale} times as large.
 """
 
+import os
 from pathlib import Path
 
-import vapoursynth as vs
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when the plug-in loads onnxruntime
+import vapoursynth as vs  # noqa: E402
 
 core = vs.core
 MODEL = Path(__file__).resolve().with_name("model.onnx")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
@@ -49,6 +50,9 @@ int main(int count, char** arguments) try {
     std::cerr << "usage: upscale MODEL.onnx LIBRARY.so IN.ppm OUT.ppm\n";
     return 2;
   }
+#ifndef _WIN32
+  setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // before onnxruntime starts
+#endif
   Ort::Env environment;
   Ort::SessionOptions options;
   options.RegisterCustomOpsLibrary(arguments[2]);

@@ -18,7 +18,7 @@ from ...runtime.session import Session
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from .figures import figures_of
 from .images import image_uri
-from .loading_text import loading_texts
+from .loading_text import TELEMETRY, loading_texts
 from .model_sheet import model_rows
 from .page import Page
 from .sheet import SheetRow
@@ -57,6 +57,7 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
         _add_images(page, session, result)
         _add_sites(page, result)
         page.heading("Load it")
+        page.paragraph(TELEMETRY)
         for title, text in loading_texts(session):
             page.paragraph(title)
             page.code(text)

@@ -17,6 +17,13 @@ are named."""
 
 _COPY = "a copy of the file nystra.plugins.library.library_path()"
 _EXAMPLE = {"batch": 1, "channels": 3, "height": 64, "width": 64, "frames": 5}
+TELEMETRY = (
+    "On Linux and macOS, onnxruntime 1.29 and later reports its use to its makers unless the "
+    "environment has ORT_DISABLE_TELEMETRY=1 before it is loaded. nystra sets that; start programs "
+    "without nystra with it."
+)
+"""What those who load a file in programs of their own should know."""
+
 _TYPES = {
     "float32": ("float", "float"),
     "float16": ("Ort::Float16_t", "Float16"),

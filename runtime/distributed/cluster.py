@@ -32,7 +32,6 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
     Raises:
         BackendUnavailableError: Ray is not installed, or the cluster does not answer.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if options.address != LOCAL:
         _check_answers(options)
     try:

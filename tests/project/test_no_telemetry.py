@@ -1,61 +1,178 @@
-"""No command opens a connection or resolves a name unless asked to."""
+"""Neither nystra nor a library that it loads reports anything to anybody.
+
+A command runs with an empty HOME and without the variables of CI, in which libraries report
+nothing anyway. onnxruntime and OpenVINO leave an identity in HOME before they connect; where strace
+can run, connections of native code and of child processes are seen too.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
 
+from nystra.core.telemetry import VARIABLES
 from shared import ROOT
 from small_swinir import state_of
 
-WATCH = """
-import os, sys
-def watch(event, arguments):
-    # Sockets of the machine itself (AF_UNIX, pipes between processes) are no connections.
-    if event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], (str, bytes)):
-        return
-    if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "urllib.Request"):
-        with open(os.environ["CONNECTIONS"], "a") as log:
-            log.write(f"{event} {arguments[1:]}\\n")
-sys.addaudithook(watch)
-"""
-MODEL = str(ROOT / "tests/compatibility/0.1.0/full.onnx")
-IMAGE = str(ROOT / "export/photographs/chelsea.png")
+OLD = ROOT / "tests/compatibility/0.1.0"
+MODEL = str(OLD / "full.onnx")
+IMAGE = ROOT / "export/photographs/chelsea.png"
+RUN = ["run", MODEL, "-i", str(IMAGE), "-o", "out.png"]
+LONG = 12
+"""Seconds: onnxruntime connects nine seconds after it is loaded."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+@functools.cache
+def strace() -> list[str]:
+    """The start of a command whose connections are recorded; empty where strace cannot run."""
+    command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg"]
+    if (
+        shutil.which("strace")
+        and subprocess.run([*command, "true"], capture_output=True).returncode == 0
+    ):
+        return command
+    return []
+
+
+def start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start Python; what it leaves and connects to, `reports` returns."""
+    traced = [*strace(), "-o", str(folder / "trace")] if strace() else []
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*traced, sys.executable, *command],
+        cwd=folder / "work",
+        env=environment,
+        start_new_session=True,  # strace passes no signal on: they go to the group
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def reports(folder: Path) -> list[str]:
+    """Return connections, name lookups and files that are no results and no cache of nystra's."""
+    trace = folder / "trace"
+    seen = (
+        [line for line in trace.read_text().splitlines() if "AF_INET" in line] if strace() else []
+    )
+    places = [
+        *(folder / "home").rglob("*"),
+        *(folder / "work").rglob(".*"),
+        *(folder / "work").glob(":*"),
+    ]
+    ours = folder / "home/.cache/nystra"
+    return seen + [str(path) for path in places if path.is_file() and ours not in path.parents]
+
+
+def done(folder: Path) -> None:
+    assert reports(folder) == []
+    if not strace():
+        pytest.skip("strace does not run here: HOME stayed empty, connections were not looked at")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["run", MODEL, "-i", IMAGE, "-o", "out.png"],
-        pytest.param(["validate", MODEL], marks=pytest.mark.full),
-        pytest.param(["export", "tiny.safetensors", "-o", "m.onnx"], marks=pytest.mark.release),
+        RUN,
+        [*RUN, "--backend", "openvino"],
+        *(
+            pytest.param(more, marks=pytest.mark.full)
+            for more in (
+                [*RUN, "--jobs", "2"],
+                ["validate", MODEL],
+                ["check", MODEL, "--baseline", str(OLD / "full.baseline.json")],
+                ["inspect", MODEL],
+                ["bench", MODEL, "--sizes", "16x16", "--runs", "3"],
+                ["deploy", "triton", MODEL, "-o", "triton"],
+                ["export", "tiny.safetensors", "-o", "m.onnx", "--attn", "auto"],
+                ["export", "tiny.safetensors", "-o", "m.onnx", "--report", "page"],
+            )
+        ),
     ],
+    ids=lambda given: " ".join(word for word in given if "/" not in word),
 )
-def test_a_command_opens_no_connection(arguments: list[str], tmp_path: Path) -> None:
-    save_file(state_of(), tmp_path / "tiny.safetensors")
-    assert run(["-m", "nystra.cli.main", *arguments], tmp_path) == ""
+def test_a_command_reports_nothing(arguments: list[str], folder: Path) -> None:
+    if "openvino" in arguments:
+        pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
+    if arguments[0] == "export":
+        save_file(state_of(), folder / "work/tiny.safetensors")
+    process = start(["-m", "nystra.cli.main", *arguments], folder)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said.decode()
+    done(folder)
 
 
-def test_a_connection_would_be_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0, pytest.param(LONG, marks=pytest.mark.full)])
+def test_a_service_reports_nothing(seconds: int, folder: Path) -> None:
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    process = start(["-m", "nystra.cli.main", "serve", MODEL, "--port", "0"], folder)
+    try:
+        assert process.stdout is not None
+        address = next(
+            found[0]
+            for line in process.stdout
+            if (found := re.search(r"http://127\.0\.0\.1:\d+", line.decode()))
+        )
+        request = urllib.request.Request(f"{address}/v1/restore", IMAGE.read_bytes())
+        with urllib.request.urlopen(request, timeout=60) as response:
+            assert response.read().startswith(b"\x89PNG")
+        time.sleep(seconds)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=60)
+    done(folder)
+
+
+def test_what_reports_is_seen(folder: Path) -> None:
     """Negative control."""
-    code = "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))"
-    assert "127.0.0.1" in run(["-c", code], tmp_path)
-
-
-def run(arguments: list[str], folder: Path) -> str:
-    """Run Python in a folder, and its children, and return the connections they opened."""
-    (folder / "watching").mkdir()
-    (folder / "watching/sitecustomize.py").write_text(WATCH)
-    log = folder / "connections"
-    log.touch()
-    environment = {**os.environ, "PYTHONPATH": str(folder / "watching"), "CONNECTIONS": str(log)}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    code = (
+        "import pathlib, socket; pathlib.Path.home().joinpath('id').touch();"
+        "socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))"
     )
-    assert done.returncode == 0, done.stderr
-    return log.read_text()
+    start(["-c", code], folder).communicate(timeout=60)
+    seen = reports(folder)
+    assert any("home/id" in one for one in seen)
+    assert not strace() or any("htons(9)" in one for one in seen)
+
+
+@pytest.mark.parametrize("first", ["nystra", "nystra.runtime", "nystra.plugins.library"])
+def test_an_import_turns_telemetry_off(first: str) -> None:
+    """Before the program itself imports onnxruntime or OpenVINO."""
+    code = f"import {first}, os, sys; print(*map(os.environ.get, {list(VARIABLES)!r}));"
+    code += "print(sys.modules['openvino_telemetry'])"
+    for text, expected in ((None, "1 0"), ("", "1 0"), ("0", "0 0")):
+        given = {} if text is None else {"ORT_DISABLE_TELEMETRY": text}
+        kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        made = subprocess.run(
+            [sys.executable, "-c", code], env={**kept, **given}, capture_output=True, text=True
+        )
+        assert made.stdout.split("\n")[:2] == [expected, "None"], made.stderr
+
+
+def test_programs_without_nystra_are_told() -> None:
+    """Where a page, an example or a written script loads onnxruntime by itself."""
+    loads = re.compile(r"^import onnxruntime|\"import onnxruntime|Ort::Env\b|core\.ort\.", re.M)
+    found = []
+    for folder in ("docs", "examples", "deploy", "export"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in {".md", ".py", ".cc"} and loads.search(path.read_text("utf-8")):
+                found.append(path.name)
+                assert re.search("(?i)telemetry", path.read_text("utf-8")), path
+    assert len(found) >= 5
