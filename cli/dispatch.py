@@ -1,7 +1,8 @@
 """What ``nystra-export`` and ``nystra`` do: arguments, errors and exit codes.
 
 Exit codes: 0 fine, 1 a check failed, 2 usage or bad input, 3 a backend is missing,
-130 interrupted. Nothing heavy is imported before a command runs.
+128 + the number of the signal that ended it (130 for Ctrl-C). Nothing heavy is imported before a
+command runs.
 """
 
 from __future__ import annotations

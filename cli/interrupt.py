@@ -1,22 +1,23 @@
-"""Makes sure that Ctrl-C ends a command.
+"""Makes sure that Ctrl-C, and the other signals that end a program, end a command.
 
-Python raises KeyboardInterrupt wherever the program is. In a callback that lets no exception out
-(that of a weak reference while modules are imported, or of a library in C), it is dropped and the
-command would run to its end; such an interrupt is raised again here. If code turns it into another
-error (an import that failed), the command still ends as interrupted. Whatever this module does not
-need is imported later.
+The signal raises KeyboardInterrupt wherever the program is, so that what was begun is removed or
+saved; `core.ending` ends what does not react. In a callback that lets no exception out (that of a
+weak reference while modules are imported, or of a library in C), the exception is dropped and the
+command would run to its end; such a signal is sent again here. If code turns it into another error
+(an import that failed), the command still ends as interrupted. Whatever this module does not need
+is imported later.
 """
 
 from __future__ import annotations
 
-import _thread
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
-from types import FrameType
-from typing import Protocol
+from typing import NoReturn, Protocol
+
+from ..core.ending import EndingSignals
 
 
 class Command(Protocol):
@@ -26,41 +27,48 @@ class Command(Protocol):
         """Run with these arguments, or those of the process; return the exit code."""
 
 
-INTERRUPTED = 130
-"""The exit code."""
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_WORDS = "interrupted"
 
 _PAUSE = 0.01
 """Seconds after which a dropped interrupt is raised again, when the code that dropped it has
 ended."""
 
-_awaited = False
-_came = False
+_ending: EndingSignals | None = None
+_came: int | None = None
 
 
 class _Interrupt(KeyboardInterrupt):
     """An interrupt on its way to the command; code that drops the exception deletes it."""
 
     def __del__(self) -> None:
-        """Raise the interrupt again, unless the command ends."""
-        if _awaited:
-            again = threading.Timer(_PAUSE, _interrupt_again)
+        """Send the signal again, unless the command ends."""
+        if _ending is not None and _came is not None:
+            again = threading.Timer(_PAUSE, _ending.send_again, (_came,))
             again.daemon = True
             again.start()
 
 
 def interruptible(command: Command) -> Command:
-    """Return a command that ends with one line and exit code 130 when it is interrupted."""
+    """Return a command that a signal ends, with one line and 128 + its number as exit code."""
 
     @wraps(command)
     def run(argv: Sequence[str] | None = None) -> int:
+        number: int = signal.SIGINT
         try:
-            with _interrupts(), failing_by_interrupt():
-                return command(argv)
+            with _interrupts():
+                try:
+                    with failing_by_interrupt():
+                        return command(argv)
+                except KeyboardInterrupt:
+                    number = _came or number
+                    raise
         except KeyboardInterrupt as stop:
             from .console import echo_error
 
-            echo_error(f"interrupted. {stop}" if str(stop) else "interrupted")
-            return INTERRUPTED
+            with suppress(OSError):  # the terminal is gone
+                echo_error(f"{_WORDS}. {stop}" if str(stop) else _WORDS)
+            return 128 + number
 
     return run
 
@@ -71,39 +79,27 @@ def failing_by_interrupt() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _came:
+        if _came is not None:
             raise KeyboardInterrupt from error
         raise
 
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Handle interrupts in the block, unless another program handles the signal."""
-    global _awaited, _came
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _interrupt)
-    _awaited, _came = True, False
-    try:
-        yield
-    finally:
-        _awaited = _came = False
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Handle interrupts in the block, unless another program handles the signals."""
+    global _ending, _came
+    defaults = (signal.default_int_handler, signal.SIG_DFL)
+    known = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    numbers = [number for number in known if signal.getsignal(number) in defaults]
+    with EndingSignals(numbers, _interrupt, _WORDS) as _ending:
+        _came = None
+        try:
+            yield
+        finally:
+            _ending = _came = None
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
+def _interrupt(number: int) -> NoReturn:
     global _came
-    _came = True
+    _came = number
     raise _Interrupt
-
-
-def _interrupt_again() -> None:
-    if not _awaited:
-        return
-    main = threading.main_thread().ident
-    if main is not None and hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(main, signal.SIGINT)  # wakes it, where it sleeps
-    else:
-        _thread.interrupt_main()

@@ -5,9 +5,13 @@ What they do is `dispatch`, imported once interrupts are taken.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
+from ..core.computing import engines_compute
 from .interrupt import interruptible
 
 
@@ -27,5 +31,28 @@ def export_main(argv: Sequence[str] | None = None) -> int:
     return run_export(sys.argv[1:] if argv is None else argv)
 
 
+def nystra() -> NoReturn:
+    """Be the program ``nystra``."""
+    _end(main())
+
+
+def nystra_export() -> NoReturn:
+    """Be the program ``nystra-export``."""
+    _end(export_main())
+
+
+def _end(code: int) -> NoReturn:
+    """End the process.
+
+    After a signal at once: PyTorch takes seconds to be unloaded. Also if an engine still computes
+    for a service that has ended.
+    """
+    if code > 128 or engines_compute():
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    nystra()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core.errors import BackendUnavailableError, NystraError
+from ..core.files.ownership import is_trusted
 from ..core.files.writing import atomic_write_bytes, make_folder
 from ..core.json_text import stable_json
 from ..core.metadata import ModelMetadata
@@ -80,7 +81,7 @@ def choose_fastest(
         return _chosen(spec, here[0], f"fastest: {here[0]}, the only one installed ({missing})")
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
     record = cache.home() / "fastest" / f"{_key(spec, here, size)}.json"
-    times, when = _remembered(record, here), "remembered"
+    times, when = _remembered(record, here) if is_trusted(record) else {}, "remembered"
     if not times:
         times, when = _timed(spec, here, size, progress), "timed now"
         make_folder(record.parent)

@@ -6,7 +6,8 @@ It is removed after the last rename. A process that finds the journal of a dead 
 renames, or undoes them if the writer had begun to undo them (`recover`).
 
 The journal is untrusted data: it may only rename temporary files of nystra to names of its own set,
-``<stem>.*`` in its own folder.
+``<stem>.*`` in its own folder; and it, like the files that it renames, must be trusted
+(`ownership`). Another user's journal is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 
 from ..errors import NystraError
 from ..json_text import stable_json
-from ..strict_json import read_json
+from ..strict_json import MAXIMUM_BYTES, parse_json
+from .ownership import is_trusted, read_trusted
 from .temporary import owner_lives, temporary_path
 
 try:
@@ -80,7 +82,7 @@ def write_journal(leader: Path, renames: Sequence[Rename], *, forward: bool) -> 
     }
     temporary = temporary_path(leader)
     try:
-        with temporary.open("wb") as stream:
+        with open(temporary, "wb", opener=_privately) as stream:
             stream.write(stable_json(document))
             stream.flush()
             os.fsync(stream.fileno())
@@ -93,20 +95,19 @@ def write_journal(leader: Path, renames: Sequence[Rename], *, forward: bool) -> 
 def roll_forward(folder: Path, renames: Sequence[Rename]) -> None:
     """Rename the new files that are not renamed yet."""
     for rename in renames:
-        with contextlib.suppress(FileNotFoundError):  # it is there already
+        if is_trusted(folder / rename.temporary):  # else it is there already
             os.replace(folder / rename.temporary, folder / rename.name)
 
 
 def roll_back(folder: Path, renames: Sequence[Rename]) -> None:
     """Restore the former files that were replaced; remove the new ones."""
     for rename in renames:
-        moved = not os.path.lexists(folder / rename.temporary)
+        moved = not is_trusted(folder / rename.temporary)
         if rename.former is None:
             if moved:
                 (folder / rename.name).unlink(missing_ok=True)
-        elif moved:
-            with contextlib.suppress(FileNotFoundError):  # it is back already
-                os.replace(folder / rename.former, folder / rename.name)
+        elif moved and is_trusted(folder / rename.former, linked=True):  # else it is back already
+            os.replace(folder / rename.former, folder / rename.name)
 
 
 def close_journal(leader: Path, renames: Sequence[Rename]) -> None:
@@ -149,9 +150,10 @@ def finish(leader: Path, *, alone: bool) -> None:
         NystraError: The journal was not written by nystra, or is damaged.
     """
     path = journal_path(leader)
-    if not os.path.lexists(path):  # another process finished it meanwhile
+    data = read_trusted(path, MAXIMUM_BYTES)
+    if data is None:  # another process finished it meanwhile, or it is not trusted
         return
-    renames, forward = _read(path, leader)
+    renames, forward = _parsed(data, path, leader)
     if not alone and any(owner_lives(rename.temporary) for rename in renames):
         return
     (roll_forward if forward else roll_back)(leader.parent, renames)
@@ -159,30 +161,43 @@ def finish(leader: Path, *, alone: bool) -> None:
 
 
 def recover_folder(folder: Path) -> bool:
-    """Recover all sets of a folder; return whether no journal is left.
+    """Recover all sets of a folder; return whether no trusted journal is left.
 
     A journal that cannot be read is kept for the next reader of its set.
     """
     done = True
     for path in folder.glob(f".*{SUFFIX}"):
         with contextlib.suppress(NystraError, KeyError, TypeError, ValueError):
-            leader = folder / read_json(path, "the journal")["leader"]
+            data = read_trusted(path, MAXIMUM_BYTES)
+            if data is None:
+                continue
+            leader = folder / parse_json(data, "the journal")["leader"]
             if journal_path(leader) == path:
                 recover(leader)
         done &= not os.path.lexists(path)
     return done
 
 
+def has_journal(folder: Path) -> bool:
+    """Return whether a folder has a journal of any set."""
+    return any(folder.glob(f".*{SUFFIX}"))
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """Lock a folder against other sets; yield whether the system supports that."""
+def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a folder against other sets; yield whether it is locked.
+
+    Args:
+        folder: The folder.
+        wait: Wait for another process that has locked it.
+    """
     if fcntl is None:
         yield False
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             yield False
         else:
@@ -201,13 +216,18 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _read(path: Path, leader: Path) -> tuple[list[Rename], bool]:
+def _privately(path: str, flags: int) -> int:
+    """Open a file that this user alone can change, whatever the umask."""
+    return os.open(path, flags, 0o600)
+
+
+def _parsed(data: bytes, path: Path, leader: Path) -> tuple[list[Rename], bool]:
     """Return the renames of a journal and whether they go forward.
 
     Raises:
         NystraError: It is not of the form that `write_journal` writes, or names other files.
     """
-    document = read_json(path, "the journal")
+    document = parse_json(data, f"the journal {path}")
     try:
         renames = [Rename(**entry) for entry in document["files"]]
         version, forward = document["schema_version"], document["forward"]

@@ -1,15 +1,20 @@
-"""Files of dead writers in a folder, which the next writer completes or removes."""
+"""Files of dead writers in a folder, which the next writer completes or removes.
+
+Only trusted files are touched (`ownership`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from .journal import recover_folder
-from .temporary import owner_lives
+from .journal import has_journal, locked, recover_folder
+from .ownership import is_trusted
+from .temporary import is_own, owner_lives, used_folders
 
 
 @cache
@@ -22,11 +27,26 @@ def remove_leftovers(folder: Path) -> None:
     with contextlib.suppress(OSError):
         if not recover_folder(folder):
             return
-        for entry in os.scandir(folder):
-            if owner_lives(entry.name) is not False:
-                continue
-            with contextlib.suppress(OSError):
-                if entry.is_file(follow_symlinks=False):
-                    os.unlink(entry.path)
-                elif entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
+        _remove(folder, lambda name: owner_lives(name) is False)
+
+
+def remove_own() -> None:
+    """Remove the temporary files of this process, which is about to end.
+
+    Files of a set that is being renamed are kept: the journal needs them.
+    """
+    for folder in used_folders():
+        with contextlib.suppress(OSError), locked(folder, wait=False) as alone:
+            if alone and not has_journal(folder):
+                _remove(folder, is_own)
+
+
+def _remove(folder: Path, wanted: Callable[[str], bool]) -> None:
+    for entry in os.scandir(folder):
+        if not wanted(entry.name) or not is_trusted(Path(entry.path), linked=True):
+            continue
+        with contextlib.suppress(OSError):
+            if entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)

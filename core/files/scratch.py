@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import NystraError
+from .ownership import is_mine
 from .temporary import owner_lives, temporary_path
 
 
@@ -47,10 +48,5 @@ def _remove_dead(place: Path) -> None:
     with contextlib.suppress(OSError):
         for entry in os.scandir(place):
             dead = owner_lives(entry.name) is False and entry.is_dir(follow_symlinks=False)
-            if dead and _is_own(entry):
+            if dead and is_mine(Path(entry.path)):
                 shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def _is_own(entry: os.DirEntry[str]) -> bool:
-    user = getattr(os, "geteuid", None)  # Windows: the folder is the user's own
-    return user is None or entry.stat(follow_symlinks=False).st_uid == user()

@@ -13,9 +13,12 @@ from pathlib import Path
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _NAME = re.compile(r"\..*\.nystra-([0-9a-f]{8})-(\d{1,18})-[0-9a-f]{8}(\..*)?", re.DOTALL)
 
+_folders: set[Path] = set()
+
 
 def temporary_path(target: Path) -> Path:
     """Return a new hidden name in the target's folder, with its suffix and the writing process."""
+    _folders.add(target.parent.absolute())
     owner = f"nystra-{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
     return target.with_name(f".{_short(target.stem)}.{owner}{target.suffix}")
 
@@ -30,6 +33,17 @@ def owner_lives(name: str) -> bool | None:
     if match is None:
         return None
     return sys.platform == "win32" or match[1] != _HOST or _lives(int(match[2]))
+
+
+def is_own(name: str) -> bool:
+    """Return whether this process made a temporary name."""
+    match = _NAME.fullmatch(name)
+    return match is not None and (match[1], match[2]) == (_HOST, str(os.getpid()))
+
+
+def used_folders() -> list[Path]:
+    """Return the folders for which this process has made temporary names."""
+    return list(_folders)
 
 
 def _short(stem: str) -> str:

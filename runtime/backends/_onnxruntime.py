@@ -48,6 +48,9 @@ class OnnxRuntimeBackend(Backend):
         self.library_refused = choice.refused
         self.inputs = tuple(_tensor(node) for node in self._session.get_inputs())
         self.outputs = tuple(_tensor(node) for node in self._session.get_outputs())
+        self._plain, self._releasing = self._run_options(), self._run_options()
+        if self.stated.tiling != "internal":
+            self._releasing.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; inputs are bound without a copy, onnxruntime allocates the outputs.
@@ -57,16 +60,20 @@ class OnnxRuntimeBackend(Backend):
         Raises:
             NystraError: onnxruntime cannot run the model on these inputs.
         """
-        return self._run(feeds, None)
+        return self._run(feeds, self._plain)
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run as `infer`, and return the memory of the run to the system."""
+        return self._run(feeds, self._releasing)
+
+    def stop(self) -> None:
+        """Make all runs fail after the node that they compute."""
+        self._plain.terminate = self._releasing.terminate = True
+
+    def _run_options(self) -> Any:
         import onnxruntime
 
-        options = onnxruntime.RunOptions()
-        if self.stated.tiling != "internal":
-            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        return self._run(feeds, options)
+        return onnxruntime.RunOptions()
 
     def _run(self, feeds: Mapping[str, Array], options: Any) -> dict[str, Array]:
         binding = self._session.io_binding()
@@ -84,7 +91,7 @@ class OnnxRuntimeBackend(Backend):
     def _run_bound(self, binding: Any, feeds: Mapping[str, Array], options: Any = None) -> None:
         """Run on what is bound; the feeds are for the message of an error."""
         try:
-            self._session.run_with_iobinding(binding, options)
+            self._session.run_with_iobinding(binding, options or self._plain)
         except Exception as error:  # onnxruntime's errors have no common base of their own
             raise NystraError(_run_message(self.path, feeds, error)) from error
 

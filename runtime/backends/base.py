@@ -1,8 +1,8 @@
 """The base of all backends: class attributes, state of a loaded file, checks of inputs.
 
 A backend overrides `available`, `load` and `infer`; one whose files are not ONNX also
-`read_metadata`, one that can give memory back `infer_and_release`, and one that computes on a
-device and can time it `time_on_device`.
+`read_metadata`, one that can give memory back `infer_and_release`, one whose runs can end early
+`stop`, and one that computes on a device and can time it `time_on_device`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...core.arrays import Array
+from ...core.computing import Computing
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
 from ...core.option import Options
@@ -152,6 +153,13 @@ class Backend:
         """Run as `infer`, and return the memory of the run to the system."""
         return self.infer(feeds)
 
+    def stop(self) -> None:
+        """Make the runs under way, and all later ones, fail soon, if the engine can do that.
+
+        Called from another thread than those of the runs.
+        """
+        return
+
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
         """Run once on checked arrays; return what `device_seconds` does."""
         return None
@@ -159,11 +167,14 @@ class Backend:
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
         """Run the model once; see `Session.run`."""
         arrays = self._checked(feeds)
-        return self.infer_and_release(arrays) if release else self.infer(arrays)
+        with Computing(self.stop):
+            return self.infer_and_release(arrays) if release else self.infer(arrays)
 
     def device_seconds(self, feeds: Mapping[str, Array]) -> float | None:
         """Run the model once; see `Session.device_seconds`."""
-        return self.time_on_device(self._checked(feeds))
+        arrays = self._checked(feeds)
+        with Computing(self.stop):
+            return self.time_on_device(arrays)
 
     def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the arrays in the types of the inputs, or raise an error."""

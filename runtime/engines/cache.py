@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import NystraError
+from ...core.files.ownership import require_own_folder
 from ...core.files.reading import file_sha256, regular_file
 from ...core.files.writing import atomic_path, make_folder
 from .record import EngineRecord
@@ -56,6 +57,9 @@ def cache_folder() -> Path:
     """
     folder = home() / "engines"
     make_folder(folder.parent)
+    require_own_folder(
+        folder.parent.resolve(), f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
+    )
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     make_folder(folder)
@@ -165,8 +169,8 @@ def _refuse_foreign(path: Path) -> None:
     """Raise `NystraError` where another user owns a file or folder, or can write to it."""
     if os.name != "posix":
         return
-    status = path.stat()
-    if status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status, owners = path.stat(), {path.lstat().st_uid, path.stat().st_uid}  # of a link too
+    if owners == {os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return
     raise NystraError(
         f"{path} belongs to user {status.st_uid} with the mode {stat.S_IMODE(status.st_mode):o}, "

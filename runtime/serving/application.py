@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...core.computing import stop_engines
 from ..machine.memory import available_memory
 from ..session_spec import SessionSpec
 from .limits import Limits
@@ -32,7 +33,8 @@ class Application:
 
     def close(self, patience: float) -> None:
         """Finish the waiting requests within this number of seconds, and end all threads."""
-        self.queue.close(patience)
+        if not self.queue.close(patience):
+            stop_engines()
         self.models.close()
 
 

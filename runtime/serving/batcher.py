@@ -25,6 +25,9 @@ from .work import Work
 
 OnRun = Callable[[int, float], None]
 
+_GRACE = 2.0
+"""Seconds for the last run to end."""
+
 
 @dataclass(frozen=True)
 class _Order:
@@ -84,11 +87,11 @@ class Batcher:
         return order.result.result()
 
     def close(self) -> None:
-        """End the thread; waiting calls are refused."""
+        """End the thread, once its last run ends, or soon; waiting calls are refused."""
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_GRACE)
 
     def _serve(self) -> None:
         while (orders := self._next()) is not None:

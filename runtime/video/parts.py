@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import NystraError
+from ...core.files.ownership import require_own_folder
 from ...core.files.writing import atomic_write_bytes, make_folder
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
@@ -49,6 +50,7 @@ class Parts:
         self.folder = target.with_name(f"{target.name}.parts")
         self._job = dict(job)
         self._fresh = fresh
+        require_own_folder(self.folder, "remove it, or choose another output")
         if self.folder.exists() and not fresh:
             self._check()
         self._files = [] if fresh else _chain(self.folder)

@@ -78,8 +78,10 @@ class Child:
         """Return the child itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """End the child."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the child; at once if the command is interrupted."""
+        if kind is not None and not issubclass(kind, Exception):
+            self._process.kill()
         self.close()
 
     def ask(

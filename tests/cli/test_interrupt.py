@@ -7,20 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from listening import LISTENING
 from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 
 TRIES = 200
-
-# A shell starts what it puts into the background without SIGINT.
-LISTENING: dict[str, Any] = {"preexec_fn": partial(signal.signal, signal.SIGINT, signal.SIG_DFL)}
 
 # A command in whose course an interrupt comes: {how} it is lost.
 COMMAND = """

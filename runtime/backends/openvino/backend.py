@@ -88,6 +88,7 @@ class OpenvinoBackend(Backend):
         operators = "bodies" if self._bodies else "kernels"
         self._variant = (low or "f32", operators, "rows and convolutions")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
+        self._requests: set[Any] = set()
         self._lock = threading.Lock()
         if cache.is_empty():  # else it may not be needed
             self._model  # noqa: B018
@@ -132,7 +133,11 @@ class OpenvinoBackend(Backend):
         shapes = tuple((name, array.shape) for name, array in arrays.items())
         try:
             request = self._network(shapes).create_infer_request()
-            request.infer(arrays)
+            self._requests.add(request)
+            try:
+                request.infer(arrays)
+            finally:
+                self._requests.discard(request)
         except NystraError:
             raise
         except Exception as error:  # OpenVINO's errors have no base of their own
@@ -144,6 +149,11 @@ class OpenvinoBackend(Backend):
             tensor.name: np.array(request.get_output_tensor(index).data)
             for index, tensor in enumerate(self.outputs)
         }
+
+    def stop(self) -> None:
+        """Cancel all runs; OpenVINO ends them after the layer that they compute."""
+        for request in list(self._requests):
+            request.cancel()
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run as `infer`, and release the network that was compiled for these sizes."""

@@ -10,8 +10,9 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from ....core.ending import EndingSignals
 from ....core.errors import NystraError
 from ...session import Session
 from ...session_spec import SessionSpec
@@ -43,12 +44,12 @@ class _ImageWorker:
         }
 
 
-def _stop(*_: object) -> None:
+def _stop(_number: int) -> NoReturn:
     """End, and remove unfinished files."""
     raise SystemExit(1)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent says when to end
-    signal.signal(signal.SIGTERM, _stop)
-    sys.exit(answer_requests(_ImageWorker().answer))
+    with EndingSignals([signal.SIGTERM], _stop, "ended by SIGTERM"):
+        sys.exit(answer_requests(_ImageWorker().answer))
