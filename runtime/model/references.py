@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import is_there, regular_file
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import stable_json
-from ...core.strict_json import parse_json
+from ...core.strict_json import MAXIMUM_BYTES, parse_json
 
 RECORDED_METADATA = "metadata"
 """The key of the meta that holds the model file's metadata."""
@@ -46,6 +46,7 @@ _DECIDING = (
 
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
+_BLOCK = 1 << 20
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, OverflowError),
@@ -71,7 +72,9 @@ class ReferenceCase:
     def feeds(self) -> dict[str, Array]:
         """Return the inputs as the model takes them: uint8 as float32 in 0..1."""
         return {
-            name: array.astype(np.float32) / np.float32(255) if array.dtype == np.uint8 else array
+            name: np.divide(array, np.float32(255), dtype=np.float32)
+            if array.dtype == np.uint8
+            else array
             for name, array in self.inputs.items()
         }
 
@@ -100,7 +103,7 @@ class References:
                 for name, array in sorted(arrays.items()):
                     head = [kind, name, str(array.dtype), list(array.shape)]
                     digest.update(stable_json(head))
-                    digest.update(np.ascontiguousarray(array).tobytes())
+                    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         return digest.hexdigest()
 
 
@@ -158,21 +161,24 @@ def read_references(path: str | os.PathLike[str]) -> References:
     file = regular_file(path, "the references")
     try:
         arrays = _read_arrays(file)
-        meta = parse_json(arrays.pop("meta").tobytes(), f"the meta of the references {file}")
+        meta = arrays.pop("meta")
+        if meta.nbytes > MAXIMUM_BYTES:
+            raise ValueError(f"their meta has {meta.nbytes >> 20} MiB")
+        about = parse_json(meta.tobytes(), f"the meta of the references {file}")
     except _UNREADABLE as error:
         raise NystraError(
             f"the references {file} are damaged or not written by nystra ({error}): export again"
         ) from error
-    return References(_cases(path, arrays), meta if isinstance(meta, dict) else {})
+    return References(_cases(path, arrays), about if isinstance(about, dict) else {})
 
 
 def _read_arrays(file: Path) -> dict[str, Array]:
-    """Return the arrays of an archive by name, after a check of their sizes."""
+    """Return the arrays of an archive by name; memory is taken for what their headers allow."""
+    arrays: dict[str, Array] = {}
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
-        size = sum(entry.file_size for entry in entries)
-        if size > _LIMIT:
-            raise ValueError(f"they unpack to {size >> 20} MiB")
+        left = _LIMIT
+        _check_size(sum(entry.file_size for entry in entries), left)
         for entry in entries:
             if entry.flag_bits & 1 or entry.compress_type not in _COMPRESSIONS:
                 raise ValueError(
@@ -180,14 +186,26 @@ def _read_arrays(file: Path) -> dict[str, Array]:
                 )
             if not entry.filename.endswith(".npy"):
                 raise ValueError(f"{entry.filename} is no array")
-        return {
-            entry.filename.removesuffix(".npy"): _array(archive.read(entry)) for entry in entries
-        }
+            with archive.open(entry) as stream:
+                array, size = _array(stream, entry.file_size, left)
+            left -= size
+            arrays[entry.filename.removesuffix(".npy")] = array
+    return arrays
 
 
-def _array(data: bytes) -> Array:
-    """Return the array of a .npy file, whose header must fit the bytes that follow it."""
-    stream = io.BytesIO(data)
+def _check_size(size: int, left: int) -> None:
+    if size > left:
+        raise ValueError(f"they unpack to {(_LIMIT - left + size) >> 20} MiB or more")
+
+
+def _array(stream: IO[bytes], size: int, left: int) -> tuple[Array, int]:
+    """Return the array of a .npy file, and the bytes that it takes in a run.
+
+    Args:
+        stream: The file.
+        size: Its bytes; its header must fit them.
+        left: The most bytes that it may take.
+    """
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array is not in version 1.0 of the format")
     try:
@@ -196,10 +214,19 @@ def _array(data: bytes) -> Array:
         raise ValueError(f"the header of an array cannot be read: {error}") from error
     if dtype.kind not in "fui":
         raise ValueError(f"an array holds {dtype}, expected numbers")
-    body = bytearray(data[stream.tell() :])
-    if math.prod(shape) * dtype.itemsize != len(body):
-        raise ValueError(f"an array of shape {shape} and {dtype} has {len(body)} bytes")
-    return np.frombuffer(body, dtype).reshape(shape, order="F" if by_column else "C")
+    count, body = math.prod(shape), size - stream.tell()
+    if count * dtype.itemsize != body:
+        raise ValueError(f"an array of shape {shape} and {dtype} has {body} bytes")
+    needed = count * max(dtype.itemsize, 4)  # 8-bit inputs become float32
+    _check_size(needed, left)
+    array = np.empty(count, dtype)
+    place = array.view(np.uint8).data
+    while len(place) and (block := stream.read(min(len(place), _BLOCK))):
+        place[: len(block)] = block
+        place = place[len(block) :]
+    if len(place) or stream.read(1):  # the end of the stream is where its checksum is tested
+        raise ValueError(f"an array of shape {shape} and {dtype} does not have {body} bytes")
+    return array.reshape(shape, order="F" if by_column else "C"), needed
 
 
 def _cases(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> tuple[ReferenceCase, ...]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime.checking.validation import allowed_differences
+from nystra.runtime.model import references
 from nystra.runtime.model.references import (
     ReferenceCase,
     References,
@@ -119,3 +121,33 @@ def test_recorded_files_may_be_of_large_values(tmp_path: Path) -> None:
     write_references(path, [large], {"tolerances": [2.0]})
     assert allowed_differences(read_references(path)) == [(2.0, None)]
     assert json.dumps(read_references(path).meta) == '{"tolerances": [2.0]}'
+
+
+def packed(path: Path, dtype: str, count: int) -> Path:
+    """Write a small file with one large array of zeros."""
+    head = described(dtype, f"({count},)")[:-64]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members().items():
+            archive.writestr(name, content)
+        with archive.open("size0.input.zeros.npy", "w") as stream:
+            stream.write(head + bytes(count * np.dtype(dtype).itemsize))
+    return path
+
+
+def test_an_array_is_held_once(tmp_path: Path) -> None:
+    path = packed(tmp_path / "r.npz", "<f4", 10 << 20)
+    tracemalloc.start()
+    try:
+        (first,) = read_references(path).cases
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert first.inputs["zeros"].nbytes == 40 << 20
+    assert peak < 45 << 20
+
+
+def test_the_limit_counts_what_a_run_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "_LIMIT", 8 << 20)
+    read_references(packed(tmp_path / "r.npz", "<f4", 1 << 20))
+    with pytest.raises(NystraError, match="they unpack to 12 MiB or more"):
+        read_references(packed(tmp_path / "r.npz", "|u1", 3 << 20))
