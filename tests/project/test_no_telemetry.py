@@ -22,13 +22,14 @@ import pytest
 from safetensors.torch import save_file
 
 from nystra.core.telemetry import VARIABLES
+from runtime_models import nystra_metadata, save_upscaler
 from shared import ROOT
 from small_swinir import state_of
 
 OLD = ROOT / "tests/compatibility/0.1.0"
-MODEL = str(OLD / "full.onnx")
+MODEL = str(OLD / "full.onnx")  # of no use for images
 IMAGE = ROOT / "export/photographs/chelsea.png"
-RUN = ["run", MODEL, "-i", str(IMAGE), "-o", "out.png"]
+RUN = ["run", "double.onnx", "-i", str(IMAGE), "-o", "out.png"]
 LONG = 12
 """Seconds: onnxruntime connects nine seconds after it is loaded."""
 
@@ -37,6 +38,7 @@ LONG = 12
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir()
+    save_upscaler(tmp_path / "work/double.onnx", metadata=nystra_metadata())
     return tmp_path
 
 
@@ -122,7 +124,7 @@ def test_a_command_reports_nothing(arguments: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("seconds", [0, pytest.param(LONG, marks=pytest.mark.full)])
 def test_a_service_reports_nothing(seconds: int, folder: Path) -> None:
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
-    process = start(["-m", "nystra.cli.main", "serve", MODEL, "--port", "0"], folder)
+    process = start(["-m", "nystra.cli.main", "serve", "double.onnx", "--port", "0"], folder)
     try:
         assert process.stdout is not None
         address = next(
