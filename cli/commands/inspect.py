@@ -95,6 +95,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         progress("load")
         plan = plan_from(args)
         loaded = with_found_sites(load_for(args.file, plan, hyper_from(args)), progress)
+        plan = plan.for_architecture(loaded.facts.architecture)
         resolved = resolve(plan, loaded.network, loaded.unserved)
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)

@@ -12,7 +12,7 @@ from ...core.option import Options, option
 from ...core.option_kinds import File
 from ...export.attention.as_trained.parameters import AsTrained
 from ...export.attention.plan import Plan, read_plan
-from ...export.attention.registry import MECHANISMS, mechanism, mechanism_class
+from ...export.attention.registry import mechanism, mechanism_class, mechanism_names
 from .option_flags import add_options
 from .shared_flags import Records, add_shared_options, flag_among, given_texts, read_shared
 
@@ -36,9 +36,9 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -
         parser: Of a command.
         auto: The command takes ``--attn auto`` too.
     """
-    known = {name: mechanism_class(name).summary for name in MECHANISMS}
-    known |= {AUTO: AUTO_SUMMARY} if auto else {}
-    summaries = "; ".join(f"{name}: {summary}" for name, summary in known.items())
+    texts = {name: mechanism_class(name).summary for name in mechanism_names()}
+    texts |= {AUTO: AUTO_SUMMARY} if auto else {}
+    summaries = "; ".join(f"{name}: {summary}" for name, summary in texts.items())
     parser.add_argument(
         "--attn",
         dest="mechanism",
@@ -57,7 +57,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -
 
 
 def _records() -> Records:
-    return {name: mechanism_class(name) for name in MECHANISMS}
+    return {name: mechanism_class(name) for name in mechanism_names()}
 
 
 def plan_from(args: argparse.Namespace) -> Plan:
@@ -79,8 +79,9 @@ def plan_from(args: argparse.Namespace) -> Plan:
             "--attn auto is for nystra-export, which writes the plan next to the model file: "
             "give that file with --plan"
         )
-    if name not in MECHANISMS:
-        raise NystraError(f"--attn {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
+    known = mechanism_names()
+    if name not in known:
+        raise NystraError(f"--attn {name!r:.40} is unknown; known are {', '.join(known)}")
     values = read_shared(args, _records(), name, "--attn {}")
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 

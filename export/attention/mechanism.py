@@ -53,6 +53,10 @@ class Mechanism(Options):
         """Return the mechanism with its parameters for a site of this geometry, which it fits."""
         return self
 
+    def for_architecture(self, architecture: str) -> Mechanism:
+        """Return the mechanism that a preset stands for in an architecture, others themselves."""
+        return self
+
     def why_not_faster(self, tokens: int) -> str:
         """Return why exact attention over so many tokens is cheaper, or ""."""
         return ""

@@ -56,6 +56,14 @@ class Plan:
         kept = {path: Full.instead_of(self.at(path)) for path in paths}
         return replace(self, sites=self.sites | kept)
 
+    def for_architecture(self, architecture: str) -> Plan:
+        """Return the plan with the mechanisms that its presets stand for in an architecture."""
+        return replace(
+            self,
+            default=self.default.for_architecture(architecture),
+            sites={path: site.for_architecture(architecture) for path, site in self.sites.items()},
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form; ``parse_plan`` reads it back."""
         document: dict[str, Any] = {

@@ -21,17 +21,28 @@ MECHANISMS: dict[str, str] = {
 """Name, which is also the folder -> class in its ``parameters.py``."""
 
 
+PRESETS: dict[str, tuple[str, str]] = {"nystra-published": ("nystra", "NystraPublished")}
+"""Name of parameters with a name -> folder of the mechanism, and class in its ``parameters.py``."""
+
+
 def mechanism_class(name: str) -> type[Mechanism]:
-    """Return the parameters' class of a mechanism.
+    """Return the parameters' class of a mechanism or preset.
 
     Raises:
         NystraError: There is no such mechanism.
     """
-    if name not in MECHANISMS:
-        raise NystraError(f"mechanism {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
-    module = import_module(f".{name}.parameters", __package__)
-    kind: type[Mechanism] = getattr(module, MECHANISMS[name])
-    return kind
+    if name not in mechanism_names():
+        raise NystraError(
+            f"mechanism {name!r:.40} is unknown; known are {', '.join(mechanism_names())}"
+        )
+    folder, kind = PRESETS.get(name) or (name, MECHANISMS[name])
+    found: type[Mechanism] = getattr(import_module(f".{folder}.parameters", __package__), kind)
+    return found
+
+
+def mechanism_names() -> tuple[str, ...]:
+    """Return the names of all mechanisms and presets."""
+    return (*MECHANISMS, *PRESETS)
 
 
 def mechanism(name: str, **parameters: Any) -> Mechanism:
@@ -58,7 +69,7 @@ def refuse_foreign(key: str, shown: str, kind: type[Mechanism], owner: str = "")
     if key in kind.declared():
         return
     owner = owner or kind.name
-    users = [name for name in MECHANISMS if key in mechanism_class(name).declared()]
+    users = [name for name in mechanism_names() if key in mechanism_class(name).declared()]
     if users:
         prefix = owner.removesuffix(kind.name)
         raise NystraError(

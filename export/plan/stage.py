@@ -119,7 +119,7 @@ def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None])
     """Return the plan of the options, or the fastest one within the budget."""
     wanted = prepared.options.plan
     if isinstance(wanted, Plan):
-        return Proposal(wanted)
+        return Proposal(wanted.for_architecture(prepared.loaded.facts.architecture))
     from ..auto.planner import find_plan  # not needed for a plan of the user
 
     # A bad output is refused before the search, which takes minutes.

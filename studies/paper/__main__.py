@@ -39,12 +39,12 @@ from studies.paper.times import (
     scaling_rows,
     window_rows,
 )
-from studies.quality.tables import cluster, nystra, nystromformer
+from studies.quality.tables import cluster, nystra, nystromformer, published
 from studies.training.denoising import with_noise
 
 Networks = Mapping[str, tuple[LoadedModel, list[Pixels]]]
 
-COMPARED = (nystra(16), nystra(16, guard=0.0), nystra(32), nystromformer(16), cluster(16))
+COMPARED = (nystra(16), published(16), nystra(32), nystromformer(16), cluster(16))
 """The plans of table VI."""
 
 SIDES = (8, 16, 24, 32, 48, 64, 96, 128)

@@ -80,7 +80,7 @@ class Query:
 
     def map(self, mechanism: Mechanism) -> Tensor:
         """Return the token's weights of its window, (rows, columns)."""
-        rows = self.at.matrices(mechanism, self.head)[self.window, self.token]
+        rows = self.at.matrices(mechanism)[self.head, self.window, self.token]
         return rows.unflatten(0, self.at.site.geometry.window)
 
     def crop(self, image: Pixels) -> Pixels:
@@ -113,8 +113,8 @@ def sharp_query(model: LoadedModel, image: Pixels) -> Query:
     candidates: list[tuple[float, Seen, int, Tensor]] = []
     with torch.inference_mode():
         for place in (place for place in sites if place.site.geometry.tokens == largest):
-            for head in range(place.site.geometry.heads):
-                keys = torch.special.entr(place.matrices(EXACT, head)).sum(-1).exp()
+            sharpness = torch.special.entr(place.matrices(EXACT)).sum(-1).exp()
+            for head, keys in enumerate(sharpness):
                 candidates.append((float(keys.median()), place, head, keys))
     _, best, head, keys = min(candidates, key=lambda entry: entry[0])
     order = keys.flatten().argsort()

@@ -52,43 +52,40 @@ class Seen:
     site: WindowSite
     qkv: Tensor
 
-    def matrices(self, mechanism: Mechanism, head: int, *, bias: bool = True) -> Tensor:
-        """Return the matrices of one head, (windows, N, N), a row for a query.
+    def matrices(self, mechanism: Mechanism, *, bias: bool = True) -> Tensor:
+        """Return the matrices of all heads, (h, windows, N, N), a row for a query.
 
         Args:
             mechanism: Fits the site.
-            head: From 0.
             bias: With the site's position bias, if it has one.
         """
         table = self.site.relative_position_bias_table
         return matrices(
             implement(mechanism.at(self.site.geometry), self.site, "plain"),
             self.qkv,
-            table[:, head : head + 1] if bias and table is not None else None,
+            table if bias else None,
             self.site.geometry,
-            head,
         )
 
 
 def matrices(
-    compute: Windows, qkv: Tensor, table: Tensor | None, geometry: WindowGeometry, head: int
+    compute: Windows, qkv: Tensor, table: Tensor | None, geometry: WindowGeometry
 ) -> Tensor:
-    """Return what multiplies the values of one head, (windows, N, N).
+    """Return what multiplies the values of each head, (h, windows, N, N).
+
+    All heads are computed together, since the start of a pseudoinverse may be that of the batch.
 
     Args:
         compute: Attention in windows; shapes as ``models.sites.WindowSite`` says.
         qkv: (1, H, W, h(2d+e)).
-        table: Position bias of that head, ((2wh-1)(2ww-1), 1), or None.
-        geometry: Of all heads.
-        head: From 0.
+        table: Position bias, ((2wh-1)(2ww-1), h), or None.
+        geometry: Of the site.
     """
-    h, d = geometry.heads, geometry.head_dim
-    queries, keys, _ = qkv.split((h * d, h * d, h * geometry.value_dim), -1)
-    own = torch.cat([part[..., head * d : (head + 1) * d] for part in (queries, keys)], -1)
-    single = replace(geometry, heads=1, value_dim=geometry.tokens)
+    own = qkv[..., : 2 * geometry.heads * geometry.head_dim]
+    wide = replace(geometry, value_dim=geometry.tokens)
     units = F.one_hot(_places(qkv.shape[1:3], geometry), geometry.tokens)[None].to(qkv)
-    out = compute(torch.cat((own, units), -1), table, single)
-    return partition(torch.cat((own, out), -1), single)[2][0, :, 0]
+    out = compute(torch.cat((own, units.repeat(1, 1, 1, geometry.heads)), -1), table, wide)
+    return partition(torch.cat((own, out), -1), wide)[2][0].transpose(0, 1)
 
 
 def _places(sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
@@ -135,11 +132,9 @@ def seen(model: LoadedModel, image: Pixels) -> list[Seen]:
     return places
 
 
-def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[tuple[Seen, int]]:
+def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[Seen]:
     for image in inputs:
-        for place in seen(model, image):
-            for head in range(place.site.geometry.heads):
-                yield place, head
+        yield from seen(model, image)
 
 
 def error_rows(
@@ -153,16 +148,17 @@ def error_rows(
     """
     sums: dict[str, list[dict[str, float]]] = {}
     about: dict[str, Row] = {}
+    own = {label(plan): plan.for_architecture(model.facts.architecture) for plan in plans}
     with torch.inference_mode():
-        for place, head in _each(model, inputs):
+        for place in _each(model, inputs):
             geometry = place.site.geometry
-            exact = place.matrices(EXACT, head)
+            exact = place.matrices(EXACT)
             figures = {
                 "square": _mean_square(exact),
                 "uniform": _mean_square(exact - 1 / geometry.tokens),
             }
-            for plan in plans:
-                figures[label(plan)] = _mean_square(place.matrices(plan, head) - exact)
+            for title, plan in own.items():
+                figures[title] = _mean_square(place.matrices(plan) - exact)
             sums.setdefault(place.path, []).append(figures)
             about[place.path] = {"model": name, "site": place.path, "tokens": geometry.tokens}
     return [about[path] | _means(figures) for path, figures in sums.items()]
@@ -192,11 +188,11 @@ def spectrum(
     """
     values = []
     with torch.inference_mode():
-        for place, head in _each(model, inputs):
-            windows_of_head = place.matrices(EXACT, head, bias=bias)
-            for matrix in windows_of_head[:: -(-len(windows_of_head) // most)]:
-                singular = torch.linalg.svdvals(matrix)[:SPECTRUM]
-                values.append((singular / singular[0]).double().numpy())
+        for place in _each(model, inputs):
+            for windows_of_head in place.matrices(EXACT, bias=bias):
+                for matrix in windows_of_head[:: -(-len(windows_of_head) // most)]:
+                    singular = torch.linalg.svdvals(matrix)[:SPECTRUM]
+                    values.append((singular / singular[0]).double().numpy())
     least = min(map(len, values))
     mean: npt.NDArray[np.float64] = np.mean([spectrum[:least] for spectrum in values], 0)
     return mean

@@ -80,6 +80,7 @@ def planned(
         RuntimeError: A site falls back to full attention, so that the figure would not be the
             plan's.
     """
+    parameters = parameters.for_architecture(model.facts.architecture)
     resolved = resolve(Plan(default=parameters), model.network)
     fallen = [site.reason for site in resolved.values() if site.name != parameters.name]
     if fallen:

@@ -14,7 +14,7 @@ from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.landmarks import Landmarks
 from nystra.export.attention.mechanism import Mechanism
-from nystra.export.attention.nystra.parameters import Nystra
+from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
 from nystra.models import LoadedModel
 from nystra.runtime.images.images import read_image
@@ -76,6 +76,11 @@ def nystra(
     return Nystra(most_square(landmarks), iterations, guard=guard, mask=mask)
 
 
+def published(landmarks: int, iterations: int = 6) -> NystraPublished:
+    """Return ``nystra`` as its authors published it."""
+    return NystraPublished(most_square(landmarks), iterations)
+
+
 def nystromformer(landmarks: int, iterations: int = 6, mask: str = "regions") -> Nystromformer:
     """Return ``nystromformer``."""
     return Nystromformer(most_square(landmarks), iterations, mask=mask)
@@ -89,7 +94,7 @@ def cluster(clusters: int, block: int = 4, mask: str = "regions") -> Cluster:
 def label(mechanism: Mechanism) -> str:
     """Return a mechanism with its parameters in a few words."""
     text = mechanism.name
-    if isinstance(mechanism, Landmarks):
+    if isinstance(mechanism, (Landmarks, NystraPublished)):
         text += f" {mechanism.landmarks[0] * mechanism.landmarks[1]}, {mechanism.iterations} it"
     if isinstance(mechanism, Nystra):
         usual = Nystra()
@@ -97,6 +102,8 @@ def label(mechanism: Mechanism) -> str:
             text += f", threshold {mechanism.threshold:g}"
         if mechanism.guard != usual.guard:
             text += f", guard {mechanism.guard:g}" if mechanism.guard else ", no guard"
+        if mechanism.init != usual.init:
+            text += f", start of the {mechanism.init}"
     if isinstance(mechanism, Cluster):
         (rows, columns), block = mechanism.sizes()
         text += f" {rows * columns}, block {block}"
@@ -107,6 +114,7 @@ def all_plans() -> list[Mechanism]:
     """Return the plans of the main table."""
     return [
         *(nystra(m, n, guard) for m in LANDMARKS for guard in (GUARD, 0.0) for n in ITERATIONS),
+        *(published(m, n) for m in LANDMARKS for n in ITERATIONS),
         *(nystromformer(m) for m in LANDMARKS),
         *(cluster(m) for m in CLUSTERS),
         *(cluster(m, block=8) for m in CLUSTERS),

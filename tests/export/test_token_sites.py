@@ -10,17 +10,17 @@ from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.implementation import implement
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.export.attention.mechanism import Mechanism
-from nystra.export.attention.nystra.parameters import Nystra
+from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import TokenSite, WindowSite
 from shared import golden
 
 CASES = {
-    "pnp_attn_swinir": ((8, 8), (4, 4), 5.0),
-    "pnp_attn_uformer": ((8, 8), (4, 4), 0.0),
-    "pnp_attn_rvrt_w1_8_8_m16": ((8, 8), (4, 4), 0.0),
-    "pnp_attn_rvrt_w2_8_8_m32": ((8, 16), (4, 8), 0.0),
+    "pnp_attn_swinir": ((8, 8), (4, 4), "swinir"),
+    "pnp_attn_uformer": ((8, 8), (4, 4), "uformer"),
+    "pnp_attn_rvrt_w1_8_8_m16": ((8, 8), (4, 4), "rvrt"),
+    "pnp_attn_rvrt_w2_8_8_m32": ((8, 16), (4, 8), "rvrt"),
 }
 
 
@@ -40,11 +40,12 @@ def test_attention_layers_of_the_reference(name: str) -> None:
     case = golden(name)
     from golden_loader import compare
 
-    grid, landmarks, threshold = CASES[name]
+    grid, landmarks, architecture = CASES[name]
     constructor = case.constructor
     heads = constructor["num_heads"]
     scale = (constructor["dim"] // heads) ** -0.5
-    parameters = Nystra(landmarks, constructor["iters"], "batch", threshold, guard=0.0)
+    published = NystraPublished(landmarks, constructor["iters"])
+    parameters = published.for_architecture(architecture)
     site = TokenSite(TokenGeometry(grid, grid, scale))
     site.implementation = implement(parameters, site, "plain")  # type: ignore[assignment]
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}

@@ -79,12 +79,10 @@ def test_paper(name: str) -> None:
     if constructor["mech"] == "pnp_nystra":
         columns = {4: 2, 16: 4}[constructor["num_landmarks"]]
         parameters = mechanism(
-            "nystra",
+            "nystra-published",
             landmarks=(constructor["num_landmarks"] // columns, columns),
             iterations=constructor["iters"],
-            init="batch",
-            guard=0.0,
-        )
+        ).for_architecture("swinir")
         network = swap(network, {site.path: parameters for site in find_sites(network)})
     check(case, network)
 

@@ -71,8 +71,7 @@ def geometry(dim: int, heads: int, shift: int = 0) -> WindowGeometry:
 
 
 def paper_nystra(iterations: int) -> Mechanism:
-    fixed = {"init": "batch", "threshold": 0.0, "guard": 0.0}
-    return mechanism("nystra", landmarks=(4, 4), iterations=iterations, **fixed)
+    return mechanism("nystra-published", iterations=iterations).for_architecture("uformer")
 
 
 @pytest.mark.parametrize("name", OFFICIAL)

@@ -21,9 +21,13 @@ pytest.importorskip("matplotlib")  # the extra nystra[report]
 from studies.paper import __main__ as paper
 from studies.paper import times as paper_times
 from studies.paper.matrices import EXACT, Seen
-from studies.quality.tables import cluster, nystra, nystromformer
+from studies.quality.tables import cluster, nystra, nystromformer, published
 
 GEOMETRY = WindowGeometry(2, 3, 5, window=(4, 8), shift=(2, 4), masked=True, scale=0.7)
+
+
+PUBLISHED = published(4).for_architecture("uformer")
+"""One start of the pseudoinverse for all windows and heads: they are computed together."""
 
 
 @pytest.fixture(scope="module")
@@ -35,27 +39,26 @@ def site() -> Seen:
     return Seen("here", module, torch.randn((1, 8, 16, GEOMETRY.channels), generator=generator))
 
 
-@pytest.mark.parametrize("plan", [EXACT, nystra(4), nystromformer(4), cluster(4)], ids=str)
+@pytest.mark.parametrize(
+    "plan", [EXACT, nystra(4), PUBLISHED, nystromformer(4), cluster(4)], ids=str
+)
 def test_the_matrices_times_the_values_are_the_attention(site: Seen, plan: object) -> None:
     _, _, values = partition(site.qkv, GEOMETRY)
-    heads = [
-        site.matrices(plan, head) @ values[0, :, head]  # type: ignore[arg-type]
-        for head in range(GEOMETRY.heads)
-    ]
-    got = merge(torch.stack(heads, 1)[None], site.qkv.shape[1:3], GEOMETRY)
+    heads = site.matrices(plan) @ values[0].transpose(0, 1)  # type: ignore[arg-type]
+    got = merge(heads.transpose(0, 1)[None], site.qkv.shape[1:3], GEOMETRY)
     compute = implement(plan.at(GEOMETRY), site.site, "plain")  # type: ignore[attr-defined]
     expected = compute(site.qkv, site.site.relative_position_bias_table, GEOMETRY)
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_the_exact_matrix_keeps_to_regions_and_can_leave_the_bias_out(site: Seen) -> None:
-    exact = site.matrices(EXACT, 1)
+    exact = site.matrices(EXACT)[1]
     torch.testing.assert_close(exact.sum(-1), torch.ones(4, 32))
     assert exact[0].min() > 0
     assert (exact[3] < 1e-20).float().mean() == 0.75  # four regions of a quarter
     q, k, _ = partition(site.qkv, GEOMETRY)
     plain = (GEOMETRY.scale * q[0, 0, 1] @ k[0, 0, 1].T).softmax(-1)
-    torch.testing.assert_close(site.matrices(EXACT, 1, bias=False)[0], plain)
+    torch.testing.assert_close(site.matrices(EXACT, bias=False)[1, 0], plain)
     assert (exact[0] - plain).abs().max() > 0.01
 
 

@@ -21,4 +21,4 @@ class Full(Windowed):
     @classmethod
     def instead_of(cls, other: Mechanism, reason: str = "") -> Full:
         """Return exact attention with the mask of another mechanism."""
-        return cls(mask=other.mask if isinstance(other, Windowed) else "regions", reason=reason)
+        return cls(mask=getattr(other, "mask", "regions"), reason=reason)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ....core.option import option
+from ....core.option_kinds import Grid
 from ....models.geometry import WindowGeometry
+from ....plugins.operators.pinv.schema import SCHEMA as PINV
 from ....plugins.operators.window_nystrom.schema import SCHEMA
+from ....plugins.operators.window_schema import MAX_LANDMARKS
 from ..landmarks import Landmarks
+from ..mechanism import Mechanism
 from ..operator_option import operator_option
 
 
@@ -34,3 +38,32 @@ class Nystra(Landmarks):
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         """Return the attributes of the window operator."""
         return super().attributes(geometry) | {"threshold": self.threshold, "guard": self.guard}
+
+
+_PUBLISHED_THRESHOLDS = {"uformer": 0.0, "rvrt": 0.0}
+"""Architecture -> threshold of the authors' repository; SwinIR and all others: 5."""
+
+
+@dataclass(frozen=True)
+class NystraPublished(Mechanism):
+    """`Nystra` as the authors of PnP-Nystra published it.
+
+    One start of the pseudoinverse for the whole batch, no guard, no mask between regions, and the
+    threshold of the architecture.
+    """
+
+    name = "nystra-published"
+    summary = "nystra as the authors published it: no guard, no mask, one start for the batch"
+    mask: ClassVar[str] = "none"
+
+    landmarks: tuple[int, int] = option(
+        Grid((4, 4), "landmarks per window", "landmarks", MAX_LANDMARKS)
+    )
+    iterations: int = option(operator_option(PINV, "iterations"))
+
+    def for_architecture(self, architecture: str) -> Nystra:
+        """Return the parameters of `Nystra`, which files and written plans name."""
+        threshold = _PUBLISHED_THRESHOLDS.get(architecture, 5.0)
+        return Nystra(
+            self.landmarks, self.iterations, "batch", threshold=threshold, guard=0.0, mask="none"
+        )
