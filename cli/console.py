@@ -1,24 +1,30 @@
 """Printing: the one place where text reaches the terminal, without control characters.
 
 Names, keys and metadata come from files that others made. A color code, a line break or a mark
-that turns the direction of writing would let a file write over what nystra says about it.
+that turns the direction of writing would let a file write over what nystra says about it. Services
+that run jobs read commands from the output: lines that begin with ``::`` (GitHub), ``##[...]``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from ..core.option import spelled
+from ..core.plain_text import printable
+
+_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\w*\[)")
+"""The sign that makes a command of a line or of a part of it."""
 
 
 def echo(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> None:
-    """Print text, the options that it names as flags; line breaks stay.
+    """Print one line, the options that it names as flags.
 
     Args:
-        text: What is printed; see `printable` for its control characters.
+        text: The line; see `printable` for its control characters and line breaks.
         file: Where to; None is stdout.
         flush: Do not wait for more.
     """
@@ -37,7 +43,13 @@ def warn(text: str) -> None:
 
 def print_json(document: Any) -> None:
     """Print a document as JSON on stdout; options in it keep their names."""
-    _print(json.dumps(document, indent=1, sort_keys=True, default=str), sys.stdout, flush=False)
+    for line in json.dumps(document, indent=1, sort_keys=True, default=str).split("\n"):
+        _print(line, sys.stdout, flush=False)
+
+
+def print_command(line: str, *, file: TextIO) -> None:
+    """Print a command for the service that runs the job, which `echo` would spell out."""
+    print(printable(line), file=file)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -60,15 +72,12 @@ def in_flags(text: str) -> str:
     return spelled(text, _flag_of)
 
 
-def printable(text: str) -> str:
-    r"""Return text with what has no glyph of its own written as ``\x1b``; a tab stays."""
-    if text.isprintable():
-        return text
-    return "".join(char if char == "\t" or char.isprintable() else _escaped(char) for char in text)
+def _print(line: str, file: TextIO, flush: bool) -> None:
+    print(_COMMAND.sub(_spelled_out, printable(line)), file=file, flush=flush)
 
 
-def _print(text: str, file: TextIO, flush: bool) -> None:
-    print("\n".join(printable(line) for line in text.split("\n")), file=file, flush=flush)
+def _spelled_out(sign: re.Match[str]) -> str:
+    return f"{sign[1] or ''}\\u{ord(sign[0][-1]):04x}"
 
 
 def _no_flag(name: str) -> str | None:
@@ -76,9 +85,3 @@ def _no_flag(name: str) -> str | None:
 
 
 _flag_of: Callable[[str], str | None] = _no_flag
-
-
-def _escaped(char: str) -> str:
-    if char == "\N{NO-BREAK SPACE}":
-        return " "
-    return char.encode("unicode_escape").decode("ascii")

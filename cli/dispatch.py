@@ -159,7 +159,8 @@ def _flags_of_all() -> dict[str, str]:
 def _unexpected(args: argparse.Namespace, error: Exception) -> int:
     """Print an unexpected error in one line; with ``-v`` after its traceback."""
     if getattr(args, "verbose", False):
-        echo(traceback.format_exc().rstrip(), file=sys.stderr)
+        for line in traceback.format_exc().splitlines():
+            echo(line, file=sys.stderr)
     echo_error(f"error: {_reason(error)}")
     try:
         sys.stdout.flush()

@@ -7,7 +7,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from .console import echo, printable
+from ..core.plain_text import printable
+from .console import echo
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ from typing import Any
 
 from .. import __version__
 from .errors import NystraError
+from .json_records import shown
 from .json_text import stable_json
+from .plain_text import PLAIN_NAME, is_plain_line, is_plain_name
 from .ports.listing import read_count, read_ports, read_range, write_ports
 from .ports.port import AXES, Port
 from .ports.preprocessing import Preprocessing, read_preprocessing, write_preprocessing
@@ -23,6 +25,7 @@ from .strict_json import parse_json
 
 _PREFIX = "nystra."
 _PLAIN = ("architecture", "scale", "input_channels", "output_channels", "license")
+_TEXTS_OF_OTHERS = ("architecture", "license")
 _PROVENANCE = ("version", "source_sha256", "psnr_vs_torch")
 
 _LARGEST_SIDE = AXES["height"].largest
@@ -41,7 +44,7 @@ class ModelMetadata:
     """The metadata of a model file; missing entries are None, or have the default below.
 
     Attributes:
-        architecture: Name of the network.
+        architecture: Name of the network; it and all other names are of `is_plain_name`.
         scale: Output pixels per input pixel and axis.
         input_channels: Channels of the input image.
         output_channels: Channels of the output image (of logits: classes).
@@ -96,20 +99,25 @@ class ModelMetadata:
     def read(cls, entries: Mapping[str, str]) -> ModelMetadata:
         """Read the ``metadata_props`` of a file; unknown keys are ignored.
 
+        So are `architecture` and `license` of another program's file if they are not of the form
+        that nystra writes: such programs have texts of their own under these keys.
+
         Raises:
             NystraError: An entry cannot be read; the message names it, and the version of nystra
                 that wrote it where it is newer than this one. The plan is not parsed here.
         """
         stated: dict[str, Any] = {}
+        version = entries.get(key_of("version"))
         for name in _names():
             text = entries.get(key_of(name))
             if text is not None:
-                reader = _READERS.get(name)
                 where = f"the metadata entry {key_of(name)}"
                 try:
-                    stated[name] = text if reader is None else reader(text, where)
+                    stated[name] = _READERS[name](text, where)
                 except NystraError as error:
-                    newer = newer_writer(entries.get(key_of("version")))
+                    if version is None and name in _TEXTS_OF_OTHERS:
+                        continue
+                    newer = newer_writer(version)
                     raise NystraError(f"{error}{newer}") from error
         return cls(**stated)
 
@@ -178,6 +186,26 @@ def _names() -> tuple[str, ...]:
     return tuple(each.name for each in fields(ModelMetadata))
 
 
+def _name(text: str, where: str) -> str:
+    if is_plain_name(text):
+        return text
+    raise NystraError(f"{where} is {shown(text)}, expected {PLAIN_NAME}: export the model again")
+
+
+def _line(text: str, where: str) -> str:
+    if is_plain_line(text):
+        return text
+    raise NystraError(
+        f"{where} is {shown(text)}, expected one line of words without quotation marks: export the "
+        "model again"
+    )
+
+
+def _json(text: str, where: str) -> str:
+    """Return JSON that is parsed where it is needed."""
+    return text
+
+
 def _count(largest: int) -> Callable[[str, str], int]:
     def read(text: str, where: str) -> int:
         short = text.isascii() and text.isdigit() and len(text) <= len(str(largest))
@@ -228,6 +256,10 @@ def _bytes(text: str, where: str) -> float:
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {
+    **dict.fromkeys(("architecture", "version", "task", "tiling", "precision"), _name),
+    **dict.fromkeys(("precision_parameters", "source_sha256", "psnr_vs_torch"), _name),
+    "license": _line,
+    "attention": _json,
     "scale": _count(_LARGEST_SCALE),
     "input_channels": _count(_MOST_CHANNELS),
     "output_channels": _count(_MOST_CHANNELS),
@@ -241,7 +273,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "tile_psnr": _tile_psnr,
     "quadratic_bytes": _bytes,
 }
-"""Parsers of the fields that are not plain text: text and its origin -> value."""
+"""Parser of every field: text and its origin -> value."""
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "io": write_ports,

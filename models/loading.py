@@ -11,7 +11,7 @@ from torch import nn
 
 from .architecture import BuiltNetwork, Request
 from .checkpoints.checkpoint import Checkpoint, read_checkpoint
-from .checkpoints.license import license_warnings
+from .checkpoints.license import license_warnings, stated_license
 from .facts import Facts
 from .own.loading import of_code, of_module
 from .own.network import OwnNetwork
@@ -79,7 +79,9 @@ def load(
     else:
         checkpoint, built = _of_known(checkpoint_path(source), plan_window, hyper)
     built.network.eval().requires_grad_(requires_grad=False)
-    warnings = checkpoint.notes + license_warnings(built.facts.license) + built.warnings
+    warnings = (
+        checkpoint.notes + license_warnings(built.facts.license, checkpoint.hyper) + built.warnings
+    )
     return LoadedModel(
         built.network, built.facts, built.hyper, checkpoint, warnings, built.retargeted
     )
@@ -98,6 +100,6 @@ def _of_known(
         source=checkpoint.path.name,
         overrides=hyper,
         stored={key: value for key, value in stored.items() if key not in _NOT_HYPER},
-        license=str(stored.get("license", "unknown")),
+        license=stated_license(stored),
     )
     return checkpoint, architecture.load(checkpoint.state, request)

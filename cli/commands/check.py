@@ -12,7 +12,7 @@ from ...core.option import Options, option
 from ...core.option_kinds import File, Number, Switch, Words
 from ...core.ports.image_sizes import ImageSize
 from ...core.ports.port import Size, image_size
-from ..console import echo, in_flags, print_json, print_table, warn
+from ..console import echo, in_flags, print_command, print_json, print_table, warn
 from ..flags.file_options import REFERENCES
 from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
@@ -240,4 +240,4 @@ def _report(args: argparse.Namespace, verdicts: list[CheckResult], seconds: floa
         atomic_write_bytes(args.markdown, summary.encode())
     report.append_step_summary(summary, os.environ)
     for line in report.github_annotations(model, verdicts, os.environ):
-        echo(line, file=sys.stderr if args.json else sys.stdout)
+        print_command(line, file=sys.stderr if args.json else sys.stdout)

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..errors import NystraError
 from ..json_records import is_number, is_whole, shown
+from ..plain_text import PLAIN_NAME, is_plain_name
 from ..strict_json import parse_json
 from .port import AXES, IMAGE_AXES, Port
 
 _LONGEST_TEXT = 1 << 16
-_LONGEST_WORD = 256
 _MOST_PORTS = 64
 _LARGEST_VALUE = 1e9
 _AXIS_OF = {axis.letter: name for name, axis in AXES.items()}
@@ -93,11 +93,8 @@ def _port(entry: dict[str, Any], listing: str) -> Port:
     where = f"{listing} of {shown(entry.get('name'))}"
     texts = {"name": None, "role": None, "dtype": Port.dtype} | entry
     for key in ("name", "role", "dtype"):
-        if not isinstance(texts[key], str) or not 0 < len(texts[key]) <= _LONGEST_WORD:
-            raise NystraError(
-                f"{where} has the {key} {shown(texts[key])}, expected a string of 1 to "
-                f"{_LONGEST_WORD} characters"
-            )
+        if not isinstance(texts[key], str) or not is_plain_name(texts[key]):
+            raise NystraError(f"{where} has the {key} {shown(texts[key])}, expected {PLAIN_NAME}")
     return Port(
         texts["name"],
         texts["role"],

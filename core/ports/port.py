@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ..errors import NystraError
+from ..plain_text import PLAIN_NAME, is_plain_name
 
 Size: TypeAlias = Mapping[str, int]
 """Lengths by the name of an axis: ``{"height": 64, "width": 80}``."""
@@ -66,7 +67,7 @@ class Port:
     """One input or output of a network.
 
     Attributes:
-        name: Name of the tensor in the model file.
+        name: Name of the tensor in the model file, see `is_plain_name`.
         role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another image), ``frames``
             (of a video, input or output), ``picture`` (an output image), ``logits`` (output), or
             `UNKNOWN`.
@@ -87,6 +88,16 @@ class Port:
     multiple: int = 1
     dtype: str = "float32"
     own_size: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse texts that are no plain names: programs that load the file have them in code."""
+        for what in ("name", "role", "dtype"):
+            text = getattr(self, what)
+            if not is_plain_name(text):
+                raise NystraError(
+                    f"an input or output has the {what} {text!r:.80}, expected {PLAIN_NAME}: "
+                    "rename it"
+                )
 
     @property
     def channels(self) -> int | None:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.folder import atomic_folder
-from ...runtime.model.external_data import external_files
+from ...runtime.model.model_copy import ModelCopy
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from .options import ComfyUIOptions
 
-_INIT = '''"""The node {name}: {architecture} {scale}x by nystra with its extra ort."""
+_INIT = '''"""A node of ComfyUI, by nystra with its extra ort."""
 
 from pathlib import Path
 
 from nystra.deploy.comfyui.node import node_of
 
-NODE_CLASS_MAPPINGS = {{"{key}": node_of(Path(__file__).with_name("model.onnx"))}}
-NODE_DISPLAY_NAME_MAPPINGS = {{"{key}": "{name} ({scale}x)"}}
+NODE_CLASS_MAPPINGS = {{{key!r}: node_of(Path(__file__).with_name({model!r}))}}
+NODE_DISPLAY_NAME_MAPPINGS = {{{key!r}: {title!r}}}
 '''
 
 
@@ -55,17 +54,11 @@ def write_node(
             f"{model} takes {names} besides an image, and the node supports a single image; "
             "see docs/engines.md"
         )
+    copy = ModelCopy.of(path)
     target = Path(folder, f"nystra-{name}")
     with atomic_folder(target, overwrite=how.overwrite) as made:
-        shutil.copyfile(path, made / "model.onnx")
-        for location, file in external_files(path).items():
-            (made / location).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, made / location)
-        text = _INIT.format(
-            name=name,
-            architecture=session.facts.architecture or "a network",
-            scale=restorer.scale,
-            key=f"nystra-{name}",
-        )
+        written = copy.write(made)
+        title = f"{name} ({restorer.scale}x)"
+        text = _INIT.format(key=target.name, model=written.name, title=title)
         (made / "__init__.py").write_text(text, encoding="utf-8")
     return target

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.metadata import key_of
+from ...core.metadata import ModelMetadata, key_of
 from ...core.ports.port import SIDES, Port
 from ...runtime.model.model_facts import ModelFacts
 from ...runtime.tasks.answer import AnswerTensor
@@ -14,6 +14,9 @@ from .options import TritonOptions
 from .text_format import Symbol
 
 LABELS = "labels.txt"
+WARM_UP_IMAGE = "image"
+"""Name of the server's warm-up image; Triton looks for it in the folder ``warmup``."""
+
 WARM_UP_SIDE = 64
 """Smallest height and width of the server's warm-up image, in pixels."""
 
@@ -86,7 +89,7 @@ def file_config(
     config["output"] = [_answer_tensor(tensor, labels=labels) for tensor in tensors]
     config |= _instances(options)
     image = facts.inputs[0].name
-    value = {"data_type": Symbol("TYPE_STRING"), "dims": [1], "input_data_file": image}
+    value = {"data_type": Symbol("TYPE_STRING"), "dims": [1], "input_data_file": WARM_UP_IMAGE}
     if len(facts.inputs) == 1:
         warm_up = {"name": "gray image", "inputs": [{"key": image, "value": value}]}
         config["model_warmup"] = [warm_up]
@@ -109,8 +112,13 @@ def parameters(values: Mapping[str, object]) -> list[dict[str, Any]]:
 
 
 def kept_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata of a model file that clients may need."""
-    return {key: metadata[key] for key in map(key_of, _KEPT) if key in metadata}
+    """Return the metadata of a model file that clients may need, as far as it is of nystra's form.
+
+    Raises:
+        NystraError: An entry cannot be read.
+    """
+    read = ModelMetadata.read(metadata).entries()
+    return {key: read[key] for key in map(key_of, _KEPT) if key in metadata and key in read}
 
 
 def warm_up_side(facts: ModelFacts) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, File, Number, Switch, Text
+from ...core.plain_text import PLAIN_NAME, is_plain_name
 from ...runtime.options import BATCH, LABELS, LIBRARY, OVERLAP, OVERWRITE, THREADS, TILE
 from ..model_name import check_model_name
 
@@ -53,9 +54,10 @@ class TritonOptions(Options):
         """Refuse invalid and contradicting values."""
         super().__post_init__()
         check_model_name(self.name)
-        if not self.server_path.startswith("/"):
+        if not self.server_path.startswith("/") or not is_plain_name(self.server_path):
             raise NystraError(
-                f"`server_path` is {self.server_path!r}, expected an absolute path of the server"
+                f"`server_path` is {self.server_path!r}, expected an absolute path of the server, "
+                f"of {PLAIN_NAME}"
             )
         if (self.engine is not None) != (self.backend == "tensorrt"):
             raise NystraError(

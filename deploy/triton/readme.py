@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from ...runtime.engines.record import EngineRecord
 from ...runtime.model.model_facts import ModelFacts
@@ -73,13 +74,14 @@ def _start(
             "TensorRT and the same type of GPU."
         )
         if library is not None:
-            preload = f"-e LD_PRELOAD={place}/{name}/1/{library.name} "
+            preload = f"-e {quote(f'LD_PRELOAD={place}/{name}/1/{library.name}')} "
     if options.backend == "onnxruntime":
         preload = "-e ORT_DISABLE_TELEMETRY=1 "
     notes.append(
         "```sh\n"
         f"docker run --rm {gpu}--shm-size=1g -p8000:8000 -p8001:8001 -p8002:8002 \\\n"
-        f"  {preload}-v REPOSITORY:{place} {image} tritonserver --model-repository={place}\n"
+        f"  {preload}-v {quote(f'REPOSITORY:{place}')} {image} tritonserver "
+        f"{quote(f'--model-repository={place}')}\n"
         "```"
     )
     if options.backend == "onnxruntime":
@@ -102,7 +104,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
             f"Tensors: {inputs}, RGB, values {_range(facts)}; the client has to handle tiles, "
             "color and alpha. `--backend python` serves image files."
         )
-    first = f'a = InferInput("{ports[0].name}", [1], "BYTES")'
+    first = f'a = InferInput({ports[0].name!r}, [1], "BYTES")'
     more = "".join(
         f"\n# and the same for the input {port.name!r}, the {port.role}" for port in ports[1:]
     )
@@ -112,8 +114,8 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         output = labeled[-1]
         end = (
             f'answer = client.infer("{name}", [a], outputs=[\n'
-            f'    InferRequestedOutput("{output}", class_count=5)])\n'
-            f'print(answer.as_numpy("{output}"))'
+            f"    InferRequestedOutput({output!r}, class_count=5)])\n"
+            f"print(answer.as_numpy({output!r}))"
         )
         names, note = "InferInput, InferRequestedOutput", "Probability, number and label of five."
     else:
@@ -121,7 +123,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         extra = ', parameters={"format": "png"}' if "format" in known else ""
         end = (
             f'answer = client.infer("{name}", [a]{extra})\n'
-            f'open("out.png", "wb").write(answer.as_numpy("{output}")[0])'
+            f'open("out.png", "wb").write(answer.as_numpy({output!r})[0])'
         )
         names = "InferInput"
         listed = "; ".join(f"`{key}`: {kind.help}" for key, kind in known.items())

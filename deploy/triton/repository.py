@@ -13,11 +13,12 @@ import numpy as np
 from ...core.errors import NystraError
 from ...core.files.folder import atomic_folder
 from ...core.files.reading import file_sha256
+from ...core.plain_text import printable
 from ...runtime.engines.cache import check_hash
 from ...runtime.engines.record import EngineRecord
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
-from ...runtime.model.external_data import external_files
+from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.session import Session
 from ...runtime.tasks.answer import Answerer
@@ -25,6 +26,7 @@ from ...runtime.tasks.classification.labels import check_labels, read_labels
 from ...runtime.tasks.registry import find_answerer
 from .config import (
     LABELS,
+    WARM_UP_IMAGE,
     file_config,
     kept_metadata,
     parameters,
@@ -93,6 +95,7 @@ class _Model:
             raise NystraError(f"`labels` is for classifiers, and {path} is none")
         if self.labels and classes is not None:
             check_labels(self.labels, classes, str(options.labels or path))
+        self.copy = ModelCopy.of(path)
         self.record = self._record()
         self.library = library_for(options, self.header, self.record)
         self.answerer: Answerer | None = None
@@ -104,16 +107,13 @@ class _Model:
         if self.record is not None:
             shutil.copyfile(str(self.how.engine), version / "model.plan")
         else:
-            shutil.copyfile(self.path, version / "model.onnx")
-            for location, file in external_files(self.path).items():
-                (version / location).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, version / location)
+            self.copy.write(version)
         if self.library is not None:
             shutil.copyfile(self.library, version / self.library.name)
         if self.labels:
-            text = "".join(f"{label}\n" for label in self.labels)
+            text = "".join(f"{printable(label)}\n" for label in self.labels)
             (folder / LABELS).write_text(text, encoding="utf-8")
-        config = self._config()
+        config = self._config(version)
         if self.how.backend == "python":
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
             self._write_warm_up(folder, config)
@@ -121,10 +121,11 @@ class _Model:
         text = readme(self.name, self.how, self.facts, self.answerer, self.library, self.record)
         (folder / "README.md").write_text(text, encoding="utf-8")
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self, version: Path) -> dict[str, Any]:
         how, labels = self.how, bool(self.labels)
         about = kept_metadata(self.header.metadata)
-        about["nystra.model.sha256"] = file_sha256(self.path)
+        copied = version / COPY
+        about["nystra.model.sha256"] = file_sha256(copied if copied.is_file() else self.path)
         if self.answerer is not None:
             tensors = self.answerer.tensors
             config = file_config(self.name, self.facts, tensors, how, labels=labels)
@@ -142,7 +143,7 @@ class _Model:
             place = f"{how.server_path.rstrip('/')}/{self.name}/{_VERSION}/{self.library.name}"
             config["model_operations"] = {"op_library_filename": [place]}
         if how.backend == "openvino":
-            config["default_model_filename"] = "model.onnx"
+            config["default_model_filename"] = COPY
         return config | {"parameters": parameters(about)}
 
     def _most(self) -> int:
@@ -190,4 +191,4 @@ class _Model:
         data = encode_image(ImageData(gray), "PNG")
         (folder / "warmup").mkdir()
         # A tensor of texts: each with its length before it.
-        (folder / "warmup" / image.name).write_bytes(struct.pack("<I", len(data)) + data)
+        (folder / "warmup" / WARM_UP_IMAGE).write_bytes(struct.pack("<I", len(data)) + data)

@@ -38,9 +38,15 @@ def _field(name: str, value: Any, indent: str) -> str:
     if isinstance(value, Symbol):
         text: str = value
     elif isinstance(value, str):
-        text = f'"{"".join(_ESCAPES.get(letter, letter) for letter in value)}"'
+        text = f'"{"".join(map(_escaped, value))}"'
     elif isinstance(value, bool):
         text = "true" if value else "false"
     else:
         text = str(list(value) if isinstance(value, Sequence) else value)
     return f"{indent}{name}: {text}\n"
+
+
+def _escaped(letter: str) -> str:
+    if letter in _ESCAPES or letter.isprintable():
+        return _ESCAPES.get(letter, letter)
+    return "".join(f"\\{byte:03o}" for byte in letter.encode("utf-8", "surrogateescape"))

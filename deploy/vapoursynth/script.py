@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..host_model import HostModel
 from .options import VapourSynthOptions
 
-_SCRIPT = '''"""{name}: {architecture} {scale}x in VapourSynth, by the plug-in vapoursynth-mlrt-ort.
+_SCRIPT = '''"""Images {scale} times as large in VapourSynth, by the plug-in vapoursynth-mlrt-ort.
 
     pip install vapoursynth vapoursynth-mlrt-ort vapoursynth-bestsource    # Python 3.12
     vspipe -c y4m -a source=in.mkv {name}.vpy out.y4m
@@ -85,7 +85,7 @@ def script(name: str, model: HostModel, options: VapourSynthOptions) -> str:
     """Return the script of a model.
 
     Args:
-        name: Name of the script, without its suffix.
+        name: Name of the script, without its suffix, as `check_model_name` accepts it.
         model: The model; the image it gives has as many channels as the one it takes.
         options: How it is run.
     """
@@ -93,7 +93,6 @@ def script(name: str, model: HostModel, options: VapourSynthOptions) -> str:
     (low, high), (dark, bright) = model.ranges
     return _SCRIPT.format(
         name=name,
-        architecture=model.facts.architecture,
         scale=model.scale,
         format="RGBS" if color else "GRAYS",
         tile=options.tile,

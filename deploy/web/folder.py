@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.model.references import read_references
 from ...runtime.session import Session
 from ..host_model import host_problems
+from ..model_name import is_model_name
 from .options import WebOptions
 from .runtime_files import VERSION, copy_runtime
 
@@ -21,7 +21,6 @@ PAGE = Path(__file__).with_name("page")
 """The page; its ``.js`` files are compiled from the TypeScript of ``web/``."""
 
 _PARTS = ("*.html", "*.css", "*.svg", "*.js")
-_PLAIN_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _PRECISION = "fp32"
 """The precision of the files that the page was tested with."""
 
@@ -67,7 +66,7 @@ def write_page(model: Path, folder: Path, options: WebOptions) -> Path:
     has_references = is_there(recorded, "the references")
     if has_references:
         read_references(recorded)
-    stem = model.stem if _PLAIN_NAME.fullmatch(model.stem) else "model"
+    stem = model.stem if is_model_name(model.stem) else "model"
     name, references = f"{stem}.onnx", f"{stem}.npz" if has_references else None
     with atomic_folder(folder, overwrite=options.overwrite) as page:
         for file in sorted(file for part in _PARTS for file in PAGE.glob(part)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.ports.port import Port
+import json
+
+from ...core.ports.port import ROLES, Port, keyed_ports
 from ...deploy.triton.config import takes_batches, tensor_config
 from ...deploy.triton.options import TritonOptions
 from ...deploy.triton.text_format import text_format
@@ -53,7 +55,7 @@ def _nystra(session: Session) -> str:
     return f"""
 from nystra.runtime import Session
 
-outputs = Session("{session.path.name}").run({{name: array}})
+outputs = Session({session.path.name!r}).run({{name: array}})
 """
 
 
@@ -64,13 +66,13 @@ def _python(session: Session, operators: bool) -> str:
         lines.append(f"# {_COPY}; without this line the file runs, but slower")
         lines.append(f'options.register_custom_ops_library("{_LOCAL_COPY}")')
     lines += [
-        f'session = onnxruntime.InferenceSession("{session.path.name}", options)',
+        f"session = onnxruntime.InferenceSession({session.path.name!r}, options)",
         *(
-            f"{port.name} = np.zeros({_shape(port)}, np.{port.dtype})  # {_meaning(port)}"
-            for port in session.facts.inputs
+            f"{name} = np.zeros({_shape(port)}, np.{port.dtype})  # {_meaning(port)}"
+            for name, port in _variables(session).items()
         ),
     ]
-    feeds = ", ".join(f'"{port.name}": {port.name}' for port in session.facts.inputs)
+    feeds = ", ".join(f"{port.name!r}: {name}" for name, port in _variables(session).items())
     lines.append(f"output = session.run(None, {{{feeds}}})[0]")
     return "\n".join(lines)
 
@@ -84,24 +86,24 @@ def _cpp(session: Session, operators: bool) -> str:
     ]
     if operators:
         lines.append(f'options.RegisterCustomOpsLibrary(ORT_TSTR("{_LOCAL_COPY}"));  // {_COPY}')
-    lines.append(f'Ort::Session session(env, ORT_TSTR("{session.path.name}"), options);')
+    lines.append(f"Ort::Session session(env, ORT_TSTR({_text(session.path.name)}), options);")
     lines.append("auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);")
     lines.append("std::vector<Ort::Value> values;")
-    for port in session.facts.inputs:
+    for name, port in _variables(session).items():
         sizes = ", ".join(map(str, _shape(port)))
         kind = _type(port.dtype)[0]
         lines += [
-            f"std::vector<int64_t> {port.name}_shape{{{sizes}}};  // {_meaning(port)}",
-            f"std::vector<{kind}> {port.name}({'LL * '.join(map(str, _shape(port)))}LL);",
+            f"std::vector<int64_t> {name}_shape{{{sizes}}};  // {_meaning(port)}",
+            f"std::vector<{kind}> {name}({'LL * '.join(map(str, _shape(port)))}LL);",
             f"values.push_back(Ort::Value::CreateTensor<{kind}>(",
-            f"    memory, {port.name}.data(), {port.name}.size(), {port.name}_shape.data(),",
-            f"    {port.name}_shape.size()));",
+            f"    memory, {name}.data(), {name}.size(), {name}_shape.data(),",
+            f"    {name}_shape.size()));",
         ]
-    inputs = ", ".join(f'"{port.name}"' for port in session.facts.inputs)
+    inputs = ", ".join(_text(port.name) for port in session.facts.inputs)
     element = _type(session.outputs[0].dtype)[0]
     lines += [
         f"const char* inputs[] = {{{inputs}}};",
-        f'const char* outputs[] = {{"{session.outputs[0].name}"}};',
+        f"const char* outputs[] = {{{_text(session.outputs[0].name)}}};",
         "auto results = session.Run(",
         "    Ort::RunOptions{}, inputs, values.data(), values.size(), outputs, 1);",
         f"const {element}* output = results[0].GetTensorData<{element}>();",
@@ -119,16 +121,16 @@ def _csharp(session: Session, operators: bool) -> str:
     ]
     if operators:
         lines.append(f'options.RegisterCustomOpLibraryV2("{_LOCAL_COPY}", out _);  // {_COPY}')
-    lines.append(f'using var session = new InferenceSession("{session.path.name}", options);')
-    for port in session.facts.inputs:
+    lines.append(f"using var session = new InferenceSession({_text(session.path.name)}, options);")
+    for name, port in _variables(session).items():
         kind = _type(port.dtype)[1]
         sizes = ", ".join(map(str, _shape(port)))
         lines.append(
-            f"var {port.name} = new DenseTensor<{kind}>(new[] {{ {sizes} }});  // {_meaning(port)}"
+            f"var {name} = new DenseTensor<{kind}>(new[] {{ {sizes} }});  // {_meaning(port)}"
         )
     feeds = ", ".join(
-        f'NamedOnnxValue.CreateFromTensor("{port.name}", {port.name})'
-        for port in session.facts.inputs
+        f"NamedOnnxValue.CreateFromTensor({_text(port.name)}, {name})"
+        for name, port in _variables(session).items()
     )
     lines += [
         f"using var results = session.Run(new[] {{ {feeds} }});",
@@ -146,6 +148,19 @@ def _triton(session: Session, operators: bool) -> str:
         place = f"{options.server_path}/{name}/1/{_LIBRARY}"
         config["model_operations"] = {"op_library_filename": [place]}
     return text_format(config).rstrip()
+
+
+def _variables(session: Session) -> dict[str, Port]:
+    """Return the inputs by the name of a variable: their role, or a number."""
+    return {
+        role if role in ROLES else f"tensor{place}": port
+        for place, (role, port) in enumerate(keyed_ports(session.facts.inputs).items())
+    }
+
+
+def _text(text: str) -> str:
+    """Return a text as a string of C++ and C#."""
+    return json.dumps(text)
 
 
 def _type(dtype: str) -> tuple[str, str]:

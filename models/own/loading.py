@@ -12,6 +12,7 @@ from torch import nn
 from ...core.errors import NystraError
 from ..architecture import BuiltNetwork
 from ..checkpoints.checkpoint import Checkpoint, read_checkpoint
+from ..checkpoints.license import UNKNOWN, stated_license
 from ..checkpoints.tensor_checks import check_tensors
 from .checkpoint import fill, measured
 from .code import read_code
@@ -57,7 +58,7 @@ def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetw
     keys = module.state_dict().keys()
     checkpoint = read_checkpoint(path, lambda state: not keys.isdisjoint(state))
     fill(module, checkpoint.state, f"{path.name} does not match {code.text}")
-    if own.license == "unknown":
-        own = replace(own, license=str(checkpoint.hyper.get("license", "unknown")))
+    if own.license == UNKNOWN:
+        own = replace(own, license=stated_license(checkpoint.hyper))
     known = {"module": code.text, "module_sha256": code.sha256, **arguments}
     return checkpoint, measured(own, module, known)

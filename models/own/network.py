@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ...core.errors import NystraError
+from ...core.plain_text import PLAIN_NAME, is_plain_line, is_plain_name
 from ...core.ports.port import Port
 from ...core.ports.preprocessing import Preprocessing
 
@@ -24,7 +25,7 @@ class OwnNetwork:
         inputs: Its inputs; (): one image (B, C, H, W) in 0..1 of 3 channels, otherwise of 1 or 4.
             ``Port.multiple`` is the size multiple, ``Port.lengths`` has the axes of fixed length.
         outputs: Its outputs; (): one image (B, C, H, W) of an integer scale, or logits (B, K).
-        name: Its name in files and metadata; "": the name of its class.
+        name: Its name in files and metadata, letters and digits; "": the name of its class.
         license: License of the weights.
         preprocessing: How an image becomes the input of a classifier.
     """
@@ -42,8 +43,15 @@ class OwnNetwork:
             raise NystraError(
                 f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"
             )
-        if self.name and not self.name.isprintable():
-            raise NystraError(f"the name {self.name!r:.80} is not printable text")
+        if self.name and not is_plain_name(self.name):
+            raise NystraError(
+                f"the name of the network is {self.name!r:.80}, expected {PLAIN_NAME}"
+            )
+        if not is_plain_line(self.license):
+            raise NystraError(
+                f"the license is {self.license!r:.80}, expected one line of words without "
+                "quotation marks"
+            )
 
     @classmethod
     def of(cls, network: nn.Module | OwnNetwork) -> OwnNetwork:

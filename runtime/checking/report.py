@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import NystraError
+from ...core.plain_text import printable
 from .baseline import DIGESTS, guarded_items
 from .gate import FAILED, FILE, SKIPPED, CheckResult
 
@@ -35,7 +36,7 @@ def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> b
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "nystra check", **counts})
     for result in results:
-        names = {"classname": _xml(model), "name": result.item, "time": "0.000"}
+        names = {"classname": _xml(model), "name": _xml(result.item), "time": "0.000"}
         case = ElementTree.SubElement(suite, "testcase", names)
         if result.state == FAILED:
             failure = {"message": _xml(result.message), "type": "regression"}
@@ -134,5 +135,6 @@ def _xml(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    plain = re.sub(r"\s+", " ", text)
-    return re.sub(r"([\\`*_{}\[\]<>|])", r"\\\1", plain)
+    """Return text as one line of Markdown, in which nobody is mentioned and nothing is a link."""
+    plain = re.sub(r"([\\`*_{}\[\]<>|&])", r"\\\1", printable(re.sub(r"\s+", " ", text)))
+    return re.sub(r"(@|#(?=\d)|:(?=//)|\bwww(?=\.))", r"\1&#8203;", plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -161,7 +162,7 @@ def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Pat
     if profile:
         for index, name in enumerate(("minShapes", "optShapes", "maxShapes")):
             arguments.append(f"--{name}={profile_text(profile, index)}")
-    return " ".join(arguments)
+    return shlex.join(arguments)
 
 
 def _is_ahead_of_time(options: BuildOptions, device: gpu.Device | str) -> bool:

@@ -14,6 +14,7 @@ from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_records import is_whole, require_keys, require_version, shown
 from ...core.json_text import stable_json
+from ...core.plain_text import is_plain_name
 from ...core.strict_json import read_json
 from .profile import Profile
 
@@ -131,8 +132,22 @@ def _are_shapes(row: Any) -> bool:
     )
 
 
+def _is_file_name(name: str) -> bool:
+    return name == Path(name).name and name.isprintable()
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a value is a plain name, or nothing."""
+    return isinstance(value, str) and (value == "" or is_plain_name(value))
+
+
 _FITS: dict[str, Callable[[Any], bool]] = {
-    "engine": lambda name: name == Path(name).name,
+    "engine": _is_file_name,
+    "model": _is_file_name,
+    "library": _is_file_name,
+    "backend": _is_name,
+    "version": lambda version: re.fullmatch(r"[\w.+-]*", version) is not None,
+    "device": lambda device: _is_name(device.get("name", "")),
     "sha256": _is_hash,
     "hashes": lambda hashes: all(map(_is_hash, hashes.values())),
     "profile": lambda profile: all(map(_are_shapes, profile.values())),

@@ -21,7 +21,7 @@ Span = tuple[int, int]
 
 _DEEPEST = 64
 _EXTERNAL_DATA = 13
-_FIELDS: dict[str, dict[int, str]] = {
+FIELDS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
     "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
@@ -78,7 +78,7 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
         kind, span, depth = stack.pop()
         if depth > _DEEPEST:
             raise ValueError(f"its graphs are nested more than {_DEEPEST} levels deep")
-        inner = _FIELDS[kind]
+        inner = FIELDS[kind]
         for number, value in message_fields(data, *span):
             kind_inside = inner.get(number)
             if kind_inside is None or kind_inside in without or not isinstance(value, tuple):

@@ -110,9 +110,9 @@ def message(values: Iterable[tuple[int, int, bytes]]) -> bytes:
     """Return the message of some fields: number, kind, and the bytes of the value."""
     parts: list[bytes] = []
     for number, kind, value in values:
-        parts.append(_written(number << 3 | kind))
+        parts.append(varint(number << 3 | kind))
         if kind == BYTES:
-            parts.append(_written(len(value)))
+            parts.append(varint(len(value)))
         parts.append(value)
     return b"".join(parts)
 
@@ -131,7 +131,8 @@ def _read(data: Buffer, position: int, end: int) -> tuple[int, int]:
     raise ValueError("not a protobuf message")
 
 
-def _written(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return a number as it is written: seven bits a byte, the lowest first."""
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)

@@ -37,10 +37,13 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
         NystraError: The file cannot be written.
         ModuleNotFoundError: Matplotlib is not installed.
     """
+    from matplotlib import rc_context
+
     one_size = len({size_text(row.size) for row in rows if row.reason is None}) == 1
-    figure = bars_figure(rows) if one_size else lines_figure(rows)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    # Names of files are no formulas: a text with two $ is drawn as it is.
+    with rc_context({"text.parse_math": False, "text.usetex": False}), atomic_path(path) as made:
+        figure = bars_figure(rows) if one_size else lines_figure(rows)
+        figure.savefig(made, dpi=150)
 
 
 def bars_figure(rows: Sequence[Row]) -> Figure:

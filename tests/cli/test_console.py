@@ -1,13 +1,15 @@
 """Output on the terminal: no control characters, one line per error."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nystra.cli.console import echo, echo_error, print_table, printable
+from nystra.cli.console import echo, echo_error, print_json, print_table
 from nystra.cli.main import main
+from nystra.core.plain_text import printable
 from nystra.runtime import Session
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -28,8 +30,32 @@ def test_control_characters_are_written_out(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr()
     assert not unsafe(said.out + said.err)
     assert said.err.count("\n") == 1
-    assert len(said.out.splitlines()) == 5
+    assert len(said.out.splitlines()) == 4
     assert r"line\nbreak" in said.out
+
+
+def test_no_line_is_a_command_of_a_service_that_runs_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GitHub's runner reads lines that begin with ``::``, and ``##[...]`` anywhere."""
+    commands = ("::set-output name=a::b", "##[stop-commands]x", "##vso[task.setvariable]x")
+    for command in commands:
+        echo(command)
+        echo(f" \t{command}")
+        echo_error(f"error: {command}")
+        print_table([("", "b"), ("", command)])
+        print_json({"a": command})
+    text = f"x\n{commands[0]}"
+    model = save_upscaler(tmp_path / "m.onnx", metadata={commands[0]: commands[1], "a": text})
+    assert main(["inspect", str(model)]) == 0
+    said = capsys.readouterr()
+    for line in (said.out + said.err).splitlines():
+        assert not line.lstrip().startswith("::")
+        assert not re.search(r"##\w*\[", line)
+    echo("### 1. a :: b # c")
+    assert capsys.readouterr().out == "### 1. a :: b # c\n"
+    print_json(list(commands))
+    assert json.loads(capsys.readouterr().out) == list(commands)
 
 
 def test_metadata_and_names_do_not_write_to_the_terminal(

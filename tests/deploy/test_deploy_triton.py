@@ -49,7 +49,7 @@ def files(folder: Path) -> set[str]:
 
 def test_text_format() -> None:
     message = {
-        "name": 'a "b"\\\n',
+        "name": 'a "b"\\\n\x1bé',
         "kind": Symbol("KIND_CPU"),
         "flag": True,
         "dims": [3, -1],
@@ -57,7 +57,7 @@ def test_text_format() -> None:
         "file": ["x", "y"],
     }
     assert text_format(message) == (
-        'name: "a \\"b\\"\\\\\\n"\nkind: KIND_CPU\nflag: true\ndims: [3, -1]\n'
+        'name: "a \\"b\\"\\\\\\n\\033é"\nkind: KIND_CPU\nflag: true\ndims: [3, -1]\n'
         "group {\n  count: 1\n}\ngroup {\n  count: 2\n}\n"
         'file: "x"\nfile: "y"\n'
     )
@@ -71,7 +71,7 @@ def test_image_files_for_the_python_backend(model: Path, tmp_path: Path) -> None
         "README.md",
         "1/model.py",
         "1/model.onnx",
-        "warmup/input",
+        "warmup/image",
     }
     config = parsed(folder)
     assert (config.name, config.backend, config.max_batch_size) == ("double", "python", 0)
@@ -82,7 +82,7 @@ def test_image_files_for_the_python_backend(model: Path, tmp_path: Path) -> None
     assert (values["tile"], values["threads"], values["scale"]) == ("64", "2", "2")
     assert values["nystra.model.sha256"] == file_sha256(model)
     assert config.version_policy.latest.num_versions == 1
-    data = (folder / "warmup" / "input").read_bytes()
+    data = (folder / "warmup" / "image").read_bytes()
     assert decode_image(data[4:]).size == (64, 64)
     assert int.from_bytes(data[:4], "little") == len(data) - 4
 

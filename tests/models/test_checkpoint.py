@@ -188,3 +188,7 @@ def test_a_license_that_forbids_commercial_use_is_shown(tmp_path: Path) -> None:
     save_file(state_of(), tmp_path / "a.safetensors", said)
     warnings = load(tmp_path / "a.safetensors").warnings
     assert "the license of the weights, CC-BY-NC-4.0, forbids commercial use" in warnings
+    save_file(state_of(), tmp_path / "b.safetensors", {"nystra": '{"license": "a\\"\\"\\"b"}'})
+    loaded = load(tmp_path / "b.safetensors")
+    assert loaded.facts.license == "unknown"
+    assert any("is not one plain line" in text for text in loaded.warnings)

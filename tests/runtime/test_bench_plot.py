@@ -32,3 +32,12 @@ def test_one_size_is_drawn_as_bars_from_zero(tmp_path: Path) -> None:
         "x/a.onnx ort-cpu",
         "y/a.onnx ort-cpu",
     }
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    sizes = (image_size(16, 16), image_size(32, 32))
+    rows = [Row(r"$\frac$.onnx", "ort-cpu", size, [0.1]) for size in sizes]
+    plot_rows(rows[:1], tmp_path / "bars.png")
+    plot_rows(rows, tmp_path / "lines.png")
+    assert (tmp_path / "lines.png").stat().st_size > 0

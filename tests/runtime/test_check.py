@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +334,8 @@ def test_reports_escape_what_they_hold() -> None:
     table = markdown("a|b.onnx", [nasty])
     assert "a\\|b.onnx" in table
     assert "\\<b\\>" in table
+    loud = markdown("@all.onnx", [replace(nasty, message="see https://a.b www.a.b a/b#1 &lt;\x1b")])
+    assert not re.search(r"@\w|://|www\.|#1| &|\x1b", loud)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,8 @@ def test_the_trtexec_line(tmp_path: Path) -> None:
     )
     assert old.endswith("--optShapes=input:1x3x8x8 --maxShapes=input:1x3x8x8")
     assert "--stronglyTyped" not in trtexec_line(model, profile, "11.2.1.2", Path("e.engine"))
+    model = replace(model, path=Path("a; b $(c).onnx"))
+    assert shlex.split(trtexec_line(model, profile, "11.2", Path("e")))[1] == f"--onnx={model.path}"
 
 
 @pytest.mark.parametrize("backend", [TENSORRT, RTX])

@@ -32,7 +32,7 @@ def example(model: str) -> str:
     return f"""
 from nystra.runtime import Session, classify_images
 
-for result in classify_images(Session("{model}"), "photo.png"):
+for result in classify_images(Session({model!r}), "photo.png"):
     print(result.classes)
 """
 

@@ -29,5 +29,5 @@ def example(model: str) -> str:
     return f"""
 from nystra.runtime import run_images
 
-run_images("{model}", "in/", "out/")
+run_images({model!r}, "in/", "out/")
 """

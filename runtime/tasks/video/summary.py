@@ -27,5 +27,5 @@ def example(model: str) -> str:
     return f"""
 from nystra.runtime import Session, run_video
 
-run_video(Session("{model}"), "clip.mp4", "restored.mp4")
+run_video(Session({model!r}), "clip.mp4", "restored.mp4")
 """
