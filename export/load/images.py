@@ -19,7 +19,7 @@ from ...core.ports.examples import batch_sizes, example_array, own_sizes
 from ...core.ports.port import Port, Size, image_size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
-from ...runtime.images.images import read_image
+from ...runtime.images.images import READ_SUFFIXES, read_image
 from ...runtime.tasks.classification.preparing import prepare
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
@@ -29,7 +29,6 @@ _LARGE_WINDOW = 48
 """Side of a window in tokens whose validation images are smaller."""
 
 _LARGEST_CALIBRATION_SIDE = 256
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ def calibration_images(folder: Path | None) -> list[Path]:
         return list(photographs().values())
     if not folder.is_dir():
         raise NystraError(f"`calibrate` {folder} is not a folder")
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in READ_SUFFIXES)
     if not paths:
-        raise NystraError(f"`calibrate` {folder} holds no images ({', '.join(_SUFFIXES)})")
+        raise NystraError(f"`calibrate` {folder} holds no images ({', '.join(READ_SUFFIXES)})")
     return paths
 
 

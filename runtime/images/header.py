@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
 
 from ...core.files.reading import open_regular
-from . import codecs
-from .image_file import upright_size
+from .images import open_image
 
 
 def read_image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -16,7 +14,5 @@ def read_image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     Raises:
         NystraError: As `read_image`; damage after the header is not detected.
     """
-    with open_regular(path, "the image") as stream, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with codecs.opened(stream, str(path)) as file:
-            return upright_size(file)
+    with open_regular(path, "the image") as stream, open_image(stream, str(path)) as file:
+        return file.upright_size

@@ -18,16 +18,39 @@ EXCHANGING = (5, 6, 7, 8)
 
 
 @dataclass(frozen=True)
+class Metadata:
+    """What a file says of its image besides profile and resolution.
+
+    Attributes:
+        exif: EXIF data without orientation and resolution, as a TIFF of its own, or None.
+        xmp: XMP packet, or None.
+        iptc: IPTC data as Photoshop stores it (image resources), or None.
+        texts: Texts, each with its keyword; that of a comment is ``Comment``.
+        colors: PNG chunks that say what the colors mean, each with its name: ``cICP``, ``gAMA``.
+    """
+
+    exif: bytes | None = None
+    xmp: bytes | None = None
+    iptc: bytes | None = None
+    texts: tuple[tuple[str, str], ...] = ()
+    colors: tuple[tuple[str, bytes], ...] = ()
+
+
+NO_METADATA = Metadata()
+
+
+@dataclass(frozen=True)
 class ImageData:
     """An image in memory.
 
     Attributes:
         pixels: (H, W, C) float32 in 0..1, C 1 (gray) or 3 (RGB), not premultiplied.
         alpha: (H, W) float32 in 0..1, or None for an opaque image.
-        bits: Bits per channel, 8 or 16.
+        bits: Bits per channel: 8, 16, or 32 for floating point.
         icc: ICC profile of the pixels, or None.
         dpi: Resolution across and down in pixels per inch, or None.
-        exif: EXIF data without orientation, as a block beginning ``Exif``, or None.
+        metadata: What else its file says.
+        notes: What was changed or left out when it was read, in sentences.
     """
 
     pixels: npt.NDArray[np.float32]
@@ -35,7 +58,8 @@ class ImageData:
     bits: int = 8
     icc: bytes | None = None
     dpi: tuple[float, float] | None = None
-    exif: bytes | None = None
+    metadata: Metadata = NO_METADATA
+    notes: tuple[str, ...] = ()
 
     @property
     def gray(self) -> bool:
@@ -48,8 +72,14 @@ class ImageData:
         return self.pixels.shape[0], self.pixels.shape[1]
 
 
-def quantize(values: Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
-    """Return values in 0..1 as whole numbers of 8 or 16 bits, clipped and rounded to nearest."""
+def quantize(values: Array, bits: int) -> Array:
+    """Return values as whole numbers of 8 or 16 bits, clipped to 0..1 and rounded to nearest.
+
+    With 32 bits they are floating point, and only clipped.
+    """
+    if bits == 32:
+        clipped: Array = np.clip(values, 0.0, 1.0, dtype=np.float32)
+        return clipped
     peak = (1 << bits) - 1
     scaled = np.clip(values, 0.0, 1.0) * np.float32(peak) + np.float32(0.5)
     whole: Array = np.minimum(scaled, peak).astype(np.uint8 if bits == 8 else np.uint16)

@@ -2,34 +2,150 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
-from .image_data import EXCHANGING, ImageData
+import numpy as np
+
+from ...core.arrays import Array
+from ...core.errors import NystraError
+from .extras import Extras, upright_xmp
+from .image_data import EXCHANGING, ImageData, turned, unpremultiplied
+from .libvips import libvips
+
+_DTYPES = {"uchar": np.uint8, "ushort": np.uint16, "float": np.float32}
+_INTERPRETATIONS = {
+    "uchar": ("b-w", "srgb"),
+    "ushort": ("grey16", "rgb16"),
+    "float": ("b-w", "scrgb"),
+}
+_GRAYS, _COLORS = ("b-w", "grey16"), ("srgb", "rgb16", "scrgb", "rgb")
 
 
-class ImageFile(Protocol):
+@dataclass(frozen=True)
+class ImageFile:
     """An image file, open.
 
     Attributes:
-        format: As Pillow names it, such as ``PNG``.
+        format: One of `opening.FORMATS`.
         size: Height and width as stored, before the orientation is applied.
+        extras: What it holds besides pixels and profile.
+        load: Checks what libvips does not, and returns the image of pyvips, not yet decoded.
+        premultiplied: The colors are multiplied by alpha.
     """
 
     format: str
     size: tuple[int, int]
+    extras: Extras
+    load: Callable[[], Any]
+    premultiplied: bool = False
 
-    def orientation(self) -> int:
-        """Return the EXIF orientation (tag 274, 1 to 8)."""
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Height and width with the orientation applied."""
+        height, width = self.size
+        return (width, height) if self.extras.orientation in EXCHANGING else (height, width)
 
-    def decode(self) -> ImageData:
+    def decode(self, name: str) -> ImageData:
         """Return the image with its orientation applied.
 
+        Args:
+            name: What to call it in the messages.
+
         Raises:
-            Exception: Whatever the codec raises of a damaged file.
+            NystraError: It is damaged, or of a kind that is not supported.
+            Exception: Whatever pyvips raises of a damaged file.
         """
+        image, notes = _gray_or_rgb(self.load(), name)
+        kind, bands = image.format, image.bands
+        values = np.frombuffer(image.write_to_memory(), _DTYPES[kind])
+        values = values.reshape(image.height, image.width, bands)
+        if kind == "float":
+            _check_range(values, name)
+        colors, bits = 1 if bands < 3 else 3, 8 * values.dtype.itemsize
+        peak = np.float32(_white(image, kind))
+        pixels = np.divide(values[:, :, :colors], peak, dtype=np.float32, order="C")
+        alpha = None
+        if bands > colors:
+            alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
+            if self.premultiplied:
+                pixels = unpremultiplied(pixels, alpha)
+        extras = self.extras
+        icc = None if notes else extras.icc or field(image, "icc-profile-data")
+        metadata = replace(extras.metadata, xmp=upright_xmp(extras.metadata.xmp))
+        all_notes = (*extras.notes, *notes)
+        decoded = ImageData(pixels, alpha, bits, icc, extras.dpi, metadata, all_notes)
+        return turned(decoded, extras.orientation)
 
 
-def upright_size(file: ImageFile) -> tuple[int, int]:
-    """Return height and width of an open file's image with its orientation applied."""
-    height, width = file.size
-    return (width, height) if file.orientation() in EXCHANGING else (height, width)
+def from_array(values: Array) -> Any:
+    """Return an image of pyvips on an array (H, W) or (H, W, 1 to 4) of 8, 16 or 32 bits."""
+    values = np.ascontiguousarray(values if values.ndim == 3 else values[:, :, None])
+    height, width, bands = values.shape
+    kind = {1: "uchar", 2: "ushort", 4: "float"}[values.dtype.itemsize]
+    image = libvips().Image.new_from_memory(values.data, width, height, bands, kind)
+    gray, color = _INTERPRETATIONS[kind]
+    return image.copy(interpretation=gray if bands < 3 else color)
+
+
+def source(stream: BinaryIO) -> Any:
+    """Return the content of a file, or of bytes, for a loader of libvips."""
+    if isinstance(stream, io.BytesIO):
+        return libvips().Source.new_from_memory(stream.getvalue())
+    # A second handle, since the position of a first one is that of the checks.
+    with open(stream.name, "rb", buffering=0) as other:
+        if not os.path.sameopenfile(stream.fileno(), other.fileno()):
+            raise NystraError(f"{stream.name} was replaced while it was read: try again")
+        return libvips().Source.new_from_descriptor(other.fileno())
+
+
+def field(image: Any, name: str) -> Any:
+    """Return what libvips says of an image under a name, or None."""
+    return image.get(name) if image.get_typeof(name) else None
+
+
+def _gray_or_rgb(image: Any, name: str) -> tuple[Any, list[str]]:
+    """Return an image as gray or RGB, with alpha or without, and what was changed.
+
+    Raises:
+        NystraError: It has other channels, or numbers of another kind.
+    """
+    kind, meaning = image.format, image.interpretation
+    if kind not in _DTYPES:
+        raise NystraError(
+            f"{name} holds {kind} numbers, expected 8 or 16 bits a channel, or 32 in floating "
+            "point: convert it first"
+        )
+    notes = []
+    if meaning == "cmyk":
+        image = image.icc_transform("srgb", embedded=True, input_profile="cmyk")
+        notes.append("its CMYK colors were converted to sRGB")
+    elif meaning not in (*_GRAYS, *_COLORS, "multiband"):
+        image = image.colourspace("srgb")
+        notes.append(f"its {meaning} colors were converted to sRGB")
+    colors, bands = 1 if meaning in _GRAYS else 3, image.bands
+    if bands not in (colors, colors + 1) or meaning == "multiband":
+        raise NystraError(
+            f"{name} has {bands} channels ({meaning}), expected gray or RGB, and alpha"
+        )
+    return image, notes
+
+
+def _white(image: Any, kind: str) -> int:
+    """Return the number that is white: AVIF of 10 and 12 bits fills the lower ones with zeros."""
+    if kind == "ushort" and field(image, "heif-compression"):
+        bits = int(field(image, "bits-per-sample"))
+        return ((1 << bits) - 1) << (16 - bits)
+    return {"uchar": 255, "ushort": 65535, "float": 1}[kind]
+
+
+def _check_range(values: Array, name: str) -> None:
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0.0 and high <= 1.0):  # true of NaN too
+        raise NystraError(
+            f"{name} holds floating-point numbers from {low:.4g} to {high:.4g}, expected 0 to 1: "
+            "scale it first"
+        )

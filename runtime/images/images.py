@@ -1,19 +1,21 @@
 """Images from and to files and bytes: PNG, JPEG, TIFF and WebP, 8 and 16 bits, gray and color.
 
-BMP, GIF and AVIF are read only; of an animated GIF or AVIF the first image.
+BMP, GIF and AVIF are read only; of an animated image the first frame. TIFF may also hold floating
+point.
 
-Alpha, ICC profile, resolution and EXIF data of an image are kept. An EXIF orientation is applied to
-the pixels and then removed from the data.
+Alpha, ICC profile, resolution, EXIF, XMP, IPTC, texts and color chunks of an image are kept, or a
+note says that they are not. An EXIF orientation is applied to the pixels and then removed.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -21,12 +23,18 @@ from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ...core.files.writing import atomic_write_bytes
 from ..options import QUALITY
+from .extras import fitted
 from .image_data import ImageData
+
+if TYPE_CHECKING:
+    from .image_file import ImageFile
 
 SUFFIXES = {
     ".png": "PNG",
     ".jpg": "JPEG",
     ".jpeg": "JPEG",
+    ".jpe": "JPEG",
+    ".jfif": "JPEG",
     ".tif": "TIFF",
     ".tiff": "TIFF",
     ".webp": "WebP",
@@ -45,7 +53,7 @@ DECODING_BYTES = 40
 with alpha, 19 to 28 for other formats, and the overhead of allocators."""
 
 _SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
-_EIGHT_BIT_ONLY = ("JPEG", "WebP")
+_MOST_BITS = {"JPEG": 8, "WebP": 8, "PNG": 16}
 
 
 def image_format(path: str | os.PathLike[str]) -> str:
@@ -78,8 +86,8 @@ def format_named(name: str) -> str:
 def read_image(path: str | os.PathLike[str]) -> ImageData:
     """Read an image; the format is detected from the content, not from the name.
 
-    Palettes, CMYK and other color spaces become RGB; bilevel becomes gray. Files with several
-    pages or frames are an error, except GIF and AVIF.
+    Palettes, CMYK and other color spaces become RGB; bilevel becomes gray. Of an animated image
+    the first frame is read, with a note; a TIFF with several pages is an error.
 
     Raises:
         NystraError: The file is missing, not a regular file, empty, not an image, damaged,
@@ -102,16 +110,29 @@ def decode_image(
     Raises:
         NystraError: As `read_image`.
     """
-    from . import codecs
-
     stream = io.BytesIO(data) if isinstance(data, bytes) else data
     limit = _max_pixels() if max_pixels is None else min(max_pixels, _max_pixels())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the codecs, about odd metadata
-        if not stream.read(1):
-            raise NystraError(f"{name} is empty, expected an image")
-        stream.seek(0)
-        return codecs.decode(stream, name, limit)
+    with open_image(stream, name) as file:
+        _check_size(name, file.size, limit)
+        image = file.decode(name)
+        if image.size != file.upright_size:
+            raise NystraError(
+                f"the image {name} is damaged: its header says {file.upright_size}, its pixels "
+                f"are {image.size}"
+            )
+        return image
+
+
+@contextmanager
+def open_image(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
+    """Open an image that is not empty; see `image_file.opened`."""
+    from .opening import opened
+
+    if not stream.read(1):
+        raise NystraError(f"{name} is empty, expected an image")
+    stream.seek(0)
+    with opened(stream, name) as file:
+        yield file
 
 
 def image_head(data: bytes, name: str = "the image") -> tuple[tuple[int, int], str]:
@@ -126,14 +147,8 @@ def image_head(data: bytes, name: str = "the image") -> tuple[tuple[int, int], s
     Raises:
         NystraError: As `read_image`; damage after the header is not detected.
     """
-    from . import codecs
-
-    if not data:
-        raise NystraError(f"{name} is empty, expected an image")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with codecs.opened(io.BytesIO(data), name) as file:
-            return file.size, file.format
+    with open_image(io.BytesIO(data), name) as file:
+        return file.size, file.format
 
 
 def write_image(
@@ -142,7 +157,7 @@ def write_image(
     *,
     overwrite: bool = False,
     quality: int | None = None,
-) -> None:
+) -> list[str]:
     """Write an image in the format of the file's suffix, atomically.
 
     Args:
@@ -151,6 +166,9 @@ def write_image(
         overwrite: Replace an existing file.
         quality: As in `encode_image`.
 
+    Returns:
+        What the format cannot hold and was left out, in sentences.
+
     Raises:
         NystraError: The file exists and ``overwrite`` is not set, the folder cannot be written,
             or the format cannot hold the image.
@@ -158,6 +176,12 @@ def write_image(
     kind = check_writable(path, overwrite=overwrite)
     data = encode_image(image, kind, quality=quality, name=f"the image for {path}")
     atomic_write_bytes(path, data)
+    return left_out(image, kind)
+
+
+def left_out(image: ImageData, kind: str) -> list[str]:
+    """Return what a format cannot hold of an image besides its pixels, in sentences."""
+    return fitted(image, kind)[1]
 
 
 def encode_image(
@@ -165,8 +189,9 @@ def encode_image(
 ) -> bytes:
     """Return an image as the content of a file.
 
-    PNG and TIFF are written with deflate; 16 bits become 8 in JPEG and WebP. Values outside 0..1
-    are clipped.
+    PNG and TIFF are written with deflate; 16 bits become 8 in JPEG and WebP, floating point
+    becomes 16 bits in PNG. Values outside 0..1 are clipped. Metadata that the format cannot hold
+    is left out; see `left_out`.
 
     Args:
         image: What to write.
@@ -179,7 +204,7 @@ def encode_image(
         NystraError: The format cannot hold the image (alpha in JPEG, sides beyond its limit,
             NaN), or the quality is out of range.
     """
-    from . import codecs
+    from .encoding import encode
 
     QUALITY.accept("quality", quality)
     height, width = image.size
@@ -195,17 +220,14 @@ def encode_image(
         image = replace(image, alpha=None)
     if not bool(np.isfinite(image.pixels).all()):
         raise NystraError(f"{name} has NaN or infinity: the model's output is invalid")
-    if kind in _EIGHT_BIT_ONLY:
-        image = replace(image, bits=8)
-    stream = io.BytesIO()
+    image = replace(fitted(image, kind)[0], bits=min(image.bits, _MOST_BITS.get(kind, 32)))
     try:
-        codecs.encode(stream, kind, image, quality)
+        return encode(image, kind, quality)
     except MemoryError as error:
         raise NystraError(f"not enough memory to write {name} as {kind}") from error
-    except Exception as error:  # the codecs raise whatever odd metadata makes them run into
+    except Exception as error:  # whatever odd metadata makes the encoder run into
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise NystraError(f"{name} cannot be written as {kind}: {reason}") from error
-    return stream.getvalue()
 
 
 def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
@@ -221,6 +243,17 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     if target.exists() and not overwrite:
         raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     return kind
+
+
+def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
+    height, width = size
+    if width < 1 or height < 1:
+        raise NystraError(f"the image {name} is {width}x{height}: it has no pixels")
+    if width * height > max_pixels:
+        raise NystraError(
+            f"the image {name} declares {width}x{height}, more than {max_pixels} pixels: cut "
+            "it into parts, or raise NYSTRA_MAX_PIXELS if the size is right; see docs/running.md"
+        )
 
 
 def _max_pixels() -> int:

@@ -4,7 +4,6 @@ import io
 import os
 import struct
 import zlib
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -69,20 +68,18 @@ def test_the_plain_one_is_read() -> None:
         (tiff(data=zlib.compress(bytes(9_000_000)), compression=8), "decompresses to more"),
         (tiff((34675, LONG, 10**9, bytes(4))), "tag 34675 has 1000000000 values, more than"),
         (tiff(samples=60_000), "damaged|channels"),
-        (tiff(bits=12), "holds .* of 12 bits, expected 8 or 16"),
-        (tiff(photometric=6), "color space YCBCR, expected gray or RGB"),
-        (tiff(photometric=65535), "the color space 65535|damaged"),
-        (tiff(compression=50000), "compressed by ZSTD, which is not supported with 16 bits"),
-        (tiff(compression=34925), "compressed by LZMA, which is not supported with 16 bits"),
-        (tiff(compression=5), "compressed by LZW, .* install imagecodecs, or save it with deflate"),
+        (tiff(bits=12), "holds numbers of 12 bits, expected 8 or 16"),
+        (tiff(photometric=6), "is damaged or truncated"),
+        (tiff(photometric=65535), r"1 channels \(multiband\)"),
+        (tiff(compression=50000), "compressed by ZSTD, which is not supported"),
+        (tiff(compression=34925), "compressed by LZMA, which is not supported"),
+        (tiff(compression=5), "an LZW code is outside its table"),
         (tiff((322, LONG, 1, bytes(4)), (323, LONG, 1, bytes(4))), "damaged|more than"),
         (b"II*\0" + struct.pack("<IH", 8, 65535) + bytes(800_000), "has 65535 tags"),
         (b"II*\0" + struct.pack("<I", 5000), "damaged or truncated"),
     ],
 )
 def test_tiff_is_refused_in_one_line(content: bytes, message: str) -> None:
-    if "imagecodecs" in message and find_spec("imagecodecs") is not None:
-        pytest.skip("imagecodecs is there")
     with pytest.raises(NystraError, match=message) as caught:
         decode_image(content, "p.tif")
     assert "\n" not in str(caught.value)
@@ -129,8 +126,8 @@ def test_png_that_inflates_to_more_than_its_pixels() -> None:
     assert decode_image(png(data=zlib.compress(rows))).bits == 16
     with pytest.raises(NystraError, match="decompresses to more bytes than its pixels need"):
         decode_image(png(data=zlib.compress(rows + bytes(100_000_000))), "p.png")
-    with pytest.raises(NystraError, match=r"p\.png is damaged"):
-        decode_image(png(chunk(b"sBIT", bytes(3)), data=zlib.compress(rows)), "p.png")
+    # A chunk besides the pixels that makes no sense leaves the pixels as they are.
+    assert decode_image(png(chunk(b"sBIT", bytes(3)), data=zlib.compress(rows))).bits == 16
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")

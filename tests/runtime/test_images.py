@@ -171,8 +171,8 @@ def test_premultiplied_and_planar_tiff(tmp_path: Path) -> None:
 def test_what_is_no_image(tmp_path: Path) -> None:
     write_image(tmp_path / "good.png", sample(3, 8))
     write_image(tmp_path / "deep.png", sample(3, 16))
-    write_image(tmp_path / "deep.tif", sample(3, 16))
     noise = np.random.default_rng(0).random((64, 64, 3), dtype=np.float32)
+    write_image(tmp_path / "deep.tif", ImageData(noise, bits=16))
     write_image(tmp_path / "good.jpg", ImageData(noise))
     write_image(tmp_path / "good.webp", ImageData(noise))
 
@@ -205,10 +205,15 @@ def test_what_is_no_image(tmp_path: Path) -> None:
 
 def test_several_images_in_a_file(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (4, 4), (i, 0, 0)) for i in (0, 200)]
-    for name in ("a.png", "a.webp", "a.tif"):
-        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
-        with pytest.raises(NystraError, match="single image"):
-            read_image(tmp_path / name)
+    for name in ("a.png", "a.webp", "a.gif", "a.avif"):
+        options = {} if name == "a.avif" else {"lossless": True}
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], **options)
+        back = read_image(tmp_path / name)
+        assert back.notes == ("it is animated: only its first frame was read",), name
+        np.testing.assert_allclose(back.pixels, 0, atol=0.02)
+    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
+    with pytest.raises(NystraError, match="2 pages, expected a single image"):
+        read_image(tmp_path / "a.tif")
 
 
 def test_limit_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

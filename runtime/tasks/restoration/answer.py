@@ -10,7 +10,7 @@ from ....core.arrays import Array
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ...images.image_data import ImageData, resize_plane
-from ...images.images import SUFFIXES, encode_image, format_named, image_head
+from ...images.images import SUFFIXES, encode_image, format_named, image_head, left_out
 from ...metrics.sanity import find_problems, range_doubt
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
@@ -29,8 +29,6 @@ MEDIA_TYPES = {
 
 DISCOURAGED = "discouraged"
 """Tiling of a model whose result depends on the tiles."""
-
-_WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 
 
 @dataclass(frozen=True)
@@ -96,11 +94,16 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
 
 
 def with_pixels(before: ImageData, pixels: Array) -> ImageData:
-    """Return an image with other pixels: its alpha resized, its profile kept if it fits."""
+    """Return an image with other pixels: its alpha resized, its profile kept if it fits.
+
+    A note says if it is not kept.
+    """
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
-    icc = before.icc if before.gray == (pixels.shape[2] == 1) else None
-    return replace(before, pixels=pixels, alpha=alpha, icc=icc)
+    icc, notes = before.icc, before.notes
+    if icc and before.gray != (pixels.shape[2] == 1):
+        icc, notes = None, (*notes, "its color profile was left out: the output has other colors")
+    return replace(before, pixels=pixels, alpha=alpha, icc=icc, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -161,11 +164,13 @@ class RestorationAnswerer:
         )
         check()
         _, own_format = image_head(files["image"])
-        kind = _WRITTEN.get(own_format, "PNG")
+        kind = own_format if own_format in SUFFIXES.values() else "PNG"
         if parameters.format is not None:
             kind = format_named(parameters.format)
         content = encode_image(restored.image, kind, quality=parameters.quality)
-        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(warnings + restored.warnings)}
+        lost = left_out(restored.image, kind)
+        warnings = [*warnings, *restored.warnings, *restored.image.notes, *lost]
+        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(warnings)}
         return Answer(
             content,
             MEDIA_TYPES[kind],

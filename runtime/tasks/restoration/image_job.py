@@ -16,6 +16,7 @@ from ...images.images import (
     decode_image,
     encode_image,
     format_named,
+    left_out,
     read_image,
     write_image,
 )
@@ -115,11 +116,12 @@ class ImageJob:
         source, restored, options = output.source, output.restored, self.options
         if source.target == STREAM:
             kind = format_named(options.format or "png")
+            lost = left_out(restored.image, kind)
             sys.stdout.buffer.write(encode_image(restored.image, kind, quality=options.quality))
             sys.stdout.buffer.flush()
         else:
             make_folder(source.target.parent)
-            write_image(
+            lost = write_image(
                 source.target,
                 restored.image,
                 overwrite=options.overwrite,
@@ -128,7 +130,7 @@ class ImageJob:
         return ImageResult(
             str(source.path),
             output=str(source.target),
-            warnings=source.warnings + restored.warnings,
+            warnings=[*source.warnings, *restored.warnings, *restored.image.notes, *lost],
             input_size=_width_height(source.image),
             output_size=_width_height(restored.image),
             seconds=source.seconds + output.seconds + time.perf_counter() - begin,

@@ -1,0 +1,223 @@
+"""What a file holds besides its pixels is in the output too, or a note names it."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageCms, PngImagePlugin, TiffImagePlugin
+
+from nystra.core.errors import NystraError
+from nystra.runtime.images.image_data import ImageData
+from nystra.runtime.images.images import decode_image, encode_image, left_out, read_image
+
+ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/>\xc3\xa4</x:xmpmeta>'
+IPTC = b"8BIM\x04\x04\0\0\0\0\0\x0a\x1c\x02\x78\0\5hello"
+MAKER = bytes(range(40))
+COLORS = {
+    b"cICP": bytes((9, 16, 0, 1)),
+    b"gAMA": struct.pack(">I", 100_000),
+    b"cHRM": struct.pack(">8I", 31270, 32900, 70800, 29200, 17000, 79700, 13100, 4600),
+}
+KINDS = {"PNG": "PNG", "JPEG": "JPEG", "TIFF": "TIFF", "WebP": "WEBP"}
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def exif(orientation: int = 6) -> Image.Exif:
+    data = Image.Exif()
+    data[274], data[306], data[315] = orientation, "2026:01:02 03:04:05", "A Person"
+    data[282] = data[283] = TiffImagePlugin.IFDRational(300)
+    data[296], data[33432] = 2, "(c) A Person"
+    data.get_ifd(0x8769).update({36867: "2026:01:02 03:04:05", 37500: MAKER, 40962: 24})
+    data.get_ifd(0x8825).update({1: "N", 2: (48.0, 30.0, 15.5)})
+    return data
+
+
+def original(kind: str) -> bytes:
+    """Return a file of a kind, 24x16, with all that Pillow writes into it."""
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 24, 3), np.uint8))
+    stream = io.BytesIO()
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("parameters", "a photo, Steps: 20")
+    texts.add_itxt("Title", "äöü 写真")
+    texts.add_text("Comment", "a comment", zip=True)
+    texts.add_itxt("XML:com.adobe.xmp", XMP.decode())
+    options = {
+        "PNG": {"pnginfo": texts, "dpi": (300, 300)},
+        "JPEG": {"xmp": XMP, "comment": "a comment", "dpi": (300, 300)},
+        "TIFF": {},
+        "WebP": {"xmp": XMP, "lossless": True},
+    }[kind]
+    tags = exif()
+    if kind == "TIFF":
+        tags[700], tags[34377] = XMP, IPTC
+    image.save(stream, KINDS[kind], exif=tags, icc_profile=ICC, **options)
+    content = stream.getvalue()
+    if kind == "PNG":
+        content = content[:33] + b"".join(map(chunk, COLORS, COLORS.values())) + content[33:]
+    if kind == "JPEG":
+        body = b"Photoshop 3.0\0" + IPTC
+        content = content[:2] + b"\xff\xed" + struct.pack(">H", len(body) + 2) + body + content[2:]
+    return content
+
+
+def held(content: bytes, kind: str) -> dict[str, object]:
+    """Return what Pillow finds in a file."""
+    with Image.open(io.BytesIO(content)) as image:
+        image.load()
+        tags, found = image.getexif(), dict(image.info)
+        inner, place = tags.get_ifd(0x8769), tags.get_ifd(0x8825)
+        text = dict(getattr(image, "text", {}))
+    resolution = found.get("dpi", (0, 0))
+    return {
+        "EXIF": tags.get(315) == "A Person"
+        and tags.get(33432) == "(c) A Person"
+        and inner.get(36867) == "2026:01:02 03:04:05"
+        and inner.get(37500) == MAKER
+        and (place[1], tuple(place[2])) == ("N", (48.0, 30.0, 15.5)),
+        "upright": tags.get(274, 1) == 1 and 40962 not in inner,
+        "XMP": found.get("xmp") == XMP.replace(b'Orientation="6"', b'Orientation="1"'),
+        "profile": found.get("icc_profile") == ICC,
+        "dpi": round(float(resolution[0])) == 300 or round(float(tags.get(282, 0))) == 300,
+        "IPTC": IPTC in content,
+        "parameters": text.get("parameters") == "a photo, Steps: 20"
+        or b"parameters: a photo, Steps: 20\xff" in content,
+        "Title": text.get("Title") == "äöü 写真" or "Title: äöü 写真".encode() in content,
+        "Comment": text.get("Comment") == "a comment" or b"\0\x0ba comment\xff" in content,
+        **{name.decode(): chunk(name, data) in content for name, data in COLORS.items()},
+    }
+
+
+@pytest.mark.parametrize("output", KINDS)
+@pytest.mark.parametrize("source", KINDS)
+def test_all_is_kept_or_named(source: str, output: str) -> None:
+    """XMP, texts, comments, color chunks and all EXIF of TIFF were dropped without a word."""
+    before = original(source)
+    image = decode_image(before, "the original")
+    assert image.size == (24, 16)
+    assert image.notes == ()
+    notes = " ".join(left_out(image, output))
+    there, here = held(before, source), held(encode_image(image, output), output)
+    assert here["upright"]
+    for name, value in there.items():
+        if name == "XMP":
+            assert here["XMP"]
+        elif value and name != "upright":
+            assert here[name] or name in notes or (name in ("gAMA", "cHRM") and image.icc)
+        if here[name]:
+            assert name not in notes
+    if source == output:
+        assert notes == ""
+
+
+def test_color_chunks_that_a_format_cannot_hold_are_named() -> None:
+    content = original("PNG")
+    image = decode_image(content)
+    bare = ImageData(image.pixels, metadata=image.metadata)
+    for kind in ("JPEG", "TIFF", "WebP"):
+        (note,) = left_out(bare, kind)
+        assert note.startswith("cICP, gAMA, cHRM")
+        assert note.endswith(f"cannot be kept in a {kind} file")
+    plain = Image.new("RGB", (3, 2))
+    stream = io.BytesIO()
+    plain.save(stream, "PNG")
+    same = chunk(b"sRGB", b"\0") + chunk(b"gAMA", struct.pack(">I", 45455))
+    content = stream.getvalue()
+    usual = decode_image(content[:33] + same + content[33:])
+    assert left_out(usual, "JPEG") == []
+    assert same in encode_image(usual, "PNG")
+
+
+def test_metadata_too_long_for_a_jpeg_is_named() -> None:
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("workflow", "x" * 70_000)
+    texts.add_itxt("XML:com.adobe.xmp", "y" * 70_000)
+    stream = io.BytesIO()
+    Image.new("RGB", (3, 2)).save(stream, "PNG", pnginfo=texts)
+    image = decode_image(stream.getvalue())
+    assert left_out(image, "JPEG") == [
+        "XMP of 70000 bytes, the text 'workflow' cannot be kept in a JPEG file"
+    ]
+    assert decode_image(encode_image(image, "JPEG")).size == (2, 3)
+    assert left_out(image, "PNG") == []
+
+
+def test_exif_as_older_programs_write_it_into_png() -> None:
+    block = exif().tobytes()
+    texts = PngImagePlugin.PngInfo()
+    digits = block.hex()
+    texts.add_text("Raw profile type exif", f"\nexif\n{len(block):8}\n{digits}\n", zip=True)
+    stream = io.BytesIO()
+    Image.new("RGB", (6, 4)).save(stream, "PNG", pnginfo=texts)
+    image = decode_image(stream.getvalue())
+    assert image.size == (6, 4)  # upright
+    assert held(encode_image(image, "PNG"), "PNG")["EXIF"]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WebP"])
+def test_damaged_exif_leaves_the_pixels(kind: str) -> None:
+    block = exif().tobytes()[:90]
+    stream = io.BytesIO()
+    Image.new("RGB", (6, 4), (9, 9, 9)).save(stream, KINDS[kind], exif=block)
+    image = decode_image(stream.getvalue())
+    assert image.size == (4, 6)
+    assert image.notes == ("its EXIF data is damaged and was left out",)
+
+
+def test_loops_in_exif_end() -> None:
+    """The pointer of the directory inside leads to the directory itself, endlessly."""
+    entry = struct.pack("<HHII", 34665, 4, 1, 8)
+    block = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 1) + entry + bytes(4)
+    stream = io.BytesIO()
+    Image.new("RGB", (6, 4)).save(stream, "JPEG", exif=block)
+    assert decode_image(stream.getvalue()).size == (4, 6)
+
+
+def test_private_tags_of_tiff_are_named(tmp_path: Path) -> None:
+    """Geographic ones are wrong for other pixels."""
+    values = np.zeros((4, 6, 3), np.uint8)
+    tags = [(33550, 12, 3, (1.0, 1.0, 0.0), True), (270, 2, 0, "a description", True)]
+    tifffile.imwrite(tmp_path / "p.tif", values, photometric="rgb", extratags=tags, metadata=None)
+    image = read_image(tmp_path / "p.tif")
+    assert image.notes == ("its private tags 33550 were left out",)
+    with Image.open(io.BytesIO(encode_image(image, "TIFF"))) as back:
+        assert back.tag_v2[270] == "a description"
+
+
+def test_cmyk_is_converted_with_a_word() -> None:
+    for kind in ("JPEG", "TIFF"):
+        stream = io.BytesIO()
+        Image.new("CMYK", (8, 8), (0, 255, 255, 0)).save(stream, kind)
+        image = decode_image(stream.getvalue())
+        assert image.notes == ("its CMYK colors were converted to sRGB",)
+        red, green, blue = image.pixels[4, 4] * 255
+        assert red > 180
+        assert max(green, blue) < 80
+
+
+def test_floating_point_tiff() -> None:
+    values = np.random.default_rng(0).random((5, 7, 4), dtype=np.float32)
+    for channels in (1, 3, 4):
+        stream = io.BytesIO()
+        extra = {"extrasamples": ["unassalpha"]} if channels == 4 else {}
+        kind = "rgb" if channels > 1 else "minisblack"
+        part = values[:, :, :channels] if channels > 1 else values[:, :, 0]
+        tifffile.imwrite(stream, part, photometric=kind, metadata=None, **extra)
+        image = decode_image(stream.getvalue())
+        assert image.bits == 32
+        np.testing.assert_array_equal(image.pixels, values[:, :, : min(channels, 3)])
+        back = decode_image(encode_image(image, "TIFF"))
+        np.testing.assert_array_equal(back.pixels, image.pixels)
+        assert decode_image(encode_image(image, "PNG")).bits == 16
+    for wrong in (values * 300, np.full_like(values, np.nan)):
+        stream = io.BytesIO()
+        tifffile.imwrite(stream, wrong[:, :, :3], photometric="rgb", metadata=None)
+        with pytest.raises(NystraError, match=r"floating-point numbers from .* expected 0 to 1"):
+            decode_image(stream.getvalue(), "p.tif")
