@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ..core.errors import NystraError
+from ..core.errors import NystraError, foreign_text
 from ..core.installation import not_installed
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
@@ -175,7 +175,7 @@ def _reason(error: Exception) -> str:
         )
     if isinstance(error, RecursionError):
         return "the input is nested too deeply"
-    words = next(iter(str(error).strip().splitlines()), "")[:300]
+    words = foreign_text(error).splitlines()[0][:300]
     if isinstance(error, OSError):
         place = "a file" if error.filename is None else error.filename
         return f"cannot use {place}: {error.strerror or words}"

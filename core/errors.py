@@ -5,6 +5,10 @@ Each class has the exit code of a command that ends with it.
 
 from __future__ import annotations
 
+import re
+
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
 
 class NystraError(Exception):
     """Bad input or usage; the base of all errors that nystra raises deliberately."""
@@ -42,3 +46,13 @@ class BackendUnavailableError(NystraError):
     """A backend that is not installed on this machine."""
 
     exit_code = 3
+
+
+def foreign_text(error: BaseException) -> str:
+    """Return the message of another library's error without colors; the name of a silent one."""
+    return _TERMINAL.sub("", str(error)).strip() or type(error).__name__
+
+
+def foreign_reason(error: BaseException, longest: int = 300) -> str:
+    """Return the message of another library's error as a part of a sentence."""
+    return " ".join(foreign_text(error).split())[:longest].rstrip(".")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...core.ports.examples import example_arrays
 from ...models.facts import Facts
 from ...models.sites import MapSite, PatchSite
 from .full.parameters import Full
@@ -32,7 +32,7 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
     full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
     if not any(isinstance(module, (PatchSite, MapSite)) for module in full):
         return 0.0
-    copied = copy.deepcopy(swap(network, neutral(network))).to("meta")
+    copied = swap(network, neutral(network))
     size = facts.test_size()
     counts = [0.0]
     for site in find_sites(copied):
@@ -41,8 +41,9 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
             inner: Any = module.implementation
             counted: Any = _counting(inner, module, counts)
             module.implementation = counted
-    with torch.no_grad():
-        copied(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
+    # A real run: on meta tensors, those that a network makes on the CPU itself could not be mixed.
+    with torch.inference_mode():
+        copied(*map(torch.from_numpy, example_arrays(facts.inputs, size).values()))
     return max(counts) / math.prod(size.values()) ** 2
 
 

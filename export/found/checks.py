@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, fx
 
-from ...core.errors import NystraError
+from ...core.errors import NystraError, foreign_text
 from .graph import Traced, shared_copy
 from .regions import Region, values_of
 from .site_modules import FoundMap, FoundTokens, FoundWindows, blind
@@ -87,7 +87,7 @@ def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor
         with torch.no_grad():
             got = module(*(values[name].clone() for name in region.inputs))
     except (RuntimeError, NystraError) as error:  # the site was written for other sizes
-        reason = str(error).strip().partition("\n")[0]
+        reason = foreign_text(error).partition("\n")[0]
         raise _NoResultError(
             f"a site in its place fails at another image size: {reason:.160}"
         ) from error

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from ...core.errors import ExportError
+from ...core.errors import ExportError, foreign_text
 from ...plugins.domain import DOMAIN
 from ..tracing.tidy import site_path
 
@@ -91,7 +91,7 @@ def raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     try:
         converted: onnx.ModelProto = version_converter.convert_version(model, opset)
     except RuntimeError as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = foreign_text(error).partition("\n")[0]
         raise ExportError(
             f"the file cannot be raised to opset {opset}, which nodes of nystra need: {reason}"
         ) from error

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from ...core.errors import foreign_text
 from .graph import Graph, Node
 from .operators import OPERATORS
 from .operators.values import TooLargeError
@@ -213,7 +214,7 @@ def compute(node: Node, values: Mapping[str, Tensor], *, wide: Wide = None) -> V
     except NodeError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = foreign_text(error).partition("\n")[0]
         where = f"{node.operator} {node.name or node.outputs[0]!r:.80}"
         too_large = isinstance(error, TooLargeError)
         raise NodeError(f"{where}: {reason}", too_large=too_large) from error

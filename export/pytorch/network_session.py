@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,7 @@ class NetworkSession:
 
         The copies to and from the device are part of the run.
         """
-        with torch.inference_mode(), self._promoting():
-            outputs = self.network(*self._tensors(feeds))
-            values = outputs if isinstance(outputs, tuple) else (outputs,)
-            # The copy to the host waits for the device's work.
-            arrays = [value.cpu().numpy() for value in values]
-        return dict(zip(self._outputs, arrays, strict=True))
+        return dict(zip(self._outputs, self._arrays(self._tensors(feeds.values())), strict=True))
 
     def device_seconds(self, feeds: Mapping[str, npt.NDArray[Any]]) -> float | None:
         """Run once; return the seconds between CUDA events around the network.
@@ -63,7 +58,7 @@ class NetworkSession:
         if self.device.type != "cuda":
             return None
         with torch.inference_mode(), self._promoting():
-            tensors = self._tensors(feeds)
+            tensors = self._tensors(feeds.values())
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             self.network(*tensors)
@@ -75,17 +70,24 @@ class NetworkSession:
         """Return what a network in float64 runs in."""
         return _Promoting() if self.dtype == torch.float64 else contextlib.nullcontext()
 
-    def _tensors(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Tensor]:
+    def _tensors(self, arrays: Iterable[npt.NDArray[Any]]) -> list[Tensor]:
         """Return the inputs on the device."""
         return [
             torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
-            for array in feeds.values()
+            for array in arrays
         ]
+
+    def _arrays(self, tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
+        """Return the outputs in their order."""
+        with torch.inference_mode(), self._promoting():
+            outputs = self.network(*tensors)
+            values = outputs if isinstance(outputs, tuple) else (outputs,)
+            # The copy to the host waits for the device's work.
+            return [value.cpu().numpy() for value in values]
 
     def __call__(self, *arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the first output for the inputs in their order."""
-        feeds = {str(place): array for place, array in enumerate(arrays)}
-        return self.run(feeds)[self._outputs[0]]
+        return self._arrays(self._tensors(arrays))[0]
 
 
 class _Promoting(TorchFunctionMode):

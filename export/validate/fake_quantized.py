@@ -39,7 +39,9 @@ _FOR_EVERY_PROGRAM = {"bf16": (nn.Linear,)}
 
 
 def round_digits(values: Tensor, digits: int) -> Tensor:
-    """Return float32 values rounded to binary digits, ties to even, any exponent."""
+    """Return values rounded to binary digits, ties to even, with the exponents of float32."""
+    if values.dtype != torch.float32:
+        return round_digits(values.float(), digits).to(values.dtype)
     drop = _FLOAT32_DIGITS - digits
     bits = values.contiguous().view(torch.int32)
     half = (1 << (drop - 1)) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...core.errors import NystraError
+from ...core.errors import NystraError, foreign_reason
 from ...deploy.host_model import host_problems
 from ...deploy.vapoursynth.rules import vapoursynth_problems
 from ...runtime.checking.gate import FAILED, PASSED, CheckResult
@@ -32,7 +32,7 @@ def chainner_problems(session: Session) -> list[str]:
             onnx.load(session.path), check_type=True, strict_mode=True, data_prop=True
         )
     except Exception as error:  # onnx's errors have no common base
-        reason = " ".join(str(error).split())[:300]
+        reason = foreign_reason(error)
         problems.append(f"the strict shape inference of onnx stops: {reason}")
     return problems
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from torch import nn
@@ -49,7 +49,7 @@ def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> B
     Raises:
         UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
-    inputs, outputs, works = measured_ports(module, network.inputs, network.outputs)
+    inputs, outputs, works, skipped = measured_ports(module, network.inputs, network.outputs)
     if outputs[0].role not in _TASKS:
         raise NystraError(
             f"the first output of {network.title} has the role {outputs[0].role!r}, expected one "
@@ -70,7 +70,16 @@ def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> B
         window=_window(module),
         preprocessing=network.preprocessing,
     )
-    return BuiltNetwork(trial.network, facts, hyper, trial.warnings)
+    return BuiltNetwork(trial.network, facts, hyper, (*trial.warnings, *_autocast(skipped)))
+
+
+def _autocast(types: Collection[str]) -> list[str]:
+    """Return the sentence on autocasts that are left out, if there are any."""
+    if not types:
+        return []
+    names = " and ".join(sorted(types))
+    text = f"its autocast to {names} is left out: float32 is used, unless `precision` is given"
+    return [text]
 
 
 def _trial(

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from ...core.errors import NystraError
+from ...core.errors import NystraError, foreign_reason
 from ...core.files.reading import regular_file
 from .network import OwnNetwork
 
@@ -135,7 +135,7 @@ def _running(path: Path, what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # any error, SystemExit too
-        reason = " ".join(str(error).split())[:300]
+        reason = foreign_reason(error)
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         raise NystraError(f"{what} raised {text}{_line(path, error)}") from error
 
@@ -161,4 +161,4 @@ def _import_fault(path: Path, error: ImportError) -> str:
         )
     if isinstance(error, ModuleNotFoundError):
         return f"{path.name} imports {error.name}, which is not installed"
-    return f"{path.name} cannot import: {' '.join(str(error).split())[:300]}"
+    return f"{path.name} cannot import: {foreign_reason(error)}"

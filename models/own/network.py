@@ -9,7 +9,7 @@ from torch import nn
 
 from ...core.errors import NystraError
 from ...core.plain_text import PLAIN_NAME, is_plain_line, is_plain_name
-from ...core.ports.port import Port
+from ...core.ports.port import ROLES, Port
 from ...core.ports.preprocessing import Preprocessing
 
 __all__ = ["OwnNetwork", "Port"]
@@ -38,7 +38,7 @@ class OwnNetwork:
     preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
-        """Raise NystraError if it has no module, or an invalid name."""
+        """Raise NystraError if it has no module, an invalid name, or ports of unknown roles."""
         if not isinstance(self.module, nn.Module):
             raise NystraError(
                 f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"
@@ -52,6 +52,13 @@ class OwnNetwork:
                 f"the license is {self.license!r:.80}, expected one line of words without "
                 "quotation marks"
             )
+        for port in (*self.inputs, *self.outputs):
+            if port.role not in ROLES:
+                raise NystraError(
+                    f"the port {port.name!r:.80} has the role {port.role!r:.80}, expected one of "
+                    f"{', '.join(ROLES)}; a number, such as a step or a strength, is no port: give "
+                    "it in a module that calls the network with it"
+                )
 
     @classmethod
     def of(cls, network: nn.Module | OwnNetwork) -> OwnNetwork:

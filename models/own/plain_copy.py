@@ -10,7 +10,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import NystraError
+from ...core.errors import NystraError, foreign_reason
 from .network import OwnNetwork
 
 _SHARED_BY_COPIES = (type, FunctionType, BuiltinFunctionType, ModuleType, str, bytes, int, float)
@@ -40,7 +40,7 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
     try:
         copied = copy.deepcopy(module, memo)
     except Exception as error:  # it may hold any kind of object
-        reason = " ".join(str(error).split())[:200].rstrip(".")
+        reason = foreign_reason(error, 200)
         raise NystraError(f"{network.title} cannot be copied: {reason}; see docs/own.md") from error
     return copied.eval()
 

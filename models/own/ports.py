@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import LOGITS_AXES, Port, image_size
 from ..sizes.padded_network import in_order
+from ..sizes.plain_run import plain_run
 
 _SIDES = (64, 48, 56, 60, 72, 80, 96, 112, 120, 128, 32, 28, 144, 160, 192, 224, 240, 256, 384)
 """Sides that are tried: multiples of the usual windows and strides."""
@@ -22,8 +23,10 @@ _ANY = (Port("output", "picture"),)
 
 def measured_ports(
     module: nn.Module, inputs: Sequence[Port], outputs: Sequence[Port]
-) -> tuple[tuple[Port, ...], tuple[Port, ...], int | None]:
-    """Return inputs and outputs of a module, and a side that works; None if sides are fixed.
+) -> tuple[tuple[Port, ...], tuple[Port, ...], int | None, set[str]]:
+    """Return inputs and outputs of a module, a side that works, and the types of its autocasts.
+
+    The side is None if sides are fixed.
 
     Args:
         module: In evaluation mode.
@@ -39,21 +42,26 @@ def measured_ports(
     for ports in choices:
         for side in _SIDES if ports[0].sides is None else (None,):
             try:
-                returned = _returned(module, ports, side)
+                returned, skipped = _returned(module, ports, side)
             except Exception as error:  # any error means that it does not take this input
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                reason = foreign_reason(error, 200)
                 shapes = [tuple(tensor.shape) for tensor in _examples(ports, side)]
                 first = first or f"fails for {', '.join(map(str, shapes))}: {reason}"
                 continue
             if outputs:
-                return ports, tuple(outputs), side
+                return ports, tuple(outputs), side, skipped
             given = _examples(ports, side)[0]
-            return ports, (_output(in_order(returned, _ANY)[0], given),), side
+            return ports, (_output(in_order(returned, _ANY)[0], given),), side, skipped
     raise UnsupportedModelError(f"the network {first}{_hint(first)}; see docs/own.md")
 
 
 def _hint(reason: str) -> str:
-    """Return advice for errors of mixed half-precision types, or ""."""
+    """Return advice for missing arguments and for mixed half-precision types, or ""."""
+    if "missing" in reason and "positional argument" in reason:
+        return (
+            "; declare all inputs as ports of an OwnNetwork, and give numbers, such as a step or a "
+            "strength, in a module that calls it with them"
+        )
     if not any(name in reason for name in ("Half", "BFloat16", "float16")):
         return ""
     return (
@@ -71,10 +79,12 @@ def _examples(ports: Sequence[Port], side: int | None) -> list[Tensor]:
     return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]
 
 
-def _returned(module: nn.Module, ports: Sequence[Port], side: int | None) -> object:
-    with torch.no_grad(), warnings.catch_warnings():
+def _returned(
+    module: nn.Module, ports: Sequence[Port], side: int | None
+) -> tuple[object, set[str]]:
+    with torch.no_grad(), warnings.catch_warnings(), plain_run() as skipped:
         warnings.simplefilter("ignore")
-        return module(*_examples(ports, side))
+        return module(*_examples(ports, side)), skipped
 
 
 def _output(returned: Tensor, given: Tensor) -> Port:

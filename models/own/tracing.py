@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..sizes.plain_run import plain_run
+
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 
@@ -41,8 +43,8 @@ class _Whole(metaclass=_Kind):
 
 
 def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
-    """Call a network on its inputs."""
-    with _open_sizes(network):
+    """Call a network on its inputs, as `plain_run` says."""
+    with plain_run(), _open_sizes(network):
         return network(*inputs)
 
 

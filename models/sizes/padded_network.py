@@ -11,14 +11,21 @@ from ...core.errors import UnsupportedModelError
 from ...core.ports.port import SIDES, Port
 from ..layers.padding import crop
 from .borders import Sides
+from .plain_run import plain_run
 
 Call: TypeAlias = Callable[..., Any]
 """(network, inputs in the order of its ports) -> what it returns."""
 
+_DECLARE = (
+    "declare all of its outputs as ports of an OwnNetwork, or call it in a module that returns "
+    "only the picture; see docs/own.md"
+)
+
 
 def call_plainly(network: nn.Module, *inputs: Tensor) -> Any:
     """Return what a network returns for its inputs."""
-    return network(*inputs)
+    with plain_run():
+        return network(*inputs)
 
 
 class PaddedNetwork(nn.Module):
@@ -75,26 +82,29 @@ def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
     """Return the tensors that a network returned, in the order of its outputs.
 
     Args:
-        returned: A tensor, a tuple or a list of them, or a dictionary by the names of the outputs.
+        returned: A tensor, a tuple or a list of them, or a dictionary or an object that has them
+            by the names of the outputs.
         outputs: The expected outputs; a single one may be a tuple or list of one.
 
     Raises:
         UnsupportedModelError: It has another type, or another number of tensors.
     """
+    names = [port.name for port in outputs]
     if isinstance(returned, Mapping):
-        names = [port.name for port in outputs]
         if not all(name in returned for name in names):
             raise UnsupportedModelError(
                 f"the network returns a dictionary of {', '.join(map(str, returned)):.200}, "
-                f"expected {', '.join(names)}; see docs/own.md"
+                f"expected {', '.join(names)}: {_DECLARE}"
             )
         returned = [returned[name] for name in names]
+    elif not isinstance(returned, (Tensor, tuple, list)):  # such as a dataclass
+        returned = [getattr(returned, name, returned) for name in names]
     tensors = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
     if len(tensors) != len(outputs) or not all(isinstance(each, Tensor) for each in tensors):
         kinds = ", ".join(type(each).__name__ for each in tensors[:6])
         raise UnsupportedModelError(
             f"the network returns {len(tensors)} values ({kinds}), expected {len(outputs)} of the "
-            "kind Tensor; see docs/own.md"
+            f"kind Tensor: {_DECLARE}"
         )
     return tensors
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from .padded_network import PaddedNetwork, in_order
@@ -190,7 +190,7 @@ def _fault(
     except UnsupportedModelError:  # its outputs are wrong at any size
         raise
     except Exception as error:  # after any error the size counts as not supported
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = foreign_reason(error, 200)
         return f"fails at {height}x{width}: {reason}"
     for tensor, port in zip(returned, network.outputs, strict=True):
         expected = _shape(port, batch, height, width)

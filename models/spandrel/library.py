@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from ...core.errors import CheckpointError, UnsupportedModelError
+from ...core.errors import CheckpointError, UnsupportedModelError, foreign_reason
 from ..architecture import State
 from ..registry import MORE, OTHERWISE, likeness
 
@@ -94,7 +94,7 @@ def read(reading: Reading, state: State, source: str) -> Any:
             warnings.simplefilter("ignore")  # about deprecated calls of PyTorch
             return reading.architecture.load(spandrel.canonicalize_state_dict(dict(state)))
     except Exception as error:  # any error is caused by the tensors
-        reason = " ".join(str(error).split())[:400] or type(error).__name__
+        reason = foreign_reason(error, 400)
         raise UnsupportedModelError(
             f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} "
             f"recognizes {source} as {reading.name} and refuses it: {reason}. {OTHERWISE}"

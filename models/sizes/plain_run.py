@@ -1,0 +1,142 @@
+"""Runs foreign code of a network as separate float32 operators, which a tracer can follow.
+
+While it runs, `torch.compile` inside of it compiles nothing, `torch.autocast` changes no type, and
+flex_attention is two products with a softmax between them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import HigherOrderOperator
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from ...core.errors import UnsupportedModelError, foreign_reason
+
+_COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")
+"""Modules without which nothing is compiled: importing them takes a second."""
+
+_SKIPPED: ContextVar[set[str] | None] = ContextVar("skipped types of autocast", default=None)
+
+
+@contextmanager
+def plain_run() -> Iterator[set[str]]:
+    """Run a network plainly; give the types of the autocasts that were left out, by name."""
+    skipped: set[str] = set()
+    if torch.compiler.is_dynamo_compiling():  # a benchmark compiles the network as it is
+        yield skipped
+        return
+    before = _SKIPPED.set(skipped)
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        if any(name in sys.modules for name in _COMPILERS):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_without_autocast())
+        stack.enter_context(_FlexAttention())
+        try:
+            yield skipped
+        finally:
+            _SKIPPED.reset(before)
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    kind: Any = torch.autocast
+    enter, leave = kind.__enter__, kind.__exit__
+    kind.__enter__, kind.__exit__ = _noted, lambda *_: None
+    try:
+        yield
+    finally:
+        kind.__enter__, kind.__exit__ = enter, leave
+
+
+def _noted(autocast: Any) -> Any:
+    skipped = _SKIPPED.get()
+    if skipped is not None and autocast._enabled:
+        skipped.add(str(autocast.fast_dtype).rpartition(".")[2])
+    return autocast
+
+
+class _FlexAttention(TorchFunctionMode):
+    """Computes flex_attention by other operators while operators are recorded or watched.
+
+    Otherwise PyTorch computes it: so a graph is compared with it.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        is_flex = isinstance(func, HigherOrderOperator) and func.name() == "flex_attention"
+        if is_flex and (get_proxy_mode() or _get_current_dispatch_mode()):
+            return _flex_attention(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor],
+    block_mask: tuple[Any, ...],
+    scale: float,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return attention (B, h, N, e), and the logarithm of its sums and its maxima, to base 2.
+
+    The functions are called once, with all scores and numbers, instead of once a score.
+
+    Args:
+        query: (B, h, N, d).
+        key: (B or 1, h / g, Nk, d), each head of which g heads of the query share.
+        value: (B or 1, h / g, Nk, e).
+        score_mod: Changes a score, given the numbers of its batch, head, query and key.
+        block_mask: Its last entry tells whether a query sees a key, given the same four numbers.
+        scale: Factor of the scores.
+    """
+    from torch.nn.attention import flex_attention as flex
+
+    shared = query.size(1) // key.size(1)
+    if shared > 1:
+        key, value = (tensor.repeat_interleave(shared, 1) for tensor in (key, value))
+    scores = (query @ key.transpose(-2, -1)) * scale
+    numbers = [
+        torch.arange(length, device=query.device).reshape(-1, *[1] * (3 - axis))
+        for axis, length in enumerate(scores.shape)
+    ]
+    mask, mask_mod = None, block_mask[-1]
+    if score_mod is not flex._identity:
+        scores = _of_all(score_mod, (scores, *numbers), scores)
+    if mask_mod is not flex.noop_mask:
+        mask = _of_all(mask_mod, numbers, scores)
+        scores = torch.where(mask, scores, -math.inf)
+    out = scores.softmax(-1) @ value
+    if mask is not None:  # a query without keys
+        out = torch.where(mask.any(-1, keepdim=True), out, 0.0)
+    return out, scores.logsumexp(-1) / math.log(2), scores.amax(-1) / math.log(2)
+
+
+def _of_all(function: Callable[..., Tensor], given: Sequence[Tensor], scores: Tensor) -> Tensor:
+    """Return what a function of one score gives for all of them."""
+    try:
+        return function(*given).expand(scores.shape)
+    except Exception as error:  # it is the user's code
+        raise UnsupportedModelError(
+            "a score_mod or mask_mod of flex_attention cannot be called with all scores at once: "
+            f"{foreign_reason(error, 200)}; index a table once, `table[h, q, k]` instead of "
+            "`table[h][q, k]`"
+        ) from error

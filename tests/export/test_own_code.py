@@ -1,0 +1,187 @@
+"""What a user's code may contain: autocast, compiled parts, flex_attention, several results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from nystra.core.errors import NystraError, UnsupportedModelError
+from nystra.export import ExportOptions, Plan, export_module, mechanism
+from nystra.export.attention.site import find_sites
+from nystra.export.found.loaded import with_found_sites
+from nystra.models import OwnNetwork, Port, load
+
+IMAGE = Port("image", "image", lengths={"channels": 3})
+WINDOW, DIM = 8, 16
+
+
+class Windows(nn.Module):
+    """A network with attention in windows of 8, by a given function of (module, q, k, v)."""
+
+    def __init__(self, attention: Any) -> None:
+        super().__init__()
+        self.stem, self.up = nn.Conv2d(3, DIM, 1), nn.Conv2d(DIM, 3, 1)
+        self.qkv, self.attention = nn.Linear(DIM, 3 * DIM), attention
+        self.bias = nn.Parameter(torch.randn(2, WINDOW**2, WINDOW**2))
+        self.mask = create_block_mask(causal, None, None, WINDOW**2, WINDOW**2, device="cpu")
+
+    def forward(self, image: Tensor) -> Tensor:
+        y = self.stem(image)
+        b, c, h, w = y.shape
+        y = y.view(b, c, h // WINDOW, WINDOW, w // WINDOW, WINDOW).permute(0, 2, 4, 3, 5, 1)
+        tokens = self.qkv(y.reshape(-1, WINDOW**2, c)).view(-1, WINDOW**2, 3, 2, c // 2)
+        out = self.attention(self, *tokens.permute(2, 0, 3, 1, 4)).transpose(1, 2)
+        out = out.reshape(b, h // WINDOW, w // WINDOW, WINDOW, WINDOW, c)
+        return image + self.up(out.permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w))
+
+
+def causal(_b: Tensor, _h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return query >= key
+
+
+def biased(net: Windows) -> Any:
+    return lambda score, _b, h, query, key: score + net.bias[h, query, key]
+
+
+def chained(net: Windows) -> Any:
+    return lambda score, _b, h, query, key: score + net.bias[h][query, key]
+
+
+COMPILED = torch.compile(flex_attention)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        pytest.param(lambda net, q, k, v: flex_attention(q, k, v, biased(net)), id="score_mod"),
+        pytest.param(lambda net, q, k, v: COMPILED(q, k, v, biased(net)), id="compiled"),
+        pytest.param(
+            lambda net, q, k, v: flex_attention(q, k, v, block_mask=net.mask), id="block_mask"
+        ),
+    ],
+)
+def test_flex_attention_is_found(attention: Any) -> None:
+    found = with_found_sites(load(Windows(attention).eval()))
+    assert found.facts.sides is None
+    assert find_sites(found.network)
+    assert not any("stays as trained" in warning for warning in found.warnings)
+
+
+def test_a_table_that_is_indexed_twice_is_refused_with_advice(tmp_path: Any) -> None:
+    net = Windows(lambda net, q, k, v: flex_attention(q, k, v, chained(net))).eval()
+    with pytest.raises(NystraError, match=r"index a table once, `table\[h, q, k\]`") as caught:
+        export_module(net, tmp_path / "out.onnx", ExportOptions(speed=False))
+    assert str(caught.value).isprintable()
+
+
+class Cast(nn.Module):
+    def __init__(self, device: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.conv, self.kind = nn.Conv2d(3, 3, 3, padding=1), (device, dtype)
+
+    def forward(self, image: Tensor) -> Tensor:
+        with torch.autocast(*self.kind):
+            image = self.conv(image)
+        return image.float()
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [("cpu", torch.bfloat16), ("cpu", torch.float16), ("cuda", torch.float16)],
+)
+@pytest.mark.filterwarnings("ignore:CUDA is not available", "ignore:User provided device_type")
+def test_autocast_is_left_out(device: str, dtype: torch.dtype) -> None:
+    own = Cast(device, dtype).eval()
+    loaded = load(own)
+    said = f"its autocast to {str(dtype)[6:]} is left out: float32 is used, unless `precision`"
+    if device == "cpu" or torch.cuda.is_available():
+        assert any(said in warning for warning in loaded.warnings)
+    image = torch.rand(1, 3, 9, 7)
+    with torch.no_grad():
+        assert torch.equal(loaded.network(image), own.conv(image))
+        assert device == "cuda" or not torch.equal(own(image), own.conv(image)), "restored"
+
+
+class Two(nn.Module):
+    def __init__(self, wrap: Any) -> None:
+        super().__init__()
+        self.conv, self.wrap = nn.Conv2d(3, 3, 3, padding=1), wrap
+
+    def forward(self, image: Tensor) -> Any:
+        coarse = image + self.conv(image)
+        return self.wrap(coarse, coarse + self.conv(coarse))
+
+
+@dataclass
+class Output:
+    coarse: Tensor
+    final: Tensor
+
+
+OUTPUTS = [Port(name, "picture", lengths={"channels": 3}) for name in ("coarse", "final")]
+
+
+@pytest.mark.parametrize("wrap", [Output, lambda a, b: {"final": b, "coarse": a, "more": None}])
+def test_outputs_by_name(wrap: Any) -> None:
+    network = load(OwnNetwork(Two(wrap).eval(), [IMAGE], OUTPUTS)).network
+    with torch.no_grad():
+        assert [tuple(out.shape) for out in network(torch.rand(1, 3, 5, 6))] == [(1, 3, 5, 6)] * 2
+
+
+def test_two_outputs_are_exported(tmp_path: Any) -> None:
+    own = OwnNetwork(Two(lambda a, b: (a, b)).eval(), [IMAGE], OUTPUTS)
+    result = export_module(own, tmp_path / "two.onnx", ExportOptions(speed=False))
+    assert result.validation.passed
+
+
+@pytest.mark.parametrize(
+    ("wrap", "kinds"),
+    [(Output, "Output"), (lambda a, b: [a, b], "Tensor, Tensor"), (lambda a, _b: (a, None), "T")],
+)
+def test_undeclared_outputs_are_refused_with_advice(wrap: Any, kinds: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=rf"{kinds}.*as ports of an OwnNetwork, or"):
+        load(Two(wrap).eval())
+
+
+class Stepped(nn.Module):
+    def forward(self, image: Tensor, step: Tensor) -> Tensor:
+        return image * step
+
+
+def test_a_number_as_input_is_refused_with_advice() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"'step'; declare all inputs.* in a module"):
+        load(Stepped())
+    with pytest.raises(NystraError, match=r"has the role 'step', expected one of .*a number"):
+        OwnNetwork(Stepped(), [IMAGE, Port("step", "step")])
+
+
+class Positions(nn.Module):
+    """Attention between all cells of 8x8 pixels; their positions are computed in the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(192, 3 * DIM), nn.Linear(DIM, 192)
+
+    def forward(self, image: Tensor) -> Tensor:
+        y = F.pixel_unshuffle(image, 8)
+        b, _, h, w = y.shape
+        q, k, v = self.qkv(y.flatten(2).transpose(1, 2))[:, None].chunk(3, -1)
+        frequencies = 10.0 ** -torch.arange(DIM // 2, device=image.device)
+        angle = torch.arange(h * w)[:, None] * frequencies
+        wave = torch.cat([angle.sin(), angle.cos()], -1)
+        scores = (q + wave) @ (k + wave).transpose(-1, -2) * DIM**-0.5
+        out = self.out((scores.softmax(-1) @ v)[:, 0]).transpose(1, 2)
+        return image + F.pixel_shuffle(out.reshape(b, 192, h, w), 8)
+
+
+def test_attention_with_positions_of_the_run_is_exported(tmp_path: Any) -> None:
+    options = ExportOptions(Plan(mechanism("full")), speed=False)
+    result = export_module(Positions().eval(), tmp_path / "out.onnx", options)
+    assert result.validation.passed
+    assert [site.name for site in result.source.resolved.values()] == ["full"]
