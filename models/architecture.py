@@ -25,12 +25,14 @@ class Request:
         overrides: Hyper-parameters of the caller: they take precedence over everything else.
         stored: Hyper-parameters from the file's metadata: they take precedence over the tensors.
         license: License of the weights, ``unknown`` if the file does not state it.
+        config: Content of the ``config.json`` in the folder of the file.
     """
 
     source: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     stored: Mapping[str, Any] = field(default_factory=dict)
     license: str = "unknown"
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from .architecture import BuiltNetwork, Request
-from .checkpoints.checkpoint import Checkpoint, read_checkpoint
+from .checkpoints.checkpoint import CHOSEN, Checkpoint, read_checkpoint
 from .checkpoints.license import license_warnings, stated_license
 from .facts import Facts
 from .own.loading import of_code, of_module
@@ -54,13 +54,14 @@ def load(
     """Load a checkpoint, a shipped checkpoint by name, or your own network.
 
     Args:
-        source: A ``.safetensors``, ``.pth`` or ``.pt`` file, or the bare name of a shipped one; or
-            a module with its weights, which is copied.
+        source: A ``.safetensors``, ``.pth`` or ``.pt`` file, a folder of Hugging Face's with one,
+            or the bare name of a shipped one; or a module with its weights, which is copied.
         plan_window: The window of a plan: a network that supports other windows than the trained
             one uses it, unless ``window_size`` is given.
         **hyper: Constructor arguments that take precedence over the file: ``architecture``,
             ``window_size``, ``num_heads``, ``img_range``, ... The order of precedence is: these
             arguments, the JSON in the file's metadata, the tensors, a documented default.
+            ``state_dict`` is the name of one of several networks in the file.
             ``module``, ``FILE.py:CALLABLE``, is the code of your own network: it is executed, with
             all other arguments.
 
@@ -90,7 +91,7 @@ def load(
 def _of_known(
     path: Path, plan_window: Sequence[int] | None, hyper: dict[str, Any]
 ) -> tuple[Checkpoint, BuiltNetwork]:
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_checkpoint(path, chosen=hyper.pop(CHOSEN, None))
     stored = checkpoint.hyper
     name = hyper.pop("architecture", stored.get("architecture"))
     architecture = find_architecture(checkpoint.state, name).architecture()
@@ -101,5 +102,6 @@ def _of_known(
         overrides=hyper,
         stored={key: value for key, value in stored.items() if key not in _NOT_HYPER},
         license=stated_license(stored),
+        config=checkpoint.config,
     )
     return checkpoint, architecture.load(checkpoint.state, request)

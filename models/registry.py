@@ -61,7 +61,7 @@ class RegistryRow:
         """Whether a state dict belongs to this architecture."""
         if self.keys:
             more = any(_present(pattern, state) for pattern in self.without)
-            return not more and not missing(self.keys, state)
+            return not more and all(_any_present(pattern, state) for pattern in self.keys)
         recognizes = self.architecture().recognizes
         return recognizes is not None and recognizes(state)
 
@@ -190,11 +190,11 @@ OWN = RegistryRow("own", (), ".own.checkpoint")
 
 def missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:
     """Return the patterns that no key matches."""
-    return [
-        pattern
-        for pattern in patterns
-        if not any(_present(choice, keys) for choice in pattern.split("|"))
-    ]
+    return [pattern for pattern in patterns if not _any_present(pattern, keys)]
+
+
+def _any_present(pattern: str, keys: Collection[str]) -> bool:
+    return any(_present(choice, keys) for choice in pattern.split("|"))
 
 
 def _present(pattern: str, keys: Collection[str]) -> bool:
@@ -211,6 +211,11 @@ def recognized(state: State) -> bool:
 def read_by_another(state: State) -> bool:
     """Whether a library in the table reads a state dict."""
     return any(row.matches(state) for row in ARCHITECTURES if not row.keys)
+
+
+def nearness(state: State) -> float:
+    """Return the share of the keys of the nearest row that a state dict has, 0 to 1."""
+    return max(_nearness(row, state) for row in ARCHITECTURES if row.keys)
 
 
 def row_named(name: str) -> RegistryRow:

@@ -1,148 +1,315 @@
-"""Finds the state dict in the dictionaries that trainers save, by their keys."""
+"""Finds the network in what trainers save: dictionaries around it, prefixes, other networks.
+
+By trial: a state dict is the network if its keys are those of a known one. The names around it tell
+nothing, except that of a moving average.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import Tensor
 
 from ...core.errors import CheckpointError
-from ..registry import read_by_another, recognized
+from ..registry import nearness, read_by_another, recognized
+from .forms import Leaf, Leaves, unwrapped
+from .holders import holders
+from .rebuilding import MOST_TENSORS, Unreadable
+from .tensor_checks import not_plain
 
-_AVERAGED = ("params_ema", "state_dict_ema", "model_ema", "net_g_ema", "generator_ema", "ema")
-"""Names of a moving average of the weights, which is the one for inference."""
+_AVERAGED = re.compile(r"(^|[^a-zA-Z])(ema|averaged?|swa|shadow)([^a-zA-Z]|$)", re.IGNORECASE)
+"""In the name of a moving average of the weights, which is the one for inference."""
 
-_PLAIN = (
-    *("params", "state_dict", "model_state_dict", "model", "net", "network", "weights"),
-    *("net_g", "netG", "generator", "gen", "G", "module", "_orig_mod", "_forward_module"),
+_TRAINING_ONLY = frozenset(
+    (
+        *("net_d", "netD", "discriminator", "disc", "D", "loss", "loss_fn", "criterion", "metric"),
+        *("metrics", "perceptual", "vgg", "lpips", "optimizer", "data_preprocessor", "epoch"),
+        *("n_averaged", "num_updates", "initted", "step", "steps", "step_counter", "global_step"),
+        *("iter", "iteration"),
+    )
 )
+"""Names of tensors that only training needs."""
 
-_TRAINING_ONLY = (
-    *("net_d", "netD", "discriminator", "disc", "D", "loss", "loss_fn", "criterion", "metric"),
-    *("metrics", "perceptual", "vgg", "lpips", "n_averaged"),
-)
-"""Names of entries that only training needs."""
-
-Fits: TypeAlias = Callable[[Mapping[str, Tensor]], bool]
-"""Returns whether a state dict has the keys of a network."""
-
-_DEEPEST = 4
+_TOP = "its top level"
+_DEEPEST = 3  # names before a part that is a network, common ones aside
+_DEEPEST_ELSEWHERE = 2
+_LONGEST_CHAIN = 8
+_FEWEST = 2  # tensors of a network
+_MOST_TRIALS = 1000
+_MOST_ELSEWHERE = 100
+_SMALLEST_SHARE = 8  # of all tensors: their conditions are met by chance, too
+_MOST_TO_COMPARE = 40
 _LONGEST_KEY = 400
+_SHOWN = 8
 
 
-def unwrap(
-    content: Any, path: Path, fits: Fits | None = None
+@dataclass(frozen=True)
+class Wanted:
+    """The network that is searched for.
+
+    Attributes:
+        fits: Whether a state dict has its keys.
+        nearness: How many of its keys a state dict has, 0 to 1: for messages if none fits.
+        elsewhere: Whether a library reads a state dict; it may remove wrappers by itself.
+    """
+
+    fits: Callable[[Mapping[str, Tensor]], bool]
+    nearness: Callable[[Mapping[str, Tensor]], float]
+    elsewhere: Callable[[Mapping[str, Tensor]], bool] = lambda _: False
+
+
+KNOWN = Wanted(recognized, nearness, read_by_another)
+"""Any network that nystra or a library in its table supports."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A network in a file: its name there, the names around it, its tensors, and what is left."""
+
+    name: str
+    wrapper: str
+    state: Leaves
+    left: tuple[str, ...] = ()
+
+
+@dataclass
+class _Search:
+    """A search, whose number of trials is limited."""
+
+    wanted: Wanted
+    trials: int = 0
+    trials_elsewhere: int = 0
+    tried: list[tuple[str, Leaves]] = field(default_factory=list)
+
+    def fits(self, state: Any, wrapper: str) -> bool:
+        """Whether a state dict is the wanted network."""
+        self.trials += 1
+        if self.trials <= _MOST_TO_COMPARE:
+            self.tried.append((wrapper, state))
+        return self.trials <= _MOST_TRIALS and self.wanted.fits(state)
+
+    def elsewhere(self, state: Any) -> bool:
+        """Whether another library reads a state dict."""
+        self.trials_elsewhere += 1
+        return self.trials_elsewhere <= _MOST_ELSEWHERE and self.wanted.elsewhere(state)
+
+
+def find_network(
+    content: Any, path: Path, wanted: Wanted, chosen: str | None = None
 ) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
     """Return the state dict of the network in the content of a checkpoint.
 
     Args:
-        content: The content of the file: a state dict, or dictionaries around one.
+        content: The content of the file: a state dict, or dictionaries, lists and objects around.
         path: The file, for messages.
-        fits: As in `read_checkpoint`.
+        wanted: The network.
+        chosen: The name of one of several networks in the file.
 
     Returns:
-        The tensors by key, without a prefix of the trainer's; the names the state dict stood
-        under, joined by ``/``; and sentences that say what was chosen or left out.
+        The tensors by key, as the network has them; the names that the state dict stood under,
+        joined by ``/``; and sentences that say what was chosen or left out. If no known network is
+        there, the state dict that is nearest to one.
 
     Raises:
-        CheckpointError: There is no state dict, or several and no way to tell which is meant.
+        CheckpointError: There are no tensors, or several networks and no way to tell which is
+            meant, or tensors are not plain.
     """
-    wrappers: list[str] = []
-    notes: list[str] = []
-    while True:
-        if not isinstance(content, dict):
-            raise CheckpointError(f"{path} holds a {type(content).__name__}, not a state dict")
-        name = _container(content, path, notes)
-        if name is None or len(wrappers) == _DEEPEST:
-            break
-        wrappers.append(name)
-        content = content[name]
-    state = {
-        key: value
-        for key, value in content.items()
-        if isinstance(key, str) and isinstance(value, Tensor)
-    }
-    if not state:
-        raise CheckpointError(
-            f"{path} holds no tensors: its keys are {sorted(map(str, content))[:8]}"
+    inside = holders(content)
+    if not inside:
+        kind = type(content).__name__
+        keys = f": its keys are {sorted(content)[:_SHOWN]}" if isinstance(content, dict) else ""
+        raise CheckpointError(f"{path} holds no tensors by name, but a {kind}{keys}")
+    for state in inside.values():
+        _check_keys(state, path)
+    search = _Search(wanted)
+    found = [one for name, state in inside.items() for one in _own(name, name, state, search)]
+    if not found or any(_names(one.left) - _TRAINING_ONLY for one in found):
+        deepest = 0 if found else _DEEPEST  # a whole that a library reads, before a part
+        found = [
+            one
+            for name, state in inside.items()
+            for one in _others(name, name, state, search, deepest)
+        ] or found
+    if not found:
+        nearest = max(search.tried, key=lambda each: wanted.nearness(each[1]))  # type: ignore[arg-type]
+        found = [_Found("", *nearest)]
+    one, notes = _choose(found, path, chosen)
+    return _tensors(one.state, path), one.wrapper, notes
+
+
+def _own(
+    name: str, wrapper: str, state: Leaves, search: _Search, depth: int = 0
+) -> Iterator[_Found]:
+    """Yield the wanted networks in a state dict: it, without a common prefix, or parts of it."""
+    level = _Level("", state, state, ())
+    for level in _levels(state):
+        plain = unwrapped(level.kept, parallel=True), unwrapped(level.kept, parallel=False)
+        for form in _different(*plain, level.whole):
+            if search.fits(form, wrapper):
+                left = () if form is level.whole else level.left
+                yield _Found(_joined(name, level.prefix), wrapper, form, left)
+                return
+    if depth < _DEEPEST:
+        yield from _parts(
+            name, level, lambda label, part: _own(label, wrapper, part, search, depth + 1)
         )
+
+
+def _others(
+    name: str, wrapper: str, state: Leaves, search: _Search, deepest: int, depth: int = 0
+) -> Iterator[_Found]:
+    """Yield the networks that a library reads, as `_own` does the wanted ones."""
+    level = _Level("", state, state, ())
+    for level in _levels(state):
+        plain = unwrapped(level.kept, parallel=False), unwrapped(level.kept, parallel=True)
+        for form in _different(level.whole, level.kept, *plain):
+            if search.elsewhere(form):
+                left = () if form is level.whole else level.left
+                yield _Found(_joined(name, level.prefix), wrapper, form, left)
+                return
+    if depth < min(deepest, _DEEPEST_ELSEWHERE):
+        yield from _parts(
+            name,
+            level,
+            lambda label, part: _others(label, wrapper, part, search, deepest, depth + 1),
+            len(level.kept) // _SMALLEST_SHARE,
+        )
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A state dict without a prefix: all of it, and without tensors that only training needs."""
+
+    prefix: str
+    whole: Leaves
+    kept: Leaves
+    left: tuple[str, ...]
+
+
+def _levels(state: Leaves) -> Iterator[_Level]:
+    """Yield a state dict as it is, then without the first names that all its keys have."""
+    prefix = ""
+    left: tuple[str, ...] = ()
+    for _ in range(_LONGEST_CHAIN):
+        kept = {key: value for key, value in state.items() if _first(key) not in _TRAINING_ONLY}
+        if kept and len(kept) < len(state):
+            left += tuple(sorted({prefix + _first(key) for key in state.keys() - kept.keys()}))
+        else:
+            kept = dict(state)
+        yield _Level(prefix, state, kept, left)
+        name = _first(next(iter(kept), ""))
+        if not name or any(not key.startswith(f"{name}.") for key in kept):
+            return
+        prefix += f"{name}."
+        state = {key[len(name) + 1 :]: value for key, value in kept.items()}
+
+
+def _parts(
+    name: str,
+    level: _Level,
+    search: Callable[[str, Leaves], Iterator[_Found]],
+    fewest: int = 0,
+) -> Iterator[_Found]:
+    """Yield the networks in the parts of a state dict, each with the names of what it lacks."""
+    parts: dict[str, dict[str, Leaf]] = {}
+    for key, value in level.kept.items():
+        first, _, rest = key.partition(".")
+        parts.setdefault(first, {})[rest] = value
+    found: list[_Found] = []
+    left: list[str] = []
+    for first, part in parts.items():
+        inner: list[_Found] = []
+        if len(part) >= max(fewest, _FEWEST) and not first.isdigit():
+            inner = list(search(_joined(name, level.prefix + first), part))
+        found += inner
+        if not inner:
+            left.append(level.prefix + first)
+    lacking = (*level.left, *left)
+    yield from (replace(one, left=(*lacking, *one.left)) for one in found)
+
+
+def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found, tuple[str, ...]]:
+    """Return the network that is meant, and what to say about it."""
+    names = sorted(one.name or _TOP for one in found)
+    if chosen is not None:
+        found = [one for one in found if chosen in (one.name, one.name.rpartition("/")[2])]
+        if len(found) != 1:
+            raise CheckpointError(
+                f"{path} holds {', '.join(names[:_SHOWN])}; `state_dict` is {chosen!r:.80}, "
+                "expected one of them"
+            )
+    averaged = [one for one in found if _AVERAGED.search(one.name)]
+    candidates = _distinct(averaged or found)
+    if len(candidates) > 1:
+        names = sorted(one.name or _TOP for one in candidates)
+        raise CheckpointError(
+            f"{path} holds several networks: {', '.join(names[:_SHOWN])}. Give `hyper` "
+            f"state_dict={names[0]} or another of them, or save the state dict of one with "
+            "safetensors.torch.save_file"
+        )
+    (one,) = candidates
+    notes: list[str] = []
+    others = sorted(each.name or _TOP for each in found if each is not one)
+    if averaged and others:
+        listed = " and ".join([one.name, *others])
+        notes.append(
+            f"{path.name} holds {listed}: using {one.name}, the moving average of the weights"
+        )
+    if one.left:
+        shown = ", ".join(one.left[:_SHOWN])
+        more = f" and {len(one.left) - _SHOWN} more" if len(one.left) > _SHOWN else ""
+        advice = (
+            "; if they are part of your network, give its code as `module`"
+            if _names(one.left) - _TRAINING_ONLY
+            else ""
+        )
+        notes.append(f"{path.name}: ignored the tensors of {shown}{more}{advice}")
+    return one, tuple(notes)
+
+
+def _distinct(found: list[_Found]) -> list[_Found]:
+    """Return networks without those whose tensors are the memory of another one."""
+    places = {
+        tuple(each.data_ptr() for each in one.state.values() if isinstance(each, Tensor)): one
+        for one in reversed(found)
+    }
+    return list(reversed(places.values()))
+
+
+def _check_keys(state: Leaves, path: Path) -> None:
+    if len(state) > MOST_TENSORS:
+        raise CheckpointError(f"{path} holds {len(state)} tensors, expected {MOST_TENSORS} at most")
     for key in state:
         if not key.isprintable() or len(key) > _LONGEST_KEY:
             raise CheckpointError(f"{path}: {key[:80]!r} is not the name of a tensor")
-    state = _without_prefix(state, path, notes, fits)
-    return state, "/".join(wrappers), tuple(notes)
 
 
-def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | None:
-    """Return the key of the dictionary that contains the network; None if this is the network."""
-    inside = [key for key, value in content.items() if isinstance(key, str) and _leads(value)]
-    named = [key for key in inside if key in _AVERAGED or key in _PLAIN]
-    if not named and any(isinstance(value, Tensor) for value in content.values()):
-        return None
-    chosen = _choose(named or inside, path, notes)
-    return chosen
+def _tensors(state: Leaves, path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a network, all plain."""
+    tensors: dict[str, Tensor] = {}
+    for key, value in state.items():
+        if isinstance(value, Unreadable):
+            raise not_plain(path, key, value.kind)
+        tensors[key] = value
+    return tensors
 
 
-def _leads(value: Any, deepest: int = _DEEPEST) -> bool:
-    """Whether a value is a state dict or contains one."""
-    if not isinstance(value, dict) or deepest == 0:
-        return False
-    return any(
-        isinstance(key, str) and (isinstance(inner, Tensor) or _leads(inner, deepest - 1))
-        for key, inner in value.items()
-    )
+def _different(*states: Leaves) -> list[Leaves]:
+    return list({id(state): state for state in states}.values())
 
 
-def _choose(names: Collection[str], path: Path, notes: list[str]) -> str | None:
-    """Choose among several names: the moving average, or the only one."""
-    averaged = [name for name in names if name in _AVERAGED]
-    chosen = averaged or list(names)
-    if not chosen:
-        return None
-    if len(chosen) > 1:
-        raise CheckpointError(
-            f"{path} holds several networks: {', '.join(sorted(chosen)[:8])}. Save the state "
-            "dict of one of them with safetensors.torch.save_file"
-        )
-    others = sorted(set(names) - set(chosen))
-    if others:
-        notes.append(
-            f"{path.name} holds {' and '.join([chosen[0], *others])}: using {chosen[0]}, the "
-            "moving average of the weights"
-        )
-    return chosen[0]
+def _joined(name: str, prefix: str) -> str:
+    prefix = prefix.rstrip(".")
+    return f"{name}/{prefix}" if name and prefix else name or prefix
 
 
-def _without_prefix(
-    state: dict[str, Tensor], path: Path, notes: list[str], fits: Fits | None
-) -> dict[str, Tensor]:
-    """Return the state dict in the form of nystra's networks, otherwise in that of another library.
-
-    That library handles prefixes itself, some of which are parts of its networks' keys.
-    """
-    stripped, taken = state, list[str]()
-    while not (fits or recognized)(stripped):
-        inner = _strip(stripped, path, taken)
-        if inner is None:
-            if fits is not None or read_by_another(state):
-                return state
-            break
-        stripped = inner
-    notes += taken
-    return stripped
+def _first(key: str) -> str:
+    return key.partition(".")[0]
 
 
-def _strip(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, Tensor] | None:
-    """Return the state dict without a trainer's prefix; None if it has none."""
-    firsts = {key.partition(".")[0] for key in state}
-    names = [name for name in firsts if name in _AVERAGED or name in _PLAIN]
-    others = sorted(firsts - set(names))
-    if not names or any(name not in _TRAINING_ONLY for name in others):
-        return None
-    prefix = f"{_choose(names, path, notes)}."
-    if others:
-        notes.append(f"{path.name}: ignored the tensors of {', '.join(others)}")
-    kept = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-    return kept or None
+def _names(left: tuple[str, ...]) -> set[str]:
+    return {name.rpartition(".")[2] for name in left}

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from ...core.errors import CheckpointError
+from .rebuilding import HIGHEST_RANK, MOST_TENSORS
 
 MOST_BLOCKS = 500
 """Limit of tensors for a network that is built from its keys: ten times the largest published
 one."""
-
-_HIGHEST_RANK = 8
-_MOST_TENSORS = 100_000
 
 
 def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
@@ -24,23 +22,26 @@ def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
     Raises:
         CheckpointError: One is not; the message names its key and kind.
     """
-    if len(state) > _MOST_TENSORS:
-        raise CheckpointError(
-            f"{path} holds {len(state)} tensors, expected {_MOST_TENSORS} at most"
-        )
+    if len(state) > MOST_TENSORS:
+        raise CheckpointError(f"{path} holds {len(state)} tensors, expected {MOST_TENSORS} at most")
     for key, value in state.items():
         fault = _fault(value)
         if fault:
-            raise CheckpointError(
-                f"{path}: {key} is {fault}; nystra takes plain dense tensors. Save the state dict "
-                "with safetensors.torch.save_file"
-            )
+            raise not_plain(path, key, fault)
     bad = [key for key, value in state.items() if not _finite(value)]
     if bad:
         raise CheckpointError(
             f"{path} holds NaN or infinite values in {len(bad)} tensors, first {bad[0]}: its "
             "training diverged, or the file is damaged"
         )
+
+
+def not_plain(path: Path, key: str, fault: str) -> CheckpointError:
+    """Return the error for a tensor that is ``fault``: "a sparse tensor"."""
+    return CheckpointError(
+        f"{path}: {key} is {fault}; nystra takes plain dense tensors. Save the state dict "
+        "with safetensors.torch.save_file"
+    )
 
 
 def _fault(value: Tensor) -> str:
@@ -52,7 +53,7 @@ def _fault(value: Tensor) -> str:
         return f"a quantized tensor ({str(value.dtype).removeprefix('torch.')})"
     if value.device.type != "cpu":
         return f"on the device {value.device.type!r}, without values"
-    if value.dim() > _HIGHEST_RANK:
+    if value.dim() > HIGHEST_RANK:
         return f"of {value.dim()} dimensions"
     held = value.untyped_storage().nbytes()
     if value.numel() * value.element_size() > held:

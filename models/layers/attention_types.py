@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...core.errors import CheckpointError, UnsupportedModelError
+from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
 from ..checkpoints.construction import shape_of
 from .map_attention import MapAttention, TableAttention
@@ -86,15 +86,9 @@ def attention_hyper(state: State, prefix: str) -> Hyper:
         ``rib_hidden_dim``, ``rib_n_freqs`` and ``window``.
 
     Raises:
-        UnsupportedModelError: An unsupported type.
         CheckpointError: Tensors are missing or do not belong to such a layer.
     """
     hyper: Hyper = {"gate_type": _gate(state, prefix)}
-    if f"{prefix}cpe.weight" in state:
-        raise UnsupportedModelError(
-            f"the file has {prefix}cpe.weight: attention of the unpublished type CPE; nystra "
-            f"supports {', '.join(ATTENTION_TYPES)}"
-        )
     if f"{prefix}to_hidden" in state:
         heads, hidden, rank = shape_of(state, f"{prefix}to_q", 3)
         coordinates = shape_of(state, f"{prefix}to_hidden", 2)[0]

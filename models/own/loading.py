@@ -11,7 +11,8 @@ from torch import nn
 
 from ...core.errors import NystraError
 from ..architecture import BuiltNetwork
-from ..checkpoints.checkpoint import Checkpoint, read_checkpoint
+from ..checkpoints.checkpoint import CHOSEN, Checkpoint, read_checkpoint
+from ..checkpoints.containers import Wanted
 from ..checkpoints.license import UNKNOWN, stated_license
 from ..checkpoints.tensor_checks import check_tensors
 from .checkpoint import fill, measured
@@ -53,10 +54,15 @@ def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetw
     """
     arguments = dict(hyper)
     code = read_code(str(arguments.pop("module")))
+    chosen = arguments.pop(CHOSEN, None)
     own = code.network(arguments)
     module = plain_copy(own)
     keys = module.state_dict().keys()
-    checkpoint = read_checkpoint(path, lambda state: not keys.isdisjoint(state))
+    wanted = Wanted(
+        lambda state: state.keys() == keys,
+        lambda state: len(keys & state.keys()) / max(len(keys), 1),
+    )
+    checkpoint = read_checkpoint(path, wanted, chosen)
     fill(module, checkpoint.state, f"{path.name} does not match {code.text}")
     if own.license == UNKNOWN:
         own = replace(own, license=stated_license(checkpoint.hyper))

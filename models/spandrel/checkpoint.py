@@ -9,7 +9,8 @@ from ..architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request,
 from ..facts import Facts
 from ..registry import MORE
 from ..sizes.trial import Trial
-from .library import Reading, find_reading, read, recognises
+from .hugging_face import is_of_transformers, of_spandrel
+from .library import Reading, find_reading, installed, read
 from .network import ports_of, tried_network
 
 
@@ -21,6 +22,9 @@ def load(state: State, request: Request) -> BuiltNetwork:
         CheckpointError: No architecture of spandrel has the keys, or a key has too large an index.
         UnsupportedModelError: spandrel refuses the tensors, or the network returns no image.
     """
+    differences: tuple[str, ...] = ()
+    if is_of_transformers(state):
+        state, request, differences = of_spandrel(state, request)
     if request.overrides:
         raise NystraError(
             f"{request.source}: spandrel reads all hyper-parameters from the tensors, so "
@@ -33,7 +37,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
     trial = tried_network(descriptor, request.source)
     facts = _facts(reading, descriptor, request, trial)
     hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
-    warnings = (*_licence(reading), *trial.warnings)
+    warnings = (*_licence(reading), *differences, *trial.warnings)
     return BuiltNetwork(trial.network, facts, hyper, warnings)
 
 
@@ -61,4 +65,11 @@ def _licence(reading: Reading) -> tuple[str, ...]:
     return (text,)
 
 
-ARCHITECTURE = Architecture(load, PrecisionPolicy(), recognises)
+def recognizes(state: State) -> bool:
+    """Return whether spandrel is installed and reads a state dict, or its form in transformers."""
+    if is_of_transformers(state):
+        return installed()
+    return find_reading(state) is not None
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy(), recognizes)

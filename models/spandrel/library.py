@@ -68,11 +68,6 @@ def _detects(support: Any, keys: dict[str, Any]) -> bool:
         return False
 
 
-def recognises(state: State) -> bool:
-    """Return whether spandrel is installed and recognizes a state dict."""
-    return find_reading(state) is not None
-
-
 def read(reading: Reading, state: State, source: str) -> Any:
     """Return spandrel's descriptor of a network with its weights.
 

@@ -11,6 +11,7 @@ from ..architecture import Hyper, State
 from ..checkpoints.construction import shape_of
 from ..checkpoints.tensor_checks import MOST_BLOCKS
 from ..layers.attention_types import attention_hyper
+from .network import CPE
 
 PUBLISHED_WINDOWS = {
     "SST-light": (8, 16, 32, 16, 32, 64),
@@ -39,7 +40,7 @@ def sst_hyper(state: State) -> Hyper:
         "dim": dim,
         "n_blocks": n_blocks,
         "exp_ratio": shape_of(state, "body.0.0.ffn.proj.weight", 4)[0] / dim,
-        "attn_type": first["attn_type"],
+        "attn_type": CPE if "body.0.0.cpe.weight" in state else first["attn_type"],
         "gate_type": first["gate_type"],
         "ranks": [layer.get("rank", 1) for layer in layers],
         "rib_hidden_dim": first.get("rib_hidden_dim", 1),

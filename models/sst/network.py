@@ -16,15 +16,22 @@ from ..layers.map_attention import MapAttention
 from ..layers.upsamplers import upsampler
 from ..repeated import Repeated
 
+CPE = "CPE"
+"""The attention type without positions in a layer that adds them by a convolution."""
+
 _LARGEST_SCALE = 64
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each behind a norm and a skip: (B, dim, H, W) to the same."""
+    """Attention and feed-forward, each behind a norm and a skip: (B, dim, H, W) to the same.
 
-    def __init__(self, dim: int, hidden: int, attention: MapAttention) -> None:
+    With ``places`` a depthwise 3x3 convolution is added to the map before both.
+    """
+
+    def __init__(self, dim: int, hidden: int, attention: MapAttention, *, places: bool) -> None:
         """Build the layer around its attention."""
         super().__init__()
+        self.cpe = nn.Conv2d(dim, dim, 3, 1, 1, groups=dim) if places else None
         self.norm_attn = ChannelNorm(dim)
         self.attn = attention
         self.norm_ffn = ChannelNorm(dim)
@@ -32,6 +39,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output for x."""
+        if self.cpe is not None:
+            x = x + self.cpe(x)
         x = x + self.attn(self.norm_attn(x))
         y: Tensor = x + self.ffn(self.norm_ffn(x))
         return y
@@ -85,7 +94,8 @@ class SST(nn.Module):
             ranks: Ranks of the position bias of each layer.
             n_blocks: Blocks, all alike.
             exp_ratio: Hidden over outer width of the feed-forward.
-            attn_type: "RIB", or one of `ATTENTION_TYPES` that no published network has.
+            attn_type: "RIB", or a type that no published network has: "CPE" or another one of
+                `ATTENTION_TYPES`.
             rib_hidden_dim: Width of the network of positions.
             rib_n_freqs: Frequencies of its coordinates.
             upscaling_factor: Output side over input side.
@@ -112,7 +122,7 @@ class SST(nn.Module):
 
         def layer(index: int, window: int, heads: int, rank: int) -> Layer:
             attention = attention_of_type(
-                attn_type,
+                "NoPE" if attn_type == CPE else attn_type,
                 dim,
                 heads,
                 window,
@@ -122,7 +132,8 @@ class SST(nn.Module):
                 gate=gate_type,
                 shift=window // 2 if shifted and index % 2 else 0,
             )
-            return Layer(dim, hidden_width(dim, exp_ratio), attention)
+            hidden = hidden_width(dim, exp_ratio)
+            return Layer(dim, hidden, attention, places=attn_type == CPE)
 
         def block() -> Block:
             layers = map(layer, range(len(ranks)), window_sizes, num_heads, ranks)

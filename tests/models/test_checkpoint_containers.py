@@ -1,11 +1,13 @@
 """The wrappers of trainers around a state dict, and networks that nystra only knows by name."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.nn.utils import prune
 
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.models.checkpoints.checkpoint import read_checkpoint
@@ -41,6 +43,121 @@ def test_containers_and_prefixes(tmp_path: Path, content: Any, wrapper: str) -> 
     loaded = load(tmp_path / "a.pth")
     assert loaded.checkpoint.wrapper == wrapper
     assert loaded.hyper["depths"] == [2]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *(
+            "sr_model.",
+            "unet.",
+            "denoiser.",
+            "diffusion_model.",
+            "model.diffusion_model.",
+            "a.b.c.",
+        ),
+        *("generator.", "lit.net_g.module.", "my-net.", "_forward_module.", "0."),
+    ],
+)
+@pytest.mark.parametrize("others", [False, True])
+def test_any_prefix_whose_rest_is_known(tmp_path: Path, prefix: str, others: bool) -> None:
+    extra = {"step_counter": torch.tensor(3), "loss.vgg.0.weight": torch.zeros(2, 2)}
+    extra |= {f"critic.{n}.weight": torch.zeros(2, 2) for n in range(9)} | {"mean": torch.ones(3)}
+    if prefix == "0." and others:
+        pytest.skip("a place in a list is not a name")
+    state = prefixed(prefix) | (extra if others else {})
+    save_file(state, tmp_path / "a.safetensors")
+    loaded = load(tmp_path / "a.safetensors")
+    for key, value in state_of().items():
+        assert torch.equal(loaded.checkpoint.state[key], value)
+    if others:
+        (note,) = loaded.warnings
+        assert "ignored the tensors of loss, step_counter, critic, mean; if they are part" in note
+    else:
+        assert not loaded.warnings
+
+
+def test_the_moving_average_by_its_prefix(tmp_path: Path) -> None:
+    averaged = {f"net_ema.{key}": value + 1 for key, value in state_of().items()}
+    save_file(averaged | prefixed("net."), tmp_path / "a.safetensors")
+    loaded = load(tmp_path / "a.safetensors")
+    assert "using net_ema, the moving average" in loaded.warnings[0]
+    torch.testing.assert_close(loaded.network.norm.bias, averaged["net_ema.norm.bias"])
+
+
+def test_one_of_several_networks_by_name(tmp_path: Path) -> None:
+    student = {key: value + 1 for key, value in prefixed("student.").items()}
+    torch.save({"state_dict": student | prefixed("teacher.")}, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError, match=r"state_dict/student, state_dict/teacher.*`hyper`"):
+        load(tmp_path / "a.pth")
+    for name, value in (("student", 1), ("state_dict/teacher", 0)):
+        loaded = load(tmp_path / "a.pth", state_dict=name)
+        torch.testing.assert_close(
+            loaded.network.norm.bias.detach(), state_of()["norm.bias"] + value
+        )
+    with pytest.raises(CheckpointError, match="`state_dict` is 'other', expected one of them"):
+        load(tmp_path / "a.pth", state_dict="other")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"],
+)
+def test_wrappers_within_keys(tmp_path: Path, name: str) -> None:
+    state = {
+        key.replace("blocks.1.", f"blocks.1.{name}.").replace("mlp.", f"mlp.{name}."): value
+        for key, value in prefixed("net.").items()
+    }
+    save_file(state, tmp_path / "a.safetensors")
+    assert load(tmp_path / "a.safetensors").checkpoint.state.keys() == state_of().keys()
+
+
+def _spectral(layer: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.utils.spectral_norm(layer, n_power_iterations=5)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        torch.nn.utils.weight_norm,
+        torch.nn.utils.parametrizations.weight_norm,
+        lambda layer: torch.nn.utils.parametrizations.weight_norm(layer, dim=None),
+        lambda layer: torch.nn.utils.weight_norm(layer, dim=1),
+        _spectral,
+        torch.nn.utils.parametrizations.spectral_norm,
+        lambda layer: prune.random_unstructured(layer, "weight", 0.5),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_parametrized_weights_are_folded(
+    tmp_path: Path, wrap: Callable[[torch.nn.Module], torch.nn.Module]
+) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(8, 8, 3)
+    layer.load_state_dict(
+        {name: torch.randn_like(value) for name, value in layer.state_dict().items()}
+    )
+    layer = wrap(layer)
+    image = torch.rand(1, 8, 5, 5)
+    layer.train()(image)
+    expected = layer.eval()(image)
+    state = prefixed("net.")
+    for name in ("weight", "bias"):
+        del state[f"net.conv_after_body.{name}"]
+    state |= {f"net.conv_after_body.{name}": value for name, value in layer.state_dict().items()}
+    torch.save(state, tmp_path / "a.pth")
+    plain = load(tmp_path / "a.pth").checkpoint.state
+    assert plain.keys() == state_of().keys()
+    weight, bias = (plain[f"conv_after_body.{name}"] for name in ("weight", "bias"))
+    torch.testing.assert_close(torch.nn.functional.conv2d(image, weight, bias), expected)
+
+
+def test_an_unknown_parametrization_is_named(tmp_path: Path) -> None:
+    state = state_of()
+    state["conv_after_body.parametrizations.weight.original"] = state.pop("conv_after_body.weight")
+    save_file(state, tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match=r"surplus: conv_after_body\.parametrizations"):
+        load(tmp_path / "a.safetensors")
 
 
 def test_the_moving_average_is_taken_and_said(tmp_path: Path) -> None:

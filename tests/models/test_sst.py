@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from golden_networks import check
-from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
+from nystra.core.errors import CheckpointError, NystraError
 from nystra.models.architecture import Request
 from nystra.models.layers.attention_types import attention_of_type
 from nystra.models.layers.map_attention import MapAttention
@@ -153,6 +153,42 @@ def test_windows_of_types_that_tell_them(kind: str) -> None:
     assert (hyper["attn_type"], hyper["window_sizes"]) == (kind, [4, 6])
 
 
+TYPES = ["RIB", "RIBSiren", "FlashBias", "SDPA", "Naive", "Flex", "RoPEViT", "NoPE", "CPE"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_loads(kind: str) -> None:
+    given = {"rib_n_freqs": 0} if kind == "RIBSiren" else {}
+    network = small(attn_type=kind, num_heads=(2, 1), **given)
+    overrides = {"window_sizes": [4, 6]}
+    if kind in ("NoPE", "CPE"):  # whose tensors do not tell
+        overrides["num_heads"] = [2, 1]
+    built = load(network.state_dict(), Request("a.pth", overrides=overrides))
+    assert built.hyper["attn_type"] == {"SDPA": "Naive", "Flex": "Naive"}.get(kind, kind)
+    image = torch.rand(1, 3, 9, 7)
+    with torch.no_grad():
+        assert torch.equal(built.network(image), network(image))
+
+
+def test_a_layer_of_type_cpe() -> None:
+    """x + depthwise 3x3 (zero padding) before all else; the rest is attention without positions."""
+    one = small(attn_type="CPE").body[0][0]
+    plain = small(attn_type="NoPE").body[0][0]
+    plain.load_state_dict({k: v for k, v in one.state_dict().items() if not k.startswith("cpe.")})
+    x = torch.rand(2, 8, 8, 12)
+    weight, bias = one.cpe.weight.detach().double().numpy(), one.cpe.bias.detach().numpy()
+    assert weight.shape == (8, 1, 3, 3)
+    padded = np.pad(x.double().numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    places = x.double().numpy() + bias[:, None, None]
+    for row in range(3):
+        for column in range(3):
+            part = padded[:, :, row : row + 8, column : column + 12]
+            places = places + weight[:, 0, row, column, None, None] * part
+    with torch.no_grad():
+        expected = plain(torch.from_numpy(places).float())
+        np.testing.assert_allclose(one(x), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("height", [1, 2, 13])
 def test_any_size(height: int) -> None:
     with torch.no_grad():
@@ -172,5 +208,3 @@ def test_damaged_tensors() -> None:
         sst_hyper(gap)
     with pytest.raises(CheckpointError, match="2 \\+ 4 for each frequency"):
         sst_hyper({**state, "body.0.0.attn.to_hidden": torch.zeros(5, 4)})
-    with pytest.raises(UnsupportedModelError, match="CPE"):
-        sst_hyper({**state, "body.0.0.attn.cpe.weight": torch.zeros(8, 1, 3, 3)})

@@ -1,0 +1,112 @@
+"""Reads the folders in which Hugging Face's libraries save a network: one file, or shards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import CheckpointError
+from ...core.files.reading import file_sha256
+from ...core.strict_json import read_json
+
+_STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
+_FILES = tuple(f"{stem}.{kind}" for stem in _STEMS for kind in ("safetensors", "bin"))
+_INDEX = ".index.json"
+_CONFIG = "config.json"
+_MOST_SHARDS = 1000
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file lists the shards of a network."""
+    return path.name.endswith(_INDEX)
+
+
+def files_of(path: Path) -> tuple[Path, list[Path]]:
+    """Return the folder of a network and its files, which may be shards.
+
+    Args:
+        path: The folder, or the index in it.
+
+    Raises:
+        CheckpointError: The folder has no file of a known name, and not exactly one of
+            safetensors; or the index is damaged or names something else than files beside it.
+    """
+    if is_index(path):
+        return path.parent, _shards(path)
+    present = [path / f"{name}{_INDEX}" for name in _FILES] + [path / name for name in _FILES]
+    chosen = next((file for file in present if file.is_file()), None)
+    if chosen is None:
+        others = sorted(path.glob("*.safetensors"))
+        if len(others) != 1:
+            found = ", ".join(file.name for file in others[:5]) or "no safetensors file"
+            raise CheckpointError(
+                f"the checkpoint {path} is a folder with {found}; expected one of Hugging Face's "
+                f"({', '.join(_FILES[:2])}, ..., or their {_INDEX.lstrip('.')}), or one file: give "
+                "the path of the file"
+            )
+        chosen = others[0]
+    return path, _shards(chosen) if is_index(chosen) else [chosen]
+
+
+def _shards(index: Path) -> list[Path]:
+    """Return the files that an index names; only plain names, of files beside it, are accepted."""
+    content = _json(index, "the index")
+    places = content.get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise CheckpointError(f"{index} has no 'weight_map' of tensors; expected one of shards")
+    names = list(dict.fromkeys(name if isinstance(name, str) else "" for name in places.values()))
+    for name in names:
+        plain = name not in ("", ".", "..") and not {"/", "\\", "\0", ":"} & set(name)
+        if not plain or not name.isprintable() or is_index(Path(name)):
+            raise CheckpointError(
+                f"{index} names the shard {name!r:.80}; expected the plain name of a file beside it"
+            )
+    if len(names) > _MOST_SHARDS:
+        raise CheckpointError(f"{index} names {len(names)} shards, expected {_MOST_SHARDS} at most")
+    return [index.parent / name for name in names]
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """Return ``config.json`` of a folder, {} if there is none.
+
+    Raises:
+        CheckpointError: It is not a JSON object.
+    """
+    path = folder / _CONFIG
+    return _json(path, "the configuration") if path.is_file() else {}
+
+
+def _json(path: Path, what: str) -> dict[str, Any]:
+    content = read_json(path, what, CheckpointError)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{what} {path} is not a JSON object")
+    return content
+
+
+def joined(parts: Iterator[tuple[Path, Any]]) -> dict[str, Any]:
+    """Return the tensors of all shards.
+
+    Raises:
+        CheckpointError: A shard is not a state dict, or two hold the same key.
+    """
+    whole: dict[str, Any] = {}
+    for path, content in parts:
+        if not isinstance(content, dict):
+            raise CheckpointError(f"{path} is not the shard of a state dict")
+        twice = whole.keys() & content.keys()
+        if twice:
+            raise CheckpointError(f"{path} holds {min(twice)!r:.80}, as another shard does")
+        whole |= content
+    return whole
+
+
+def sha256_of(files: list[Path]) -> str:
+    """Return the SHA-256 of a file, or of the names and digests of several."""
+    if len(files) == 1:
+        return file_sha256(files[0], "the checkpoint", CheckpointError)
+    lines = [
+        f"{file_sha256(file, 'the checkpoint', CheckpointError)}  {file.name}\n" for file in files
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

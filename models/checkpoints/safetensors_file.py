@@ -1,0 +1,59 @@
+"""Reads ``.safetensors`` files."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ...core.errors import CheckpointError
+from ...core.strict_json import parse_json
+from .rebuilding import MOST_TENSORS
+
+_LONGEST_HEADER = 1 << 27
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether a file is to be read as one: by its suffix or its first bytes."""
+    if path.suffix == ".safetensors":
+        return True
+    with path.open("rb") as file:
+        head = file.read(9)
+    return (
+        len(head) == 9 and head[8:] == b"{" and struct.unpack("<Q", head[:8])[0] < _LONGEST_HEADER
+    )
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors by key, and the JSON under ``nystra`` in the metadata.
+
+    Raises:
+        CheckpointError: The file is damaged or has too many tensors, or its JSON is not an object.
+        OSError: It cannot be read.
+    """
+    from safetensors import safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            keys = list(file.keys())
+            if len(keys) > MOST_TENSORS:
+                raise CheckpointError(
+                    f"{path} holds {len(keys)} tensors, expected {MOST_TENSORS} at most"
+                )
+            tensors = {key: file.get_tensor(key) for key in keys}
+    except (OSError, CheckpointError):
+        raise
+    except Exception as error:  # any error here means a bad file
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"{path} is not a complete safetensors file: {reason or type(error).__name__}"
+        ) from error
+    hyper = parse_json(
+        metadata.get("nystra", "{}"), f"{path}: its metadata 'nystra'", CheckpointError
+    )
+    if not isinstance(hyper, dict):
+        raise CheckpointError(f"{path}: its metadata 'nystra' is not a JSON object")
+    return tensors, hyper
