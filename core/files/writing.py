@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,21 @@ def check_can_make(folder: Path) -> None:
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     check_writable_folder(existing)
+
+
+def check_folder_name(path: str, instead: str) -> None:
+    """Raise NystraError where the name of a folder to be made is like that of a file: ``out.gif``.
+
+    Args:
+        path: As it was given: a slash at its end says that it is a folder.
+        instead: What is expected, apart from a folder.
+    """
+    ending = re.search(r"\.(?=[0-9]*[a-z])[a-z0-9]{1,5}$", path.lower())
+    if ending is not None and not Path(path).is_dir():
+        raise NystraError(
+            f"the output {path} looks like a {ending[0]} file: expected {instead}, or a folder, "
+            f"whose name ends in a slash if it has a dot ({path}/)"
+        )
 
 
 def make_folder(folder: Path) -> None:

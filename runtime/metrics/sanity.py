@@ -13,7 +13,7 @@ from ...core.errors import NystraError
 FLAT = 1e-6
 """An output is flat if its largest and smallest value differ by less than this."""
 
-_MARGIN, _MOST_BEYOND = 0.25, 0.25
+_MARGIN, _MOST_BEYOND = 0.25, 0.5
 """Largest share of an output that may be farther outside 0..1 than the first number."""
 _LOST = 0.02
 """Least contrast (standard deviation) of an output as a share of its input's."""

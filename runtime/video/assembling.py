@@ -1,4 +1,4 @@
-"""Writes packets and sound into one file."""
+"""Writes packets, and what a video holds besides them, into one file."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .accompanying import Accompanying
+from .containers import WRITTEN
 from .encoding import Encoding, Packet
 from .file_source import open_video
 from .library import av_errors, load_av
-
-_FORMATS = {".mkv": "matroska", ".mov": "mov"}
 
 
 def assemble(
     place: Path,
     encoding: Encoding,
     packets: Callable[[bytes], Iterator[Packet]],
-    sound: Path | None,
+    source: Path | None,
 ) -> None:
-    """Write a video; packets and sound are copied unchanged.
+    """Write a video; packets, sound and all else are copied unchanged.
 
     Args:
         place: The file; its suffix determines the container.
         encoding: The encoding of the packets.
         packets: Takes the header of an encoder's output, returns the packets in decoding order.
-        sound: A video whose sound is copied, or None.
+        source: A video whose sound, subtitles, chapters, attachments and tags are copied, or None.
 
     Raises:
         NystraError: The container does not support the packets or the sound.
         OSError: The file cannot be written, or the disk is full.
     """
     with place.open("wb") as file:
-        _write(file, place, encoding, packets, sound)
+        _write(file, place, encoding, packets, source)
 
 
-def check_container(target: Path, encoding: Encoding, sound: Path | None) -> None:
+def check_container(target: Path, encoding: Encoding, source: Path | None) -> list[str]:
     """Begin a file in memory, to check that the container supports the codec and the sound.
+
+    Returns:
+        What else the container does not hold, one sentence each.
 
     Raises:
         NystraError: It does not.
     """
-    _write(io.BytesIO(), target, encoding, lambda _: iter(()), sound)
+    return _write(io.BytesIO(), target, encoding, lambda _: iter(()), source)
 
 
 def _write(
@@ -52,14 +55,16 @@ def _write(
     target: Path,
     encoding: Encoding,
     packets: Callable[[bytes], Iterator[Packet]],
-    sound: Path | None,
-) -> None:
-    if sound is None:
-        _mux(file, target, encoding, packets, [], iter(()))
-        return
-    with open_video(sound) as (container, _):
-        streams = list(container.streams.audio)
-        _mux(file, target, encoding, packets, streams, _sound(container, streams))
+    source: Path | None,
+) -> list[str]:
+    if source is None:
+        _mux(file, target, encoding, packets, None)
+        return []
+    with open_video(source) as (container, stream):
+        others = Accompanying(container, stream)
+        kinds = sorted({stream.codec_context.name for stream in container.streams.audio})
+        _mux(file, target, encoding, packets, others, ", ".join(kinds) or "none")
+        return others.lost
 
 
 def _mux(
@@ -67,28 +72,31 @@ def _mux(
     target: Path,
     encoding: Encoding,
     packets: Callable[[bytes], Iterator[Packet]],
-    streams: list[Any],
-    sound: Iterator[tuple[Fraction, Any]],
+    others: Accompanying | None,
+    sound: str = "none",
 ) -> None:
     av = load_av()
-    kind = _FORMATS.get(target.suffix.lower(), "mp4")
+    suffix = target.suffix.lower()
+    kind = WRITTEN.get(suffix, "mp4")
     # The edit list counts in this unit: milliseconds by default, which would move the first frame.
     options = {} if kind == "matroska" else {"movie_timescale": str(encoding.time_base.denominator)}
-    kinds = ", ".join(sorted({stream.codec_context.name for stream in streams})) or "none"
-    what = f"{target.name} cannot be written with {encoding.codec} and its sound ({kinds})"
+    what = f"{target.name} cannot be written with {encoding.codec} and its sound ({sound})"
     with av_errors(what, "Choose .mkv, which supports every audio codec"):
         container = av.open(file, "w", format=kind, options=options)
         with container:
             stream = encoding.add_to(container)
-            copies = {track.index: container.add_stream_from_template(track) for track in streams}
+            if others is not None:
+                others.add_to(container, stream, suffix)
             container.start_encoding()
-            video = _video(packets(bytes(stream.codec_context.extradata or b"")), encoding)
-            for _, packet in heapq.merge(video, sound, key=lambda timed: timed[0]):
-                packet.stream = stream if packet.stream is None else copies[packet.stream.index]
+            video = _video(packets(bytes(stream.codec_context.extradata or b"")), encoding, stream)
+            copied = iter(()) if others is None else others.packets()
+            for _, packet in heapq.merge(video, copied, key=lambda timed: timed[0]):
                 container.mux(packet)
 
 
-def _video(packets: Iterator[Packet], encoding: Encoding) -> Iterator[tuple[Fraction, Any]]:
+def _video(
+    packets: Iterator[Packet], encoding: Encoding, stream: Any
+) -> Iterator[tuple[Fraction, Any]]:
     """Yield packets with their times; decoding times also ascend between two parts."""
     av = load_av()
     last: int | None = None
@@ -98,13 +106,5 @@ def _video(packets: Iterator[Packet], encoding: Encoding) -> Iterator[tuple[Frac
         last = coded.dts if last is None else max(coded.dts, last + 1)
         packet.pts, packet.dts, packet.duration = coded.pts, last, length
         packet.time_base = encoding.time_base
-        packet.is_keyframe = coded.key
+        packet.is_keyframe, packet.stream = coded.key, stream
         yield last * encoding.time_base, packet
-
-
-def _sound(container: Any, streams: list[Any]) -> Iterator[tuple[Fraction, Any]]:
-    if not streams:
-        return
-    for packet in container.demux(streams):
-        if packet.dts is not None and packet.size:
-            yield packet.dts * packet.time_base, packet

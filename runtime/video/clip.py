@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ..images.image_data import ImageData
 from .color import Color
+from .light import NO_LIGHT, Light
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Clip:
         rate: Mean frames per second; None for frames without times.
         even: All frames are shown for the same time.
         aspect: Width over height of a pixel.
+        light: The display that it was graded on.
         warnings: Warnings about it.
     """
 
@@ -34,6 +36,7 @@ class Clip:
     rate: Fraction | None = None
     even: bool = True
     aspect: Fraction = Fraction(1)
+    light: Light = NO_LIGHT
     warnings: tuple[str, ...] = ()
 
 
@@ -72,7 +75,13 @@ class FrameSource(Protocol):
 
 
 class Sink(Protocol):
-    """A destination of restored frames."""
+    """A destination of restored frames.
+
+    Attributes:
+        warnings: What of the video it does not hold, once it is finished.
+    """
+
+    warnings: Sequence[str]
 
     def wants(self, index: int) -> bool:
         """Whether a frame is missing."""

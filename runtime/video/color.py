@@ -48,6 +48,7 @@ class Color:
         subsampling: Name of `SUBSAMPLINGS`, or ``gray`` for luma alone.
         primaries: Number of H.273, copied.
         transfer: Number of H.273, copied.
+        alpha: There is a plane of alpha, as large as the luma and of the full range.
     """
 
     matrix: int = 1
@@ -56,6 +57,7 @@ class Color:
     subsampling: str = "420"
     primaries: int = UNSPECIFIED
     transfer: int = UNSPECIFIED
+    alpha: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a matrix that is not a weighted sum."""
@@ -69,7 +71,8 @@ class Color:
     @property
     def pixel_format(self) -> str:
         """The name that FFmpeg has for planes like these."""
-        name = "gray" if self.subsampling == "gray" else f"yuv{self.subsampling}p"
+        alpha = "a" if self.alpha else ""
+        name = "gray" if self.subsampling == "gray" else f"yuv{alpha}{self.subsampling}p"
         return name if self.bits == 8 else f"{name}{self.bits}le"
 
 
@@ -82,7 +85,7 @@ def to_rgb(planes: list[Array], color: Color) -> npt.NDArray[np.float32]:
     """Return (H, W, 3) in 0..1, or (H, W, 1) of gray; values outside are clipped.
 
     Args:
-        planes: Y (H, W), and Cb and Cr at the size the subsampling gives them.
+        planes: Y (H, W), and Cb and Cr at the size the subsampling gives them; alpha is ignored.
         color: Their encoding.
     """
     black, swing, zero, difference_swing = _scale(color)
@@ -93,7 +96,7 @@ def to_rgb(planes: list[Array], color: Color) -> npt.NDArray[np.float32]:
     factors = SUBSAMPLINGS[color.subsampling]
     blue, red = (
         enlarge((plane.astype(np.float32) - zero) / difference_swing, luma.shape, factors)
-        for plane in planes[1:]
+        for plane in planes[1:3]
     )
     _, weight_r, weight_b = MATRICES[color.matrix]
     image = np.empty((*luma.shape, 3), np.float32)
@@ -104,12 +107,13 @@ def to_rgb(planes: list[Array], color: Color) -> npt.NDArray[np.float32]:
     return np.clip(image, 0.0, 1.0, out=image)
 
 
-def from_rgb(pixels: Array, color: Color) -> list[Array]:
+def from_rgb(pixels: Array, color: Color, alpha: Array | None = None) -> list[Array]:
     """Return the planes of an image, rounded: the inverse of `to_rgb`.
 
     Args:
         pixels: (H, W, 3), or (H, W, 1) of gray; values outside 0..1 are clipped.
         color: The encoding of the planes.
+        alpha: (H, W) in 0..1; None is opaque. It is left out if the encoding has none.
     """
     black, swing, zero, difference_swing = _scale(color)
     values = np.clip(pixels, 0.0, 1.0).astype(np.float32)
@@ -125,6 +129,9 @@ def from_rgb(pixels: Array, color: Color) -> list[Array]:
         difference = (channel - luma) / np.float32(2.0 * (1.0 - weight))
         small = shrink(difference, SUBSAMPLINGS[color.subsampling])
         planes.append(_rounded(small * difference_swing + zero, color.bits))
+    if color.alpha:
+        opaque = np.ones_like(luma) if alpha is None else np.clip(alpha, 0.0, 1.0)
+        planes.append(_rounded(opaque * ((1 << color.bits) - 1), color.bits))
     return planes
 
 

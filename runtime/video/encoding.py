@@ -1,4 +1,4 @@
-"""Encodes restored frames as packets of H.264 or HEVC."""
+"""Encodes restored frames as packets of a codec of `CODECS`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
 from ..machine.cpu import has_avx512
-from .codecs import CODECS
+from .codecs import CODECS, RATED
 from .color import Color, from_rgb
 from .file_source import plane_array
 from .library import load_av
+from .light import NO_LIGHT, Light
 
 _X264 = "threads=4"
 _X265 = "log-level=none:frame-threads=2"
@@ -21,6 +22,10 @@ _X265 = "log-level=none:frame-threads=2"
 
 _X264_ON_AVX512 = ":asm=avx2"
 """x264's AVX-512 code for its macroblock tree is not deterministic."""
+_FIXED = {
+    "prores": {"threads": "1"},
+    "ffv1": {"threads": "1", "level": "3", "slices": "4", "slicecrc": "1"},
+}
 _TAGS = {"h264": "avc1", "hevc": "hvc1"}
 _LIMITED, _FULL = 1, 2
 
@@ -31,12 +36,13 @@ class Encoding:
 
     Attributes:
         codec: Name in `CODECS`.
-        crf: Its constant rate factor.
+        crf: Its constant rate factor, if it has one.
         size: Height and width.
         color: The encoding of pixels.
         time_base: Seconds per tick of the time stamps.
         rate: Mean frames per second.
         aspect: Width over height of a pixel.
+        light: The display that it was graded on.
     """
 
     codec: str
@@ -46,6 +52,7 @@ class Encoding:
     time_base: Fraction
     rate: Fraction
     aspect: Fraction = Fraction(1)
+    light: Light = NO_LIGHT
 
     def encoder(self) -> Any:
         """Return PyAV's encoder, open.
@@ -70,13 +77,13 @@ class Encoding:
         stream = container.add_stream(CODECS[self.codec], rate=self.rate, options=self._options())
         stream.time_base = self.time_base
         self._describe(stream.codec_context)
-        if container.format.name != "matroska":
+        if container.format.name != "matroska" and self.codec in _TAGS:
             stream.codec_context.codec_tag = _TAGS[self.codec]
         return stream
 
-    def planes(self, pixels: Array) -> list[Array]:
+    def planes(self, pixels: Array, alpha: Array | None = None) -> list[Array]:
         """Return the planes of an image (H, W, 1 or 3) in 0..1, as `frame` takes them."""
-        return from_rgb(pixels, self.color)
+        return from_rgb(pixels, self.color, alpha)
 
     def frame(self, planes: list[Array], time: int) -> Any:
         """Return PyAV's frame of planes.
@@ -104,9 +111,13 @@ class Encoding:
         context.color_range = _FULL if self.color.full else _LIMITED
 
     def _options(self) -> dict[str, str]:
-        tuning = {"h264": {"x264-params": _X264}, "hevc": {"x265-params": _X265}}[self.codec]
-        if self.codec == "h264" and has_avx512():
-            tuning = {"x264-params": _X264 + _X264_ON_AVX512}
+        if self.codec not in RATED:
+            return _FIXED[self.codec]
+        tuning = {"x265-params": _X265}
+        if self.codec == "h264":
+            tuning = {"x264-params": _X264 + (_X264_ON_AVX512 if has_avx512() else "")}
+        light = self.light.params(self.codec)
+        tuning = {name: text + light for name, text in tuning.items()}
         return {"crf": str(self.crf), "preset": "medium", **tuning}
 
 

@@ -13,11 +13,13 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
+from .accompanying import lost_tags
 from .assembling import assemble, check_container
 from .clip import Clip, Frame, FrameSource
+from .codecs import RATED, WITH_ALPHA
 from .color import Color
 from .encoding import Encoding, Packet
-from .file_source import VideoFile
+from .file_source import VideoFile, open_video
 from .library import av_errors, load_av
 from .parts import Parts
 from .pending import PendingFrames
@@ -29,7 +31,11 @@ _CRF = 18
 
 
 class VideoSink:
-    """Encodes frames; see `Parts` for what is kept if a run ends early."""
+    """Encodes frames; see `Parts` for what is kept if a run ends early.
+
+    Attributes:
+        warnings: What of the source the video does not hold.
+    """
 
     def __init__(
         self,
@@ -46,7 +52,7 @@ class VideoSink:
 
         Args:
             target: An mp4, mov or mkv.
-            source: The source of frames and sound.
+            source: The source of frames, sound and all else.
             scale: Output pixels per input pixel and axis.
             job: What the frames depend on, apart from the source.
             codec: Name in `CODECS`; None: by the bit depth of the source.
@@ -60,12 +66,14 @@ class VideoSink:
         """
         _check_target(target, source, overwrite)
         self.target = target
-        self.encoding = make_encoding(source.clip, scale, codec, crf)
-        self._sound = source.path if isinstance(source, VideoFile) else None
-        check_container(target, self.encoding, self._sound)
+        self.encoding = make_encoding(source.clip, scale, codec, crf, target.suffix.lower())
+        self._source = source.path if isinstance(source, VideoFile) else None
+        self.warnings = check_container(target, self.encoding, self._source)
+        self.warnings += _warnings(source.clip, self.encoding, target)
         whole = {"video": source.identity(), "PyAV": load_av().__version__, **job}
         whole["encoding"] = repr(self.encoding)
         self.parts = Parts(target, whole, fresh=overwrite)
+        self._alpha = source.clip.color.alpha
         self._fresh = overwrite
         self._pending = self._begun(fresh=overwrite)
         self._first = self.parts.done + self._pending.count
@@ -82,7 +90,12 @@ class VideoSink:
         Raises:
             NystraError: The encoder fails, or the disk is full.
         """
-        planes = self.encoding.planes(image.pixels)
+        if image.alpha is not None and not self._alpha:
+            self._alpha = True
+            self.warnings.append(
+                f"not kept: the alpha of frame {frame.index + 1}, since the first has none"
+            )
+        planes = self.encoding.planes(image.pixels, image.alpha)
         self.parts.begin()
         with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
             self._go_on()
@@ -105,8 +118,10 @@ class VideoSink:
                 self._go_on()
             self._close()
         with atomic_path(self.target) as temporary:
-            assemble(temporary, self.encoding, self.parts.packets, self._sound)
+            assemble(temporary, self.encoding, self.parts.packets, self._source)
         self.parts.remove()
+        if self._source is not None:
+            self.warnings += lost_tags(self._source, self.target, open_video)
 
     def keep(self) -> str:
         """Return how to continue: all frames that were written are kept."""
@@ -149,34 +164,59 @@ class VideoSink:
 
 
 def make_encoding(
-    clip: Clip, scale: int, codec: str | None = None, crf: int | None = None
+    clip: Clip,
+    scale: int,
+    codec: str | None = None,
+    crf: int | None = None,
+    suffix: str = ".mp4",
 ) -> Encoding:
     """Return the encoding of the enlarged frames of a clip.
 
     Raises:
-        NystraError: The clip has no times.
+        NystraError: The clip has no times, or the codec no rate factor.
     """
     if clip.time_base is None or clip.rate is None:
         raise NystraError("a folder of frames has no frame rate: give one, such as `fps` 25")
     height, width = (side * scale for side in clip.size)
+    if codec is None and clip.color.alpha:
+        codec = WITH_ALPHA.get(suffix)
     codec = codec or ("hevc" if clip.color.bits > 8 else "h264")
+    if crf is not None and codec not in RATED:
+        raise NystraError(f"`crf` does not apply to {codec}: omit it, or give `codec` h264 or hevc")
     return Encoding(
         codec,
         _CRF if crf is None else crf,
         (height, width),
-        _writable(clip.color, height, width),
+        _writable(clip.color, height, width, codec),
         clip.time_base,
         clip.rate,
         clip.aspect,
+        clip.light,
     )
 
 
-def _writable(color: Color, height: int, width: int) -> Color:
-    """Return the nearest color encoding that both codecs and most players support."""
+def _writable(color: Color, height: int, width: int, codec: str) -> Color:
+    """Return the nearest color encoding that the codec and most players support."""
     subsampling = "420" if color.subsampling == "gray" else color.subsampling
+    bits, alpha = min(color.bits, 10), color.alpha and codec in WITH_ALPHA.values()
+    if codec == "prores":
+        subsampling, bits = "444" if alpha or subsampling == "444" else "422", 10
     if (subsampling == "420" and height % 2) or (subsampling != "444" and width % 2):
         subsampling = "444"
-    return replace(color, subsampling=subsampling, bits=min(color.bits, 10))
+    return replace(color, subsampling=subsampling, bits=bits, alpha=alpha)
+
+
+def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
+    """Return what of the frames the encoding does not hold."""
+    warnings = []
+    if clip.color.alpha and not encoding.color.alpha:
+        warnings.append(
+            f"not kept: the alpha, which {encoding.codec} in {target.suffix} does not hold: choose "
+            ".mov (ProRes 4444) or .mkv (FFV1) without `codec`, or a folder of PNG"
+        )
+    if (clip.light.mastering or any(clip.light.levels)) and encoding.codec not in RATED:
+        warnings.append("not kept: the HDR mastering display and light levels: choose `codec` hevc")
+    return warnings
 
 
 def _check_target(target: Path, source: FrameSource, overwrite: bool) -> None:

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays import Array
-from ...core.errors import NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import open_regular
 from ..images.image_data import ImageData
+from .accompanying import is_still
 from .boxes import check_boxes
 from .clip import Clip, Frame
 from .color import SUBSAMPLINGS, UNSPECIFIED, Color, to_rgb, usual_matrix
+from .containers import HEAD, demuxer_of
 from .library import av_errors, load_av
+from .light import OTHERS, Light
 from .survey import survey
 
 MAX_PIXELS = 1 << 26
@@ -28,11 +31,12 @@ _MOST_STREAMS = 64
 _FULL = 2
 _BITS = (8, 10, 12)
 _HDR = {16: "PQ", 18: "HLG"}
+_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 _REPAIR = "Repair or convert it with another program first"
 
 
 class VideoFile:
-    """A file: mp4, mov or Matroska, detected from its content.
+    """A file in a container of `containers`, detected from its content.
 
     Attributes:
         path: The file.
@@ -56,6 +60,7 @@ class VideoFile:
             self._size = (first.height, first.width)
             self._format = first.format.name
             self._quarter_turns = _quarter_turns(first)
+            self._stamps = times.stamps
             color = _color(first, stream.codec_context, path)
             turned = self._quarter_turns % 2 == 1
             aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
@@ -67,7 +72,8 @@ class VideoFile:
                 times.rate,
                 times.even,
                 1 / aspect if turned else aspect,
-                tuple(_warnings(container, first, color)),
+                Light.of(first),
+                tuple(_warnings(first, color)),
             )
 
     def frames(self) -> Iterator[Frame]:
@@ -78,7 +84,10 @@ class VideoFile:
         """
         index, last = 0, None
         with open_video(self.path) as (container, stream):
+            counted = container.format.name == "avi"
             for frame in self._decoded(container, stream):
+                if counted and index < len(self._stamps):  # avi has times of decoding alone
+                    frame.pts = int(self._stamps[index])
                 self._check(frame, index, last)
                 yield Frame(index, frame.pts, partial(self._image, frame))
                 index, last = index + 1, frame.pts
@@ -103,7 +112,7 @@ class VideoFile:
             what = f"frame {index + 1} of the video {self.path} is damaged"
             with av_errors(what, _REPAIR):
                 if index == 0:
-                    frames = container.decode(stream)
+                    frames = _frames(container, stream)
                 frame = next(frames, None)
             if frame is None:
                 return
@@ -127,14 +136,21 @@ class VideoFile:
 
     def _image(self, frame: Any) -> ImageData:
         bits = 8 if self.clip.color.bits == 8 else 16
+        color = self.clip.color
         if frame.format.is_rgb:
-            whole = frame.to_ndarray(format="rgb48le")
-            pixels = whole.astype(np.float32) / np.float32(65535)
+            whole = frame.to_ndarray(format="rgba64le" if color.alpha else "rgb48le")
+            whole = whole.astype(np.float32) / np.float32(65535)
+            pixels, alpha = whole[:, :, :3], whole[:, :, -1]
         else:
-            color = self.clip.color
-            pixels = to_rgb([plane_array(plane, color.bits) for plane in frame.planes], color)
-        turned = np.ascontiguousarray(np.rot90(pixels, self._quarter_turns))
-        return ImageData(turned, bits=bits)
+            planes = [plane_array(plane, color.bits) for plane in frame.planes]
+            pixels = to_rgb(planes, color)
+            alpha = planes[-1].astype(np.float32) / np.float32((1 << color.bits) - 1)
+        return ImageData(
+            self._upright(pixels), self._upright(alpha) if color.alpha else None, bits=bits
+        )
+
+    def _upright(self, plane: Array) -> Array:
+        return np.ascontiguousarray(np.rot90(plane, self._quarter_turns))
 
 
 @contextmanager
@@ -152,7 +168,7 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     av = load_av()
     bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MOST_STREAMS)}
     with open_regular(path, "the video") as file:
-        kind = _kind(file.read(12), path)
+        kind = demuxer_of(file.read(HEAD), path)
         file.seek(0)
         if kind == "mov":
             check_boxes(file, path)
@@ -171,6 +187,27 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
             yield container, stream
 
 
+def _frames(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the frames of a video with their alpha, which FFmpeg's own VP8 and VP9 decoders drop.
+
+    Raises:
+        BackendUnavailableError: This PyAV has no decoder for the alpha.
+    """
+    codec = stream.codec_context.name
+    if codec not in _ALPHA_DECODERS or stream.metadata.get("alpha_mode") != "1":
+        yield from container.decode(stream)
+        return
+    try:
+        context = load_av().CodecContext.create(_ALPHA_DECODERS[codec], "r")
+    except ValueError as error:
+        raise BackendUnavailableError(
+            f"this PyAV cannot decode the alpha of {codec} ({_ALPHA_DECODERS[codec]}): pip install "
+            "--force-reinstall av"
+        ) from error
+    for packet in container.demux(stream):
+        yield from context.decode(packet)
+
+
 def plane_array(plane: Any, bits: int) -> Array:
     """Return a plane of a frame as (h, w), in its memory, without the padding of its lines."""
     kind = np.dtype(np.uint8 if bits == 8 else "<u2")
@@ -178,19 +215,9 @@ def plane_array(plane: Any, bits: int) -> Array:
     return lines[: plane.height, : plane.width]
 
 
-def _kind(head: bytes, path: Path) -> str:
-    if head.startswith(b"\x1aE\xdf\xa3"):
-        return "matroska"
-    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
-        return "mov"
-    raise NystraError(f"{path} is not a video in a supported format: expected mp4, mov or mkv")
-
-
 def _moving(container: Any, path: Path) -> Any:
-    av = load_av()
-    still = av.stream.Disposition.attached_pic
     for stream in container.streams.video:
-        if not stream.disposition & still:
+        if not is_still(stream):
             return stream
     raise NystraError(f"{path} holds no video stream, only {_kinds(container) or 'nothing'}")
 
@@ -208,35 +235,36 @@ def _color(frame: Any, context: Any, path: Path) -> Color:
     name = frame.format.name
     bits = frame.format.components[0].bits
     primaries, transfer = int(context.color_primaries), int(context.color_trc)
+    alpha = any(component.is_alpha for component in frame.format.components)
     if frame.format.is_rgb and bits in (*_BITS, 16):
         matrix = usual_matrix(frame.height)
-        return Color(matrix, False, min(bits, 12), "444", primaries, transfer)
+        return Color(matrix, False, min(bits, 12), "444", primaries, transfer, alpha)
     base = name.removesuffix("le").rstrip("0123456789") if bits > 8 else name
-    subsampling = base.removeprefix("yuvj").removeprefix("yuv").removesuffix("p")
+    start = "yuva" if alpha else "yuvj" if name.startswith("yuvj") else "yuv"
+    subsampling = base.removeprefix(start).removesuffix("p")
     if base in ("gray", "grayp"):
         subsampling = "gray"
     if (subsampling != "gray" and subsampling not in SUBSAMPLINGS) or bits not in _BITS:
         raise NystraError(
             f"the video {path} has the pixel format {name}, expected yuv420p, yuv422p, yuv444p, "
-            "gray or RGB in 8, 10 or 12 bits: convert it first"
+            "gray or RGB in 8, 10 or 12 bits, with or without alpha: convert it first"
         )
     matrix = int(frame.colorspace)
     if matrix in (UNSPECIFIED, 0):
         matrix = usual_matrix(frame.height)
     full = int(frame.color_range) == _FULL or name.startswith("yuvj")
-    return Color(matrix, full, bits, subsampling, primaries, transfer)
+    return Color(matrix, full, bits, subsampling, primaries, transfer, alpha)
 
 
-def _warnings(container: Any, frame: Any, color: Color) -> Iterator[str]:
+def _warnings(frame: Any, color: Color) -> Iterator[str]:
     if frame.interlaced_frame:
         yield (
             "the video is marked as interlaced: deinterlace it first, or its lines will be mixed up"
         )
     if color.transfer in _HDR:
         yield (
-            f"the video is HDR ({_HDR[color.transfer]}): its tags are kept, but most networks "
-            "were not trained on HDR"
+            f"the video is HDR ({_HDR[color.transfer]}), and most networks were not trained on HDR"
         )
-    others = [stream.type for stream in container.streams if stream.type not in ("video", "audio")]
-    if others:
-        yield f"not copied: streams of {', '.join(sorted(set(others)))}"
+    others = {OTHERS[data.type.name] for data in frame.side_data if data.type.name in OTHERS}
+    for words in sorted(others):
+        yield f"not kept: the {words} of its frames"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import NystraError
@@ -13,7 +14,13 @@ from .clip import Frame, FrameSource
 
 
 class FolderSink:
-    """Writes images; written ones are kept whatever happens to the others."""
+    """Writes images; written ones are kept whatever happens to the others.
+
+    Attributes:
+        warnings: None.
+    """
+
+    warnings: Sequence[str] = ()
 
     def __init__(
         self,

@@ -44,9 +44,10 @@ class FrameFolder:
         size = read_image_size(self.files[0])
         for file in self.files[1:]:
             _check_size(file, read_image_size(file), self.files[0], size)
-        deep = read_image(self.files[0]).bits > 8
+        first = read_image(self.files[0])
         matrix = usual_matrix(size[0])
-        color = Color(matrix, bits=10 if deep else 8, primaries=matrix, transfer=matrix)
+        bits, alpha = 10 if first.bits > 8 else 8, first.alpha is not None
+        color = Color(matrix, bits=bits, primaries=matrix, transfer=matrix, alpha=alpha)
         base = None if fps is None else 1 / fps
         self.clip = Clip(len(self.files), size, color, base, fps)
 

@@ -221,14 +221,13 @@ def test_what_slows_a_run_is_said(
     monkeypatch.setattr("nystra.plugins.library.library_path", absent)
     operator = save_operator(tmp_path / "operator.onnx", body=True)
     for path, said in ((operator, True), (model, False)):
-        code = main(["run", str(path), *given, "--threads", "1"])
-        assert code == said  # the operator's output is not an image
+        assert main(["run", str(path), *given, "--threads", "1"]) == 0
         assert ("note: built without the operator library" in capsys.readouterr().err) == said
     assert main(["inspect", str(operator)]) == 0, "what the note sends one to"
     out = capsys.readouterr().out
     assert "the operator library is not built (no libnystra_onnxruntime.so)" in out
     assert "body, standard operators in its place" in out
-    assert main(["run", str(operator), *given, "--threads", "1", "--library", "none"]) == 1
+    assert main(["run", str(operator), *given, "--threads", "1", "--library", "none"]) == 0
     assert "note:" not in capsys.readouterr().err
 
 

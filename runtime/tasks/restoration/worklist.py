@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....core.errors import NystraError
-from ....core.files.writing import check_can_make
+from ....core.files.writing import check_can_make, check_folder_name
 from ...images.images import READ_SUFFIXES, SUFFIXES, check_writable, format_named
 from ...images.naming import STREAM, Naming
 
@@ -52,6 +52,7 @@ def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = Fa
         raise NystraError(
             f"the input {source} is a folder, so the output {target} has to be a folder too"
         )
+    check_folder_name(output, f"a folder, since the input {source} is one")
     images, others = list_images(source, target, recursive=recursive)
     check_can_make(target)
     pairs = tuple(

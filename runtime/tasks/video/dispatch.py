@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ....core.errors import NystraError
 from ...session import Session
+from ...video.containers import is_read, is_written
 from ..restoration.options import RunOptions
 from ..restoration.result import ImageResult
 from ..restoration.run import run_images
 from ..task import Report
-from .options import VideoOptions, is_video
+from .options import VideoOptions
 
 
 def run_restoration(
@@ -53,7 +54,7 @@ def means_video(
     input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
 ) -> bool:
     """Return whether the input for a model of images is a video."""
-    return is_video(input) or is_video(output) or (video.video and Path(input).is_dir())
+    return is_read(input) or is_written(output) or (video.video and Path(input).is_dir())
 
 
 def check_no_video(video: VideoOptions) -> None:

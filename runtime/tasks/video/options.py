@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ....core.errors import NystraError
@@ -14,9 +13,6 @@ from ....core.option import Option, Options, option
 from ....core.option_kinds import Choice, File, Number, Switch
 from ...options import MASK, REFERENCE
 from ...video.codecs import CODECS
-
-VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv")
-"""File suffixes of the videos that are read and written."""
 
 _NTSC = {
     "23.976": Fraction(24000, 1001),
@@ -54,7 +50,7 @@ class FrameRate(Option):
 class VideoOptions(Options):
     """Options of videos only; None stands for the default."""
 
-    heading: ClassVar[str] = "video (mp4, mov, mkv, or a folder of frames)"
+    heading: ClassVar[str] = "video (a file, or a folder of frames)"
     video: bool = option(
         Switch(
             "the folder holds the frames of one video, ordered by the numbers in their names "
@@ -94,11 +90,6 @@ class VideoOptions(Options):
             metavar="S",
         )
     )
-
-
-def is_video(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path has the suffix of a video file."""
-    return Path(path).suffix.lower() in VIDEO_SUFFIXES
 
 
 @dataclass(frozen=True)

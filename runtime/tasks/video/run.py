@@ -11,11 +11,12 @@ from pathlib import Path
 
 from ....core.errors import NystraError
 from ....core.files.reading import file_sha256
-from ...images.images import SUFFIXES
+from ....core.files.writing import check_folder_name
 from ...images.naming import STREAM, Naming
 from ...progress import progress_bar
 from ...session import Session
 from ...video.clip import FrameSource, Sink
+from ...video.containers import WRITTEN, is_written
 from ...video.file_sink import VideoSink
 from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
@@ -33,7 +34,7 @@ from .frame_restorer import (
     WindowedRestorer,
     fixed_tiling,
 )
-from .options import VIDEO_SUFFIXES, VideoOptions, is_video
+from .options import VideoOptions
 from .result import VideoResult
 
 OpenFrameRestorer = Callable[[Session, FrameSource, RunOptions, VideoOptions], FrameRestorer]
@@ -54,7 +55,7 @@ def run_video(
     Args:
         session: A session of an image model or a video model.
         input: A video file, or a folder of frames.
-        output: A video file (mp4, mov, mkv), or a folder for frames, which is created.
+        output: A video file (mp4, m4v, mov, mkv), or a folder for frames, which is created.
         options: Options shared with images. Format, suffix and quality apply to frames in a
             folder; a mask or a reference is a file for all frames, or a folder with the names of
             the frames.
@@ -75,14 +76,14 @@ def run_video(
     how, clip = options or RunOptions(), video or VideoOptions()
     here, there = Path(input), os.fspath(output)
     _check_flags(here, there, how, clip)
-    if is_video(there) and how.skip_existing and Path(there).exists():
+    if is_written(there) and how.skip_existing and Path(there).exists():
         return [VideoResult(str(here), "skipped", there, reason=f"{there} exists")]
     source = open_source(here, clip)
     restorer = (open_restorer or frame_restorer_for)(session, source, how, clip)
     sink = _sink(session, source, there, restorer.scale, how, clip)
     work = _Work(source, restorer, sink, here, there)
     result = work.run(report, quiet=how.quiet)
-    warnings = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
+    warnings = [*source.clip.warnings, *_untimed(source, there), *work.warnings(), *sink.warnings]
     return [replace(result, warnings=warnings, seconds=time.perf_counter() - begin)]
 
 
@@ -141,7 +142,7 @@ def _sink(
     video: VideoOptions,
 ) -> Sink:
     """Return the sink of the restored frames: a video or a folder."""
-    if not is_video(there):
+    if not is_written(there):
         return FolderSink(
             Path(there),
             source,
@@ -258,14 +259,10 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
         raise NystraError("`jobs` shares the images of a folder, not a video: omit it")
     if not here.is_dir() and video.fps is not None:
         raise NystraError("`fps` does not apply to a video file, which has time stamps")
-    if not is_video(there):
-        if Path(there).suffix.lower() in SUFFIXES and not Path(there).is_dir():
-            raise NystraError(
-                f"the frames of {here} cannot be written to one image, {there}: give a folder or "
-                f"a video ({', '.join(VIDEO_SUFFIXES)})"
-            )
+    if not is_written(there):
+        kinds = ", ".join(WRITTEN)
+        check_folder_name(there, f"a video ({kinds})")
         if video.codec is not None or video.crf is not None:
-            kinds = ", ".join(VIDEO_SUFFIXES)
             raise NystraError(
                 f"`codec` and `crf` are for a video as the output ({kinds}), got {there}"
             )
@@ -274,7 +271,7 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
 
 
 def _untimed(source: FrameSource, there: str) -> list[str]:
-    if source.clip.even or is_video(there):
+    if source.clip.even or is_written(there):
         return []
     text = "the video has a variable frame rate, and frames in a folder have no time stamps "
     return [f"{text}shown: give a video as the output to keep it"]
