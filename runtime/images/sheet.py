@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path
+from ...core.plain_text import printable
 from .image_data import quantize
 from .images import image_format
 
@@ -81,8 +82,10 @@ def comparison_sheet(
         raise NystraError("got no images for the sheet, expected one or more in every row")
     font: Any = ImageFont.load_default(_LETTERS if features.check("freetype2") else None)
     drawn = [
-        [(caption, _enlarged(cells, restored)) for caption, restored in cells] for cells in rows
+        [(printable(caption), _enlarged(cells, restored)) for caption, restored in cells]
+        for cells in rows
     ]
+    heading = [printable(line) for line in heading]
     columns = [
         max(max(image.width, int(font.getlength(caption)) + 1) for caption, image in column)
         for column in zip(*drawn, strict=True)

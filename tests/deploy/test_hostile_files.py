@@ -297,6 +297,14 @@ def test_what_other_programs_say_is_left_out(name: str, text: str) -> None:
             ModelMetadata.read(entries | {key_of("version"): "0.2.0"})
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\nb", "-x", "__init__", "CON", "x.", "a b"])
+def test_an_odd_name_of_a_file_is_refused_or_replaced(name: str) -> None:
+    model_with(lambda _: None, "m").rename(f"{name}.onnx")
+    for target in TARGETS:
+        made = deployed(target, Path.cwd() / f"{name}.onnx")
+        assert made is None if target != "web" else made and "model.onnx" in made[0]
+
+
 def test_names_of_models() -> None:
     for name in ("m", "swinir_x2_w16", "a-b", "1", "_a", "console", "com"):
         assert is_model_name(name), name

@@ -280,7 +280,7 @@ def test_sheet(tmp_path: Path) -> None:
     difference = magnified_difference(large + 0.0005, large, 1000.0)
     assert difference.max() == pytest.approx(0.5, abs=1e-3)
     columns = [("input", large[::2, ::2, :1]), ("a caption wider than it", large)]
-    comparison_sheet([columns, columns], tmp_path / "s.png", ["a line above all of it"])
+    comparison_sheet([columns, columns], tmp_path / "s.png", ["a line above\nall of it"])
     with Image.open(tmp_path / "s.png") as sheet:
         shown = np.asarray(sheet.convert("RGB"))
     top, left = 24 + 24, 8
