@@ -183,7 +183,9 @@ def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
             path = folder / f"{number}.onnx"
             path.write_bytes(model.SerializeToString())
             sessions.append(Session(path))
-            feeds.append({value.name: timed.feeds[value.name] for value in model.graph.input})
+            known = {tensor.name for tensor in model.graph.initializer}
+            taken = [value.name for value in model.graph.input if value.name not in known]
+            feeds.append({name: timed.feeds[name] for name in taken})
             sessions[-1].run(feeds[-1])
         seconds: list[list[float]] = [[] for _ in sessions]
         begun = time.perf_counter()

@@ -21,7 +21,7 @@ from ..progress import steps
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
-_LONGEST = 400
+_LONGEST = 80
 """Characters of a metadata entry that are shown."""
 
 _LEGEND = (
@@ -181,9 +181,6 @@ def _inspect_model(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    for key in sorted(metadata):
-        if key not in (key_of("attention"), key_of("io")):
-            echo(f"{key}: {_excerpt(metadata[key])}")
     echo(f"library: {reason}")
     if assignment is not None:
         echo(f"provider: {assignment.sentence()}")
@@ -196,14 +193,18 @@ def _inspect_model(args: argparse.Namespace) -> int:
             echo("plain: attention of standard operators only")
     else:
         echo("no nystra nodes: plain ONNX")
+    for key in sorted(metadata):
+        if key not in (key_of("attention"), key_of("io")):
+            echo(f"{key}: {_excerpt(metadata[key])}")
     return 0
 
 
 def _excerpt(text: str) -> str:
-    """Return a text, or the beginning of one as long as the labels of a thousand classes."""
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}... ({len(text)} characters, --json prints them)"
+    """Return a text in one line, or the beginning of a long one, such as the labels of classes."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST:
+        return line
+    return f"{line[:_LONGEST]}... ({len(text)} characters, --json prints them)"
 
 
 def _sites(metadata: ModelMetadata) -> dict[str, Any]:

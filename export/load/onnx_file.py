@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..onnx_models.facts import facts_of
 from ..onnx_models.file_network import FileNetwork, read_file
 from ..onnx_models.finding import cut_attention
 from ..onnx_models.network import NodeError
+from ..onnx_models.operators.values import limited_to
 from .images import validation_feeds
 
 _ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -56,8 +58,8 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
         )
     try:
         _try_small(network)
-        facts = facts_of(path)
-        warnings = cut_attention(network, facts)
+        facts, sizes = facts_of(path)
+        warnings = (*network.source.notes, *sizes, *cut_attention(network, facts))
         facts = replace(facts, window=common_window(network))
         _compare(network, facts)
     except NodeError as error:
@@ -79,7 +81,7 @@ def _try_small(network: FileNetwork) -> None:
     sides = value.type.tensor_type.shape.dim
     shape = [side.dim_value or usual for side, usual in zip(sides, _SMALL, strict=False)]
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), limited_to(math.prod(shape[2:])):
             network(torch.zeros(shape))
     except NodeError as error:
         if error.too_large:

@@ -91,6 +91,8 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
 
 def _fixed_shape(path: Path) -> tuple[int, ...] | None:
     """Return the shape of a file's first input, or None if an axis is free."""
-    first = onnx.load(str(path), load_external_data=False).graph.input[0]
+    graph = onnx.load(str(path), load_external_data=False).graph
+    known = {tensor.name for tensor in graph.initializer}
+    first = next(value for value in graph.input if value.name not in known)
     lengths = tuple(dim.dim_value for dim in first.type.tensor_type.shape.dim)
     return lengths if all(lengths) else None

@@ -93,7 +93,7 @@ def raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     except RuntimeError as error:
         reason = foreign_text(error).partition("\n")[0]
         raise ExportError(
-            f"the file cannot be raised to opset {opset}, which nodes of nystra need: {reason}"
+            f"the file cannot be raised to opset {opset}, which is needed: {reason}"
         ) from error
     return converted
 

@@ -22,8 +22,10 @@ _CLASSIFIER_MULTIPLE = 32
 _CHANNELS = 3
 
 
-def facts_of(path: Path) -> Facts:
+def facts_of(path: Path) -> tuple[Facts, tuple[str, ...]]:
     """Return the facts of a file from one image to one image or to logits.
+
+    The second value says, in a sentence, which free axes of the file run at one length only.
 
     Raises:
         NystraError: It fails at every size that was tried.
@@ -44,8 +46,35 @@ def facts_of(path: Path) -> Facts:
         )
     image = replace(image, dtype="float32")
     if result.axes == LOGITS_AXES:
-        return _classifier(session, image, result)
-    return _restorer(path, session, image, result)
+        facts = _classifier(session, image, result)
+    else:
+        facts = _restorer(path, session, image, result)
+    facts = _with_real_batch(session, facts)
+    read = facts.inputs[0].lengths
+    fixed = [f"{axis} {read[axis]}" for axis in image.axes if axis in {*read} - {*image.lengths}]
+    fixed = [text for text in fixed if not text.startswith("channels")]
+    if not fixed:
+        return facts, ()
+    return facts, (
+        f"its free axes run at {', '.join(fixed)} only, so it is read as a file of that size",
+    )
+
+
+def _with_real_batch(session: Session, facts: Facts) -> Facts:
+    """Return facts with a batch of 1 if the file fails for two images."""
+    image = facts.inputs[0]
+    if "batch" in image.lengths:
+        return facts
+    try:
+        session(np.full(image.shape({**facts.test_size(), "batch": 2}), 0.5, np.float32))
+    except NystraError:
+        one = {"batch": 1}
+        inputs, outputs = (
+            tuple(replace(port, lengths={**port.lengths, **one}) for port in ports)
+            for ports in (facts.inputs, facts.outputs)
+        )
+        return replace(facts, inputs=inputs, outputs=outputs)
+    return facts
 
 
 def _restorer(path: Path, session: Session, image: Port, result: Port) -> Facts:

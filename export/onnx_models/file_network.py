@@ -22,10 +22,12 @@ class SourceFile:
     Attributes:
         path: The file.
         model: The whole model.
+        notes: What was changed to read it, one sentence each.
     """
 
     path: Path
     model: onnx.ModelProto
+    notes: tuple[str, ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourceFile:
         """Return the same object."""
@@ -69,5 +71,5 @@ def read_file(path: Path) -> FileNetwork:
         UnsupportedModelError: A part of it is not supported.
     """
     read_onnx_header(path)
-    network = FileNetwork(SourceFile(path, read_model(path)))
+    network = FileNetwork(SourceFile(path, *read_model(path)))
     return network.eval().requires_grad_(requires_grad=False)

@@ -13,7 +13,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import NystraError, UnsupportedModelError, foreign_reason
 from ..tracing.tidy import SCOPES
 from .operators import OPERATORS
 
@@ -77,8 +77,16 @@ def read_graph(graph: onnx.GraphProto) -> Graph:
 
 
 def as_tensor(proto: onnx.TensorProto) -> Tensor:
-    """Return a tensor of the file, with its own memory."""
-    return torch.from_numpy(numpy_helper.to_array(proto).copy())
+    """Return a tensor of the file, with its own memory.
+
+    Raises:
+        NystraError: Its type or shape does not exist in PyTorch.
+    """
+    try:
+        return torch.from_numpy(numpy_helper.to_array(proto).copy())
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = foreign_reason(error)
+        raise NystraError(f"the tensor {proto.name!r:.80} cannot be read: {reason}") from error
 
 
 def _read_node(proto: onnx.NodeProto) -> Node:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...core.errors import foreign_text
 from .graph import Graph, Node
 from .operators import OPERATORS
-from .operators.values import TooLargeError
+from .operators.values import TooLargeError, within_bounds
 
 Values: TypeAlias = dict[str, Tensor]
 Wide: TypeAlias = torch.dtype | None
@@ -211,6 +211,8 @@ def compute(node: Node, values: Mapping[str, Tensor], *, wide: Wide = None) -> V
                 attributes = {**attributes, "to": _NUMBERS[wide]}
             result = OPERATORS[node.operator](*given, **attributes)
             made = result if isinstance(result, tuple) else (result,)
+        for tensor in made:
+            within_bounds(tensor.shape)
     except NodeError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
@@ -252,6 +254,8 @@ def _loop(node: Node, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor,
     carried, number = [values[name] for name in carried_names], 0
     scanned: list[list[Tensor]] = []
     while going and number < rounds:
+        for tensor in scanned[-1] if scanned else ():
+            within_bounds((number + 1, *tensor.shape))
         given = [torch.tensor(number), torch.tensor(going), *carried]
         inner = {**values, **dict(zip(body.inputs, given, strict=True))}
         again, *made = _run_graph(body, inner, wide)

@@ -22,8 +22,8 @@ from .file_network import FileNetwork
 from .network import Cut
 from .reading import opset_of
 
-OLDEST_WRITTEN = 18
-"""The oldest opset that nodes of nystra are written for."""
+OLDEST_WRITTEN, NEWEST_WRITTEN = 18, 20
+"""The opsets that nodes of nystra are written for; later ones only add types to their operators."""
 
 _IR_OF_FUNCTIONS = 8
 
@@ -62,7 +62,7 @@ def rewritten(
             needs.
     """
     opset = opset_of(source)
-    written = max(opset, OLDEST_WRITTEN)
+    written = _written(opset)
     planned = swap(network, resolved, "operator")
     pieces = []
     for cut in network.cuts.values():
@@ -86,12 +86,17 @@ def rewritten(
     return Rewritten(model, tuple(notes))
 
 
+def _written(opset: int) -> int:
+    """Return the opset that nodes for a model of some opset are written in."""
+    return min(max(opset, OLDEST_WRITTEN), NEWEST_WRITTEN)
+
+
 def attach_fitting_bodies(model: onnx.ModelProto) -> None:
     """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
     opset = opset_of(model)
     for name in used_operators(model):
         nodes = nodes_of_type(model, name)
-        body = operator_body(name, max(opset, OLDEST_WRITTEN), nodes)
+        body = operator_body(name, _written(opset), nodes)
         for entry in body.opset_import:
             if entry.domain == "":
                 entry.version = opset

@@ -11,15 +11,22 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from ...core.errors import NystraError, UnsupportedModelError
+from ...core.errors import ExportError, NystraError, UnsupportedModelError
 from ...plugins.domain import DOMAIN
 from ...runtime.model.external_data import external_files
+from .cutting import raised
 from .operators import OPERATORS
 from .operators.sizes import TYPES
 from .operators.values import MOST_ELEMENTS
 
-OLDEST, NEWEST = 13, 20
+OLDEST, NEWEST = 7, 25
 """Opsets of the files that are read."""
+
+_KNOWN_FROM = 13
+"""The opset that files of older ones are raised to."""
+
+_MADE_BY_ONNXRUNTIME = ("com.microsoft", "com.microsoft.nchwc")
+_QUANTIZED = ("Quantize", "Integer", "QLinear")
 
 CONTROL_FLOW = ("If", "Loop")
 """Operators that run graphs of their own."""
@@ -28,8 +35,10 @@ _ONNX_DOMAINS = ("", "ai.onnx")
 _DEEPEST = 16
 
 
-def read_model(path: Path) -> onnx.ModelProto:
+def read_model(path: Path) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Return a model with all tensors in memory, after a check of its operators.
+
+    The second value says, in a sentence, that its opset was raised.
 
     Raises:
         NystraError: The file cannot be read, is damaged, declares tensors without their data, has
@@ -47,8 +56,21 @@ def read_model(path: Path) -> onnx.ModelProto:
     for tensor in _tensors(model.graph, path):
         _complete(path, tensor, data)
     _check_inputs(path, model.graph)
+    model, notes = _raised(path, model)
     _check_graph(path, model.graph, set(), 0)
-    return model
+    return model, notes
+
+
+def _raised(path: Path, model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Return a model of a known opset, and a sentence if it had an older one."""
+    opset = opset_of(model)
+    if opset >= _KNOWN_FROM:
+        return model, ()
+    try:
+        known = raised(model, _KNOWN_FROM)
+    except ExportError as error:
+        raise UnsupportedModelError(f"{path}: {error}; see docs/own.md") from error
+    return known, (f"its opset {opset} was raised to {_KNOWN_FROM} by onnx.version_converter",)
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -102,7 +124,9 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
             f"{where} is of the type {tensor.data_type} of ONNX: not supported; see docs/own.md"
         )
     count = math.prod(tensor.dims)
-    if min(tensor.dims, default=0) < 0 or count > MOST_ELEMENTS:
+    if min(tensor.dims, default=0) < 0 or math.prod(side or 1 for side in tensor.dims) > (
+        MOST_ELEMENTS
+    ):
         shape = "x".join(map(str, tensor.dims))
         raise NystraError(
             f"{where} is declared as {shape}, expected at most {MOST_ELEMENTS} elements"
@@ -190,8 +214,20 @@ def _check_operator(path: Path, node: onnx.NodeProto) -> None:
     if not own or node.op_type not in (*OPERATORS, *CONTROL_FLOW):
         raise UnsupportedModelError(
             f"{path}: operator {node.op_type!r:.60} of domain "
-            f"{node.domain or 'ai.onnx'!r:.60}: not supported; see docs/own.md"
+            f"{node.domain or 'ai.onnx'!r:.60}: not supported{_origin(node)}; see docs/own.md"
         )
+
+
+def _origin(node: onnx.NodeProto) -> str:
+    """Return what to export instead of a file that onnxruntime rewrote, or ""."""
+    if any(part in node.op_type for part in _QUANTIZED):
+        return "; the file is quantized: give the float32 file that it was made from"
+    if node.domain in _MADE_BY_ONNXRUNTIME:
+        return (
+            "; onnxruntime optimized the file for one kind of machine: give the file that it was "
+            "made from"
+        )
+    return ""
 
 
 def _described(node: onnx.NodeProto) -> str:

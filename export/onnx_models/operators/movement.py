@@ -42,6 +42,9 @@ def _squeeze(x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 
 def _concat(*tensors: Tensor, axis: int) -> Tensor:
+    joined = list(tensors[0].shape)
+    joined[axis] = sum(tensor.shape[axis] for tensor in tensors)
+    within_bounds(joined)
     return torch.cat(tensors, axis)
 
 
@@ -86,6 +89,7 @@ def _positive(index: Tensor, size: int) -> Tensor:
 
 def _gather(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
     axis %= x.dim()
+    within_bounds([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
     if index.dim() == 0:
         return x.index_select(axis, _positive(index, x.shape[axis]).reshape(1)).squeeze(axis)
     taken = x.index_select(axis, _positive(index, x.shape[axis]).flatten())

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 MOST_ELEMENTS = 1 << 31
 """Most elements of one result: a larger declared shape is refused before it is computed."""
+
+_USUAL = 1 << 28
+_USUAL_PIXELS = 64 * 64
+_LIMIT = ContextVar("most elements of one result", default=MOST_ELEMENTS)
+
+
+@contextmanager
+def limited_to(pixels: int) -> Iterator[None]:
+    """Refuse results that no network has for an image of so many pixels.
+
+    The scores of eight heads of attention between all pixels are a half of what is allowed.
+    """
+    most = int(_USUAL * max(1.0, pixels / _USUAL_PIXELS) ** 2)
+    before = _LIMIT.set(min(most, MOST_ELEMENTS))
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
 
 
 def numbers(values: Tensor | Sequence[int]) -> list[int]:
@@ -31,9 +51,9 @@ def within_bounds(shape: Sequence[int]) -> Sequence[int]:
     text = "x".join(map(str, shape))
     if min(shape, default=0) < 0:
         raise ValueError(f"a result of {text} was declared")
-    if math.prod(shape) > MOST_ELEMENTS:
+    if math.prod(shape) > _LIMIT.get():
         raise TooLargeError(
-            f"a result of {text} was declared, expected at most {MOST_ELEMENTS} elements"
+            f"a result of {text} was declared, expected at most {_LIMIT.get()} elements"
         )
     return shape
 
