@@ -54,7 +54,7 @@ def _start(
     place = options.server_path
     gpu = "--gpus all " if options.gpu or options.backend == "tensorrt" else ""
     image = "nvcr.io/nvidia/tritonserver:<xx.yy>-py3"
-    preload = ""
+    variables = ""
     notes = []
     if options.backend == "python":
         image = "tritonserver-nystra"
@@ -74,13 +74,13 @@ def _start(
             "TensorRT and the same type of GPU."
         )
         if library is not None:
-            preload = f"-e {quote(f'LD_PRELOAD={place}/{name}/1/{library.name}')} "
+            variables = f"-e {quote(f'LD_PRELOAD={place}/{name}/1/{library.name}')} "
     if options.backend == "onnxruntime":
-        preload = "-e ORT_DISABLE_TELEMETRY=1 "
+        variables = "-e ORT_DISABLE_TELEMETRY=1 "
     notes.append(
         "```sh\n"
         f"docker run --rm {gpu}--shm-size=1g -p8000:8000 -p8001:8001 -p8002:8002 \\\n"
-        f"  {preload}-v {quote(f'REPOSITORY:{place}')} {image} tritonserver "
+        f"  {variables}-v {quote(f'REPOSITORY:{place}')} {image} tritonserver "
         f"{quote(f'--model-repository={place}')}\n"
         "```"
     )

@@ -46,12 +46,10 @@ def folder(tmp_path: Path) -> Path:
 def strace() -> list[str]:
     """The start of a command whose connections are recorded; empty where strace cannot run."""
     command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg"]
-    if (
-        shutil.which("strace")
-        and subprocess.run([*command, "true"], capture_output=True).returncode == 0
-    ):
-        return command
-    return []
+    if shutil.which("strace") is None:
+        return []
+    works = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    return command if works else []
 
 
 def start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
