@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..arrays import Array
-from .port import SIDES, Port, Size
+from .port import IMPLIED_RANGES, SIDES, UNIT, Port, Size
 
 _FLOATING = ("float16", "float32", "float64")
 _TRACED = {"batch": 2, "frames": 3}
@@ -17,6 +17,8 @@ _OWN_SIZE = {"height": 3, "width": -2}
 
 def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
     """Return an array for every input by name: noise in its range, a hole, or zeros.
+
+    Integers are noise if they are an image, and zeros otherwise.
 
     Args:
         ports: The inputs of a network.
@@ -63,9 +65,12 @@ def own_sizes(ports: Sequence[Port], size: Size) -> dict[str, int]:
 
 
 def _noise(port: Port, shape: tuple[int, ...]) -> Array:
-    if port.dtype not in _FLOATING:
+    whole = port.dtype not in _FLOATING
+    if whole and (port.range is None or port.dtype not in IMPLIED_RANGES):
         return np.zeros(shape, port.dtype)
-    low, high = port.range or (0.0, 1.0)
+    low, high = port.range or UNIT
+    if whole:
+        return np.random.default_rng(0).integers(int(low), int(high), shape).astype(port.dtype)
     noise: Array = low + (high - low) * np.random.default_rng(0).random(shape).astype(port.dtype)
     return noise
 

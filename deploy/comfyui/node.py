@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime.session import Session
+from ...runtime.tasks.restoration.answer import check_output
 from ...runtime.tasks.restoration.restorer import Restorer
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from ...runtime.tiling.tile_plan import DEFAULT_OVERLAP
@@ -41,10 +42,13 @@ class RestoreNode:
                 "tile": ("INT", {"default": 0, "min": 0, "max": 16384}),
                 "overlap": ("INT", {"default": DEFAULT_OVERLAP, "min": 0, "max": 1024}),
                 "backend": ("STRING", {"default": "auto"}),
-            }
+            },
+            "optional": {"range": ("STRING", {"default": ""})},
         }
 
-    def restore(self, image: Any, tile: int, overlap: int, backend: str) -> tuple[Any]:
+    def restore(
+        self, image: Any, tile: int, overlap: int, backend: str, range: str = ""
+    ) -> tuple[Any]:
         """Run the model on each image of a batch.
 
         Args:
@@ -52,16 +56,18 @@ class RestoreNode:
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
             overlap: Overlap of the tiles in input pixels; without tiles of a size, at most that.
             backend: As ``nystra run --backend`` takes it.
+            range: As ``nystra run --range`` takes it; empty: that of the file, or measured.
 
         Returns:
             (B, H * scale, W * scale, 3) in 0..1, on the device of the input.
 
         Raises:
-            NystraError: The model cannot be run so; ComfyUI shows the message.
+            NystraError: The model cannot be run so, or its output cannot be right; ComfyUI shows
+                the message.
         """
         bar = import_module("comfy.utils").ProgressBar(1)
         interrupted = import_module("comfy.model_management")
-        restorer = _restorer(self.model, backend)
+        restorer = _restorer(self.model, backend, range)
         images = image[..., :3].cpu().numpy()
         made = []
         for index, pixels in enumerate(images):
@@ -72,6 +78,7 @@ class RestoreNode:
 
             interrupted.throw_exception_if_processing_interrupted()
             restored, _ = restorer(pixels, tile, overlap if tile else None, step)
+            check_output(restored, pixels, f"image {index + 1}")
             made.append(np.repeat(restored, 3, 2) if restored.shape[2] == 1 else restored)
         return (image.new_tensor(np.clip(np.stack(made), 0, 1)),)
 
@@ -82,5 +89,5 @@ def node_of(model: Path) -> type[RestoreNode]:
 
 
 @functools.lru_cache(maxsize=4)
-def _restorer(model: Path, backend: str) -> Restorer:
-    return restorer_for(Session(model, backend))
+def _restorer(model: Path, backend: str, value_range: str) -> Restorer:
+    return restorer_for(Session(model, backend, range=value_range or None))

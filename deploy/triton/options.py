@@ -9,7 +9,8 @@ from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, File, Number, Switch, Text
 from ...core.plain_text import PLAIN_NAME, is_plain_name
-from ...runtime.options import BATCH, LABELS, LIBRARY, OVERLAP, OVERWRITE, THREADS, TILE
+from ...core.ports.port import Range
+from ...runtime.options import BATCH, LABELS, LIBRARY, OVERLAP, OVERWRITE, RANGE, THREADS, TILE
 from ..model_name import check_model_name
 
 BACKENDS = ("python", "onnxruntime", "tensorrt", "openvino")
@@ -43,6 +44,7 @@ class TritonOptions(Options):
     engine: str | os.PathLike[str] | None = option(
         File(None, "for tensorrt: an engine from nystra build -o, with its record next to it")
     )
+    range: tuple[Range, Range] | None = option(RANGE)
     labels: str | os.PathLike[str] | None = option(LABELS)
     library: str = option(LIBRARY, doc="the operator or plugin library to include")
     server_path: str = option(
@@ -66,6 +68,11 @@ class TritonOptions(Options):
                 "model.engine; see docs/serving.md"
                 if self.engine is None
                 else f"`engine` is for `backend` tensorrt, got {self.backend}"
+            )
+        if self.range is not None and self.backend != "python":
+            raise NystraError(
+                f"`range` is for `backend` python: with {self.backend} Triton runs the network "
+                "alone, and the client sends its values"
             )
         if self.gpu and self.backend == "openvino":
             raise NystraError("`gpu` does not apply to OpenVINO, which runs on the CPU: omit it")

@@ -36,6 +36,7 @@ class TritonPythonModel:
             parameters["session_backend"],
             None if threads is None else int(threads),
             parameters["library"],
+            range=parameters.get("range"),
         )
         self._answer = find_answerer(session).open(session, session.path.stem)
         defaults = self._answer.parameters()

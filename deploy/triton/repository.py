@@ -20,6 +20,7 @@ from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
 from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import read_onnx_header
+from ...runtime.options import RANGE
 from ...runtime.session import Session
 from ...runtime.tasks.answer import Answerer
 from ...runtime.tasks.classification.labels import check_labels, read_labels
@@ -84,7 +85,7 @@ class _Model:
         self.path, self.how = path, options
         self.name = options.name or path.stem
         TritonOptions(name=self.name)  # a stem may be no name of a model
-        self.session = Session(path)
+        self.session = Session(path, range=options.range)
         self.facts = self.session.facts
         self.header = read_onnx_header(path)
         stated = () if options.labels is None else read_labels(options.labels)
@@ -135,6 +136,8 @@ class _Model:
                 "tile": str(how.tile),
             }
             chosen = {"threads": how.threads, "overlap": how.overlap}
+            if how.range is not None:
+                about["range"] = RANGE.show(how.range)
             return config | {"parameters": parameters({**about, **chosen})}
         config = tensor_config(self.name, self.facts, how, self._most(), labels=labels)
         if how.backend == "onnxruntime" and how.threads is not None:

@@ -75,13 +75,12 @@ class FrameSource(Protocol):
 
 
 class Sink(Protocol):
-    """A destination of restored frames.
+    """A destination of restored frames."""
 
-    Attributes:
-        warnings: What of the video it does not hold, once it is finished.
-    """
-
-    warnings: Sequence[str]
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What of the video it does not hold, once it is finished."""
+        ...
 
     def wants(self, index: int) -> bool:
         """Whether a frame is missing."""

@@ -174,6 +174,8 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
     ):
         with pytest.raises(NystraError, match=message):
             classifier_for(Session(save_classifier(path, wrong), threads=1))
+    with pytest.raises(NystraError, match="`range` does not apply to classifiers"):
+        classifier_for(Session(path, threads=1, range="255"))
     fixed = classifier_for(Session(save_classifier(path, TOY, batch=2), threads=1))
     free = classifier_for(Session(save_classifier(path, TOY, ("h", "w")), threads=1))
     pixels = plain("blue").pixels

@@ -9,6 +9,7 @@ from onnx.helper import np_dtype_to_tensor_dtype
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
+from nystra.core.ports.examples import example_array
 from nystra.core.ports.value_ranges import ValueRanges
 from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.images.images import read_image, write_image
@@ -212,3 +213,13 @@ def test_a_stated_range_through_the_command(tmp_path: Path) -> None:
 def test_ranges_that_are_none(text: str) -> None:
     with pytest.raises(NystraError, match="expected LOW"):
         ValueRanges(None, "").read("range", text)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "float32"])
+def test_an_example_for_the_clock_is_noise_in_the_range(tmp_path: Path, kind: str) -> None:
+    ranges = (INTEGERS.get(kind, UNIT),) * 2
+    path = save_in_form(tmp_path / "m.onnx", kind, "NHWC", ranges)
+    (port,) = Session(path, threads=1).facts.inputs
+    example = example_array(port, {"height": 20, "width": 30})
+    assert (example.shape, example.dtype) == ((1, 20, 30, 3), np.dtype(kind))
+    assert ranges[0][1] * 0.9 < example.max() <= ranges[0][1]

@@ -71,6 +71,8 @@ def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier
         NystraError: The file has other inputs or outputs, its preprocessing does not lead to its
             input size, or the numbers of labels and classes differ.
     """
+    if session.spec.range is not None:
+        raise NystraError("`range` does not apply to classifiers: their preprocessing states it")
     image, facts = session.facts.image, session.facts
     gives = facts.outputs[0].role if facts.outputs else "nothing"
     if image is None or image.channels not in (1, 3) or gives != "logits":

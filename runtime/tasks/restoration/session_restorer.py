@@ -56,7 +56,7 @@ def restorer_for(session: Session) -> Restorer:
     function, trial = runs(release=False), runs(release=True)
     scale, inputs, outputs = facts.scale, image.channels, restored.channels
     ranges = (image.range, restored.range)
-    if None in (scale, inputs, outputs, *ranges):
+    if scale is None or inputs is None or outputs is None or None in ranges:
         probed = probe(session.path, trial, inputs, fixed, ranges)
         if probed.multiple > 1:
             function, trial = (
