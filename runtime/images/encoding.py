@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
+import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...core.errors import NystraError
+from ...core.files.temporary import temporary_path
 from . import jpeg_segments, png_chunks, webp_chunks
 from .exif import RESOLUTION, resolution_tags, tags_of
 from .image_data import ImageData, quantize
 from .image_file import from_array
-from .tiff_directories import BYTE, UNDEFINED, Value, add_tags
+from .libvips import libvips
+from .tiff_directories import BYTE, LONG8, SHORT, UNDEFINED, Value, add_tags, directory_bytes
 
 _EVERY_FILTER = 0xF8
+_PLAIN_HEADER = 512
+_HEAD = 1 << 16
+"""Bytes of a file in which the encoder's own header ends."""
 _LARGE_TIFF = 4_000_000_000
 _XMP, _PHOTOSHOP, _ICC = 700, 34377, 34675
 
@@ -41,6 +51,81 @@ def encode(image: ImageData, kind: str, quality: int | None) -> bytes:
         _add_tags(stream, image)
         return stream.getvalue()
     return _WITH_EXTRAS[kind](content, image)
+
+
+def plain_header(size: tuple[int, int], bands: int, bits: int) -> bytes:
+    """Return what stands before rows of pixels in a TIFF without compression.
+
+    libvips reads such a file a few rows at a time; a file without a header it maps into memory.
+    """
+    height, width = size
+    numbers = {
+        256: width,
+        257: height,
+        259: 1,
+        262: 2 if bands == 3 else 1,
+        273: _PLAIN_HEADER,
+        277: bands,
+        278: height,
+        279: height * width * bands * bits // 8,
+        284: 1,
+    }
+    tags: dict[int, Any] = {
+        tag: Value(LONG8, 1, struct.pack("<Q", number)) for tag, number in numbers.items()
+    }
+    tags[258] = Value(SHORT, bands, struct.pack(f"<{bands}H", *[bits] * bands))
+    header = b"II+\0" + struct.pack("<HHQ", 8, 0, 16) + directory_bytes(tags, 16, big=True)
+    return header.ljust(_PLAIN_HEADER, b"\0")
+
+
+def save_file(
+    raw: Path, path: Path, size: tuple[int, int], image: ImageData, kind: str, quality: int | None
+) -> None:
+    """Write an image file from a file of its pixels.
+
+    Args:
+        raw: A TIFF that begins with `plain_header`.
+        path: The image file.
+        size: Height and width.
+        image: As in `strips.write_strips`.
+        kind: ``PNG``, ``JPEG`` or ``TIFF``.
+        quality: As in `images.encode_image`.
+
+    Raises:
+        NystraError: It cannot be written.
+    """
+    (height, width), bands = size, image.pixels.shape[2]
+    vips = libvips()
+    try:
+        with raw.open("rb", buffering=0) as stream:
+            picture = vips.Image.tiffload_source(
+                vips.Source.new_from_descriptor(stream.fileno()),
+                access="sequential",
+                unlimited=True,
+            )
+        save, options = _saver(kind, quality, height * width * bands * image.bits // 8)
+        getattr(picture, f"{save}save")(os.fsencode(path), keep="none", **options)
+    except vips.Error as error:
+        reason = " ".join(str(error).split())[:300]
+        raise NystraError(f"{path} cannot be written: {reason}") from error
+    if kind == "TIFF":
+        with path.open("r+b") as stream:
+            _add_tags(stream, image)
+        return
+    # The chunks or segments of the metadata go between the header and the pixels.
+    with path.open("rb") as stream:
+        head = stream.read(_HEAD)
+        longer = _WITH_EXTRAS[kind](head, image)
+        if longer == head:
+            return
+        other = temporary_path(path)
+        try:
+            with other.open("wb") as copy:
+                copy.write(longer)
+                shutil.copyfileobj(stream, copy, 1 << 20)
+            other.replace(path)
+        finally:
+            other.unlink(missing_ok=True)
 
 
 def _saver(kind: str, quality: int | None, size: int) -> tuple[str, dict[str, Any]]:

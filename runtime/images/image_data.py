@@ -61,6 +61,16 @@ class ImageData:
     metadata: Metadata = NO_METADATA
     notes: tuple[str, ...] = ()
 
+    def with_profile_of(self, before: ImageData) -> ImageData:
+        """Return the image with the profile of another one if it has the same kind of colors.
+
+        Otherwise it has none, and a note says so.
+        """
+        if before.icc is None or before.gray == self.gray:
+            return replace(self, icc=before.icc)
+        note = "its color profile was left out: the output has other colors"
+        return replace(self, icc=None, notes=(*self.notes, note))
+
     @property
     def gray(self) -> bool:
         """Whether it has one channel."""

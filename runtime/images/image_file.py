@@ -59,7 +59,7 @@ class ImageFile:
             NystraError: It is damaged, or of a kind that is not supported.
             Exception: Whatever pyvips raises of a damaged file.
         """
-        image, notes = _gray_or_rgb(self.load(), name)
+        image, notes = gray_or_rgb(self.load(), name)
         kind, bands = image.format, image.bands
         values = np.frombuffer(image.write_to_memory(), _DTYPES[kind])
         values = values.reshape(image.height, image.width, bands)
@@ -73,12 +73,16 @@ class ImageFile:
             alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
             if self.premultiplied:
                 pixels = unpremultiplied(pixels, alpha)
+        return turned(self.described(pixels, alpha, bits, image, notes), self.extras.orientation)
+
+    def described(
+        self, pixels: Array, alpha: Array | None, bits: int, image: Any, notes: list[str]
+    ) -> ImageData:
+        """Return pixels with what the file says of them; ``notes`` are those of `gray_or_rgb`."""
         extras = self.extras
         icc = None if notes else extras.icc or field(image, "icc-profile-data")
         metadata = replace(extras.metadata, xmp=upright_xmp(extras.metadata.xmp))
-        all_notes = (*extras.notes, *notes)
-        decoded = ImageData(pixels, alpha, bits, icc, extras.dpi, metadata, all_notes)
-        return turned(decoded, extras.orientation)
+        return ImageData(pixels, alpha, bits, icc, extras.dpi, metadata, (*extras.notes, *notes))
 
 
 def from_array(values: Array) -> Any:
@@ -107,7 +111,7 @@ def field(image: Any, name: str) -> Any:
     return image.get(name) if image.get_typeof(name) else None
 
 
-def _gray_or_rgb(image: Any, name: str) -> tuple[Any, list[str]]:
+def gray_or_rgb(image: Any, name: str) -> tuple[Any, list[str]]:
     """Return an image as gray or RGB, with alpha or without, and what was changed.
 
     Raises:

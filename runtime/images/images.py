@@ -113,7 +113,7 @@ def decode_image(
     stream = io.BytesIO(data) if isinstance(data, bytes) else data
     limit = _max_pixels() if max_pixels is None else min(max_pixels, _max_pixels())
     with open_image(stream, name) as file:
-        _check_size(name, file.size, limit)
+        check_size(name, file.size, limit)
         image = file.decode(name)
         if image.size != file.upright_size:
             raise NystraError(
@@ -207,12 +207,6 @@ def encode_image(
     from .encoding import encode
 
     QUALITY.accept("quality", quality)
-    height, width = image.size
-    limit = _SIDE_LIMITS.get(kind)
-    if limit is not None and max(height, width) > limit:
-        raise NystraError(
-            f"{kind} has at most {limit} pixels per side, {name} is {width}x{height}: write PNG"
-        )
     opaque = image.alpha is None or bool(np.all(image.alpha >= 1.0))
     if kind == "JPEG":
         if not opaque:
@@ -220,7 +214,7 @@ def encode_image(
         image = replace(image, alpha=None)
     if not bool(np.isfinite(image.pixels).all()):
         raise NystraError(f"{name} has NaN or infinity: the model's output is invalid")
-    image = replace(fitted(image, kind)[0], bits=min(image.bits, _MOST_BITS.get(kind, 32)))
+    image, _ = without_unfit(image, image.size, kind, name)
     try:
         return encode(image, kind, quality)
     except MemoryError as error:
@@ -228,6 +222,24 @@ def encode_image(
     except Exception as error:  # whatever odd metadata makes the encoder run into
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise NystraError(f"{name} cannot be written as {kind}: {reason}") from error
+
+
+def without_unfit(
+    image: ImageData, size: tuple[int, int], kind: str, name: str
+) -> tuple[ImageData, list[str]]:
+    """Return an image with the metadata and the bits that a format can hold, and notes.
+
+    Raises:
+        NystraError: The format cannot hold its size (height, width).
+    """
+    height, width = size
+    limit = _SIDE_LIMITS.get(kind)
+    if limit is not None and max(height, width) > limit:
+        raise NystraError(
+            f"{kind} has at most {limit} pixels per side, {name} is {width}x{height}: write PNG"
+        )
+    image, lost = fitted(image, kind)
+    return replace(image, bits=min(image.bits, _MOST_BITS.get(kind, 32))), lost
 
 
 def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
@@ -245,8 +257,10 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     return kind
 
 
-def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
+def check_size(name: str, size: tuple[int, int], most: int | None = None) -> None:
+    """Raise NystraError for an image without pixels, or with more than ``most`` or `MAX_PIXELS`."""
     height, width = size
+    max_pixels = _max_pixels() if most is None else most
     if width < 1 or height < 1:
         raise NystraError(f"the image {name} is {width}x{height}: it has no pixels")
     if width * height > max_pixels:

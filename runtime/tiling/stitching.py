@@ -25,7 +25,9 @@ class Stitcher:
         scale: Output pixels per input pixel and axis.
     """
 
-    def __init__(self, plan: TilePlan, scale: int = 1, blend: str = "linear") -> None:
+    def __init__(
+        self, plan: TilePlan, scale: int = 1, blend: str = "linear", *, strips: bool = False
+    ) -> None:
         """Begin an empty image.
 
         Args:
@@ -33,6 +35,7 @@ class Stitcher:
             scale: Output pixels per input pixel and axis.
             blend: ``linear`` ramps over the overlap, or ``equal`` weights (the official SwinIR
                 test procedure).
+            strips: The tiles come row by row, and finished rows are taken by `take`.
 
         Raises:
             NystraError: The blend is unknown.
@@ -46,6 +49,7 @@ class Stitcher:
         self._column_weights = blend_weights(plan.columns, ramp, scale)
         self._missing = set(range(len(plan)))
         self._image: npt.NDArray[np.float32] | None = None
+        self._strips, self._first = strips, 0
 
     def add(self, index: int, tile: Array) -> None:
         """Add the network's output for one tile.
@@ -91,14 +95,37 @@ class Stitcher:
             )
         return self._image
 
+    def take(self, end: int) -> npt.NDArray[np.float32]:
+        """Return the rows above an output row that were not taken yet, and forget them.
+
+        Args:
+            end: The row; no tile that is still missing reaches above it.
+
+        Returns:
+            (C', rows, W * scale).
+        """
+        image, rows = self._image, end - self._first
+        if image is None or rows > image.shape[2]:
+            raise ValueError(f"the rows up to {end} are not complete")
+        self._image, self._first = image[:, :, rows:].copy(), end
+        return image[0, :, :rows]
+
     def _blend(self, index: int, tile: npt.NDArray[np.float32]) -> None:
         scale = self.scale
-        if self._image is None:
-            height, width = self.plan.size
-            shape = (1, tile.shape[0], height * scale, width * scale)
-            self._image = np.zeros(shape, np.float32)
         row, column = divmod(index, len(self.plan.columns))
         (top, bottom), (left, right) = self.plan.place(index)
-        region = self._image[0, :, top * scale : bottom * scale, left * scale : right * scale]
+        height, width = self.plan.size
+        end = (min(bottom, height) if self._strips else height) * scale
+        rows = 0 if self._image is None else self._image.shape[2]
+        if self._image is None or self._first + rows < end:
+            shape = (1, tile.shape[0], end - self._first, width * scale)
+            larger = np.zeros(shape, np.float32)
+            if self._image is not None:
+                larger[:, :, :rows] = self._image
+            self._image = larger
+        above = top * scale - self._first
+        region = self._image[
+            0, :, above : above + (bottom - top) * scale, left * scale : right * scale
+        ]
         weights = self._row_weights[row][:, None] * self._column_weights[column][None, :]
         region += (tile * weights)[:, : region.shape[1], : region.shape[2]]

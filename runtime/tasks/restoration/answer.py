@@ -94,16 +94,10 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
 
 
 def with_pixels(before: ImageData, pixels: Array) -> ImageData:
-    """Return an image with other pixels: its alpha resized, its profile kept if it fits.
-
-    A note says if it is not kept.
-    """
+    """Return an image with other pixels: its alpha resized, its profile kept if it fits."""
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
-    icc, notes = before.icc, before.notes
-    if icc and before.gray != (pixels.shape[2] == 1):
-        icc, notes = None, (*notes, "its color profile was left out: the output has other colors")
-    return replace(before, pixels=pixels, alpha=alpha, icc=icc, notes=notes)
+    return replace(before, pixels=pixels, alpha=alpha).with_profile_of(before)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.writing import make_folder
+from ...images.header import read_image_size
 from ...images.image_data import ImageData
 from ...images.images import (
     decode_image,
@@ -24,12 +26,15 @@ from ...images.naming import STREAM
 from ..errors import in_one_line
 from .answer import RestoredImage, restore
 from .auxiliary_inputs import AuxiliaryInputs
+from .large import is_large
 from .options import RunOptions
 from .restorer import Restorer
 from .result import ImageResult
 from .worklist import check_pair
 
 _MOST_BYTES = 4 << 30
+_EARLY = 4_000_000
+"""Pixels of an image that is read before the model is loaded."""
 
 Move = Callable[[int, int], None]
 """Called with (tiles done, tiles in total)."""
@@ -54,6 +59,14 @@ class ImageInput:
     auxiliary: dict[str, Array]
     warnings: list[str]
     seconds: float
+
+
+@dataclass(frozen=True)
+class LargeImage:
+    """An image that is read while it is restored, and its output file."""
+
+    path: Path
+    target: Path
 
 
 @dataclass(frozen=True)
@@ -94,24 +107,41 @@ class ImageJob:
         auxiliary = AuxiliaryInputs.match(self.restorer.auxiliary, self.options.auxiliary())
         object.__setattr__(self, "auxiliary", auxiliary)
 
-    def read(self, path: Path, target: Path, image: ImageData | None = None) -> ImageInput:
-        """Read an image, unless it is given, and its further inputs."""
-        begin = time.perf_counter()
+    def read(
+        self, path: Path, target: Path, image: ImageData | None = None
+    ) -> ImageInput | LargeImage:
+        """Read an image, unless it is given or large, and its further inputs."""
         check_pair(path, target, overwrite=self.options.overwrite)
+        if image is None and is_large(self.restorer, path, target):
+            return LargeImage(path, target)
+        return self._read(path, target, image)
+
+    def _read(self, path: Path, target: Path, image: ImageData | None) -> ImageInput:
+        begin = time.perf_counter()
         before = read_input(path) if image is None else image
         auxiliary, warnings = self.auxiliary.read(path, before.size)
         seconds = time.perf_counter() - begin
         return ImageInput(path, target, before, auxiliary, warnings, seconds)
 
-    def run(self, source: ImageInput, move: Move) -> ImageOutput:
-        """Run the model on an image."""
+    def run(self, source: ImageInput | LargeImage, move: Move) -> ImageOutput | ImageResult:
+        """Run the model on an image; the result of a large one is written already."""
+        if isinstance(source, LargeImage):
+            from .in_strips import restore_in_strips  # most runs have no such image
+
+            here, there = source.path, source.target
+            result = restore_in_strips(self.restorer, self.options, here, there, move)
+            if result is not None:
+                return result
+            source = self._read(here, there, None)
         begin = time.perf_counter()
         how = {**self.options.tiling, "auxiliary": source.auxiliary}
         restored = restore(self.restorer, source.image, str(source.path), progress=move, **how)
         return ImageOutput(source, restored, time.perf_counter() - begin)
 
-    def write(self, output: ImageOutput) -> ImageResult:
-        """Write a result, and return the result of the image."""
+    def write(self, output: ImageOutput | ImageResult) -> ImageResult:
+        """Write a result, unless it is written, and return the result of the image."""
+        if isinstance(output, ImageResult):
+            return output
         begin = time.perf_counter()
         source, restored, options = output.source, output.restored, self.options
         if source.target == STREAM:
@@ -161,6 +191,17 @@ def failed(error: Exception, here: Path) -> ImageResult:
     """Return the result of an image that failed."""
     problem = in_one_line(error, here)
     return ImageResult(str(here), "failed", error=str(problem), exit_code=problem.exit_code)
+
+
+def read_early(path: Path) -> ImageData | None:
+    """Return an image before the model is loaded; None if it is not small, but one by its header.
+
+    Raises:
+        NystraError: As `read_image`.
+    """
+    if path != STREAM and math.prod(read_image_size(path)) > _EARLY:
+        return None
+    return read_input(path)
 
 
 def read_input(path: Path) -> ImageData:

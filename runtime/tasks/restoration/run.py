@@ -13,7 +13,7 @@ from ...images.naming import STREAM, Naming
 from ...progress import progress_bar
 from ...session import Session
 from ..task import Report
-from .image_job import ImageJob, read_input
+from .image_job import ImageJob, read_early
 from .options import RunOptions
 from .restorer import Restorer
 from .result import ImageResult
@@ -60,7 +60,7 @@ def run_images(
     only: ImageData | None = None
     if not folder:
         check_pair(*pairs[0], overwrite=how.overwrite)
-        only = read_input(pairs[0][0])
+        only = read_early(pairs[0][0])
     session = model if isinstance(model, Session) else Session(model, **how_run)
     restorer = restorer_for(session) if distribute is None else distribute(restorer_for(session))
     job = ImageJob(restorer, how)

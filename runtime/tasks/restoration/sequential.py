@@ -13,17 +13,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ....core.errors import NystraError
 from ...machine.memory import available_memory
-from .image_job import ImageInput, ImageJob, ImageOutput, Move, failed
+from .image_job import ImageInput, ImageJob, ImageOutput, LargeImage, Move, failed
 from .result import Done, ImageResult, Pair
 
 _MOST = 2 << 30
 _SHARE = 8
 """An image with its result takes at most an eighth of the memory, and of 2 GiB, if other images
 are read and written at the same time."""
+
+
+Read: TypeAlias = ImageInput | LargeImage | ImageResult
+"""An image that was read, one that is not held, or the result of one that failed."""
 
 
 def one_by_one(job: ImageJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:
@@ -39,7 +43,7 @@ def one_by_one(job: ImageJob, pairs: Sequence[Pair], move: Move) -> Generator[Do
         with quiet:
             return step(job, what, written)
 
-    ahead: Future[ImageInput | ImageResult] | None = None
+    ahead: Future[Read] | None = None
     behind: tuple[int, Future[ImageResult]] | None = None
     with ThreadPoolExecutor(1, "nystra-files") as files:
         for index, pair in enumerate(pairs):
@@ -98,38 +102,39 @@ def attempt(job: ImageJob, pair: Pair, written: set[Path]) -> ImageResult:
 def attempt_small(job: ImageJob, pair: Pair, most: int) -> ImageResult | None:
     """Restore one image as `attempt` does; None if it has more pixels than ``most``."""
     read = _read(job, pair, set())
+    if isinstance(read, LargeImage):
+        return None
     if isinstance(read, ImageInput) and math.prod(read.image.size) > most:
         return None
     return _finish(job, read, set())
 
 
-def _finish(job: ImageJob, read: ImageInput | ImageResult, written: set[Path]) -> ImageResult:
+def _finish(job: ImageJob, read: Read, written: set[Path]) -> ImageResult:
     return _write(job, _run(job, read, lambda done, total: None), written)
 
 
-def _read(job: ImageJob, pair: Pair, written: set[Path]) -> ImageInput | ImageResult:
+def _read(job: ImageJob, pair: Pair, written: set[Path]) -> Read:
     if pair[1] in written:
         text = (
             f"{pair[1]} is also the output of another image of this run: rename one of the images"
         )
         return failed(NystraError(text), pair[0])
-    read: ImageInput | ImageResult = _tried(pair[0], job.read, *pair)
+    read: Read = _tried(pair[0], job.read, *pair)
     return read
 
 
-def _run(job: ImageJob, read: ImageInput | ImageResult, move: Move) -> ImageOutput | ImageResult:
-    if not isinstance(read, ImageInput):
+def _run(job: ImageJob, read: Read, move: Move) -> ImageOutput | ImageResult:
+    if isinstance(read, ImageResult):
         return read
     output: ImageOutput | ImageResult = _tried(read.path, job.run, read, move)
     return output
 
 
 def _write(job: ImageJob, output: ImageOutput | ImageResult, written: set[Path]) -> ImageResult:
-    if not isinstance(output, ImageOutput):
-        return output
-    result: ImageResult = _tried(output.source.path, job.write, output)
-    if result.status == "done":
-        written.add(output.source.target)
+    here = output.input if isinstance(output, ImageResult) else output.source.path
+    result: ImageResult = _tried(Path(here), job.write, output)
+    if result.status == "done" and result.output is not None:
+        written.add(Path(result.output))
     return result
 
 
@@ -155,10 +160,10 @@ def _quiet(job: ImageJob) -> AbstractContextManager[Any]:
     return nullcontext() if meter is None else meter.quiet
 
 
-def _is_small(job: ImageJob, read: ImageInput | ImageResult) -> bool:
+def _is_small(job: ImageJob, read: Read) -> bool:
     """Return whether there is memory for other images in addition to this one."""
     if not isinstance(read, ImageInput):
-        return True
+        return isinstance(read, ImageResult)
     restorer = job.restorer
     height, width = read.image.size
     numbers = height * width * (3 + restorer.output_channels * restorer.scale**2)
