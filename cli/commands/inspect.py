@@ -91,15 +91,14 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ...export.report.inspection import inspect_network
     from ..flags.plan_flags import plan_from
 
-    with steps(args) as progress:
+    with steps(args, piped=True) as progress:
         progress("load")
         plan = plan_from(args)
         loaded = with_found_sites(load_for(args.file, plan, hyper_from(args)), progress)
         plan = plan.for_architecture(loaded.facts.architecture)
         resolved = resolve(plan, loaded.network, loaded.unserved)
-        progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)
-        inspection = inspect_network(loaded.network, loaded.facts, resolved, samples)
+        inspection = inspect_network(loaded.network, loaded.facts, resolved, samples, progress)
     reports = inspection.sites
     by_loss = sorted(reports, key=lambda report: -(report.error or 0.0))
     if args.sort == "loss":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...models.facts import Facts
@@ -30,20 +30,21 @@ class _Meter:
 def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     """Return the operations of one image with attention as trained, in all and at each site.
 
-    The image is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
-    convolutions and matrix products, 2 for each multiply-add. A third-party network that creates
-    tensors on the CPU is counted there.
+    The image is 4 windows (or 16 size multiples) a side. Counted by PyTorch on tensors without
+    values: convolutions and matrix products, 2 for each multiply-add. A network that branches on
+    values is counted in a real run.
     """
     try:
-        return _counted(network, facts, "meta")
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return _counted(network, facts)
     except (RuntimeError, NotImplementedError):
-        return _counted(network, facts, "cpu")
+        return _counted(network, facts)
 
 
-def _counted(network: nn.Module, facts: Facts, device: str) -> tuple[int, dict[str, int]]:
-    copied = copy.deepcopy(swap(network, neutral(network))).to(device)
+def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
+    copied = swap(network, neutral(network))
     size = facts.test_size()
-    images = [torch.empty(port.shape(size), device=device) for port in facts.inputs]
+    images = [torch.zeros(port.shape(size)) for port in facts.inputs]
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(copied):

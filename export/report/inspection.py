@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,7 @@ def inspect_network(
     facts: Facts,
     resolved: Mapping[str, Mechanism],
     samples: Mapping[str, Feeds],
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Inspection:
     """Return the effect of a plan at every site, and the cost of exact attention there.
 
@@ -88,8 +89,11 @@ def inspect_network(
         facts: Facts of the network.
         resolved: Mechanism of every site.
         samples: Inputs by name of the image, on which errors and guarded shares are measured.
+        progress: Called with the name of each step.
     """
-    costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
+    measured = measure_sites(network, resolved, samples, progress)
+    costs = {cost.path: cost for cost in measured}
+    progress("count operations")
     total, spent = network_flops(network, facts)
     reports = []
     for site in find_sites(network):

@@ -229,11 +229,15 @@ class _Probed:
 
 
 def measure_sites(
-    network: nn.Module, resolved: Mapping[str, Mechanism], samples: Mapping[str, Feeds]
+    network: nn.Module,
+    resolved: Mapping[str, Mechanism],
+    samples: Mapping[str, Feeds],
+    progress: Progress = lambda _: None,
 ) -> list[SiteCost]:
     """Return the cost of every site that is not as trained, the largest error first."""
     probed = _Probed(network, resolved)
     if probed.probes:
-        for feeds in samples.values():
+        for number, (name, feeds) in enumerate(samples.items(), 1):
+            progress(f"{number}/{len(samples)} measure {len(probed.probes)} sites on {name}")
             probed(*feeds.values())
     return probed.costs()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_module, mechanism
+from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites
 from nystra.export.found.loaded import with_found_sites
 from nystra.models import OwnNetwork, Port, load
@@ -185,3 +187,21 @@ def test_attention_with_positions_of_the_run_is_exported(tmp_path: Any) -> None:
     result = export_module(Positions().eval(), tmp_path / "out.onnx", options)
     assert result.validation.passed
     assert [site.name for site in result.source.resolved.values()] == ["full"]
+
+
+class Watched(Positions):
+    """Notes whether its images have values."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def forward(self, image: Tensor) -> Tensor:
+        self.seen.append(isinstance(image, FakeTensor))
+        return super().forward(image)
+
+
+def test_operations_are_counted_without_a_real_run() -> None:
+    loaded = load(Watched().eval())
+    Watched.seen.clear()
+    total, _ = network_flops(loaded.network, loaded.facts)
+    assert total > 0
+    assert Watched.seen == [True]
