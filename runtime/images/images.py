@@ -217,6 +217,8 @@ def encode_image(
     image, _ = without_unfit(image, image.size, kind, name)
     try:
         return encode(image, kind, quality)
+    except (NystraError, ImportError):
+        raise
     except MemoryError as error:
         raise NystraError(f"not enough memory to write {name} as {kind}") from error
     except Exception as error:  # whatever odd metadata makes the encoder run into

@@ -17,10 +17,10 @@ class FolderSink:
     """Writes images; written ones are kept whatever happens to the others.
 
     Attributes:
-        warnings: None.
+        warnings: What of the frames' files was not kept, each text once.
     """
 
-    warnings: Sequence[str] = ()
+    warnings: Sequence[str]
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class FolderSink:
         self._skipped = there if skip_existing else set()
         self._overwrite = overwrite
         self._quality = quality
+        self.warnings = ()
 
     def wants(self, index: int) -> bool:
         """Whether a frame is missing."""
@@ -80,7 +81,8 @@ class FolderSink:
         """
         place = self._places[frame.index]
         make_folder(place.parent)
-        write_image(place, image, overwrite=self._overwrite, quality=self._quality)
+        lost = write_image(place, image, overwrite=self._overwrite, quality=self._quality)
+        self.warnings = list(dict.fromkeys([*self.warnings, *image.notes, *lost]))
 
     def finish(self) -> None:
         """Do nothing: every frame is written already."""

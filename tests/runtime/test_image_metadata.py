@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pyvips
 import tifffile
 from PIL import Image, ImageCms, PngImagePlugin, TiffImagePlugin
 
 from nystra.core.errors import NystraError
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import decode_image, encode_image, left_out, read_image
+from nystra.runtime.images.libvips import libvips
+from nystra.runtime.images.naming import Naming
+from nystra.runtime.video.folder_sink import FolderSink
+from nystra.runtime.video.folder_source import FrameFolder
 
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/>\xc3\xa4</x:xmpmeta>'
@@ -221,3 +226,26 @@ def test_floating_point_tiff() -> None:
         tifffile.imwrite(stream, wrong[:, :, :3], photometric="rgb", metadata=None)
         with pytest.raises(NystraError, match=r"floating-point numbers from .* expected 0 to 1"):
             decode_image(stream.getvalue(), "p.tif")
+
+
+def test_frames_of_a_folder_name_what_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for index in range(2):
+        (tmp_path / "in" / f"{index}.png").write_bytes(original("PNG"))
+    source = FrameFolder(tmp_path / "in")
+    sink = FolderSink(tmp_path / "out", source, Naming("webp"))
+    for frame in source.frames():
+        sink.write(frame, frame.load())
+    (note,) = sink.warnings
+    assert "the text 'parameters'" in note
+    assert held((tmp_path / "out/1.webp").read_bytes(), "WebP")["EXIF"]
+
+
+def test_an_old_libvips_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    libvips.cache_clear()
+    monkeypatch.setattr(pyvips, "at_least_libvips", lambda major, minor: False)
+    message = r"uses libvips 8\.\d+, expected 8.16 or newer: pip install 'pyvips\[binary\]'"
+    image = ImageData(np.zeros((2, 2, 3), np.float32))
+    for work in (lambda: decode_image(original("PNG")), lambda: encode_image(image, "PNG")):
+        with pytest.raises(NystraError, match=message):
+            work()
