@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -33,16 +34,28 @@ def json_number(value: float, cap: float = PSNR_CAP) -> float | None:
 def stable_json(value: Any) -> bytes:
     """Return UTF-8 JSON with sorted keys, two spaces of indent and a final newline.
 
-    Tuples become lists, numpy scalars Python numbers, NaN null and infinities the cap of
-    `json_number`.
+    Tuples become lists, numpy scalars Python numbers, NaN null, infinities the cap of
+    `json_number`, and texts what `utf8_text` returns.
     """
     text = json.dumps(_plain(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode("utf-8")
 
 
+def utf8_text(text: str) -> str:
+    r"""Return a text that UTF-8 can hold: bytes of a file name that are none become ``\xff``."""
+    if text.isascii():
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
+        data = text.encode("utf-8", "surrogateescape")
+    return data.decode("utf-8", "backslashreplace")
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return utf8_text(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {utf8_text(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if hasattr(value, "item") and getattr(value, "shape", None) == ():

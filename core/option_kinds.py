@@ -14,6 +14,12 @@ from typing import Any
 from .errors import NystraError
 from .option import Option
 
+MOST_WHOLE = (1 << 31) - 1
+"""What fits into the integers of every library."""
+
+MOST_REAL = 1e9
+"""As seconds some thirty years, which every timer takes."""
+
 
 @dataclass(frozen=True)
 class Number(Option):
@@ -22,12 +28,15 @@ class Number(Option):
     Attributes:
         minimum: The smallest value.
         maximum: The largest value.
+        most: What no value exceeds where there is no maximum that users need to know: memory,
+            threads or a type of a library end there. None: `MOST_WHOLE` or `MOST_REAL`.
         real: Real numbers are accepted although the default is None.
         above: Values have to be above the minimum.
     """
 
     minimum: float
     maximum: float = math.inf
+    most: int | None = field(default=None, kw_only=True)
     real: bool = field(default=False, kw_only=True)
     above: bool = field(default=False, kw_only=True)
 
@@ -60,6 +69,18 @@ class Number(Option):
         """``N``."""
         return self.metavar or "N"
 
+    @property
+    def largest(self) -> float:
+        """The largest value that is accepted."""
+        usual = MOST_WHOLE if self.type is int else MOST_REAL
+        return min(self.maximum, usual if self.most is None else self.most)
+
+    def refused(self, name: str, value: Any) -> NystraError:
+        """Return the error for a value, with its upper end if it is above that."""
+        if self.maximum == math.inf and isinstance(value, numbers.Real) and value > self.largest:
+            return NystraError(f"`{name}` is {value}, expected {self._bound(self.largest)} or less")
+        return super().refused(name, value)
+
     def _bound(self, bound: float) -> str:
         """Return an end of the range, a whole number with all digits."""
         return f"{bound:.0f}" if self.type is int else f"{bound:g}"
@@ -67,7 +88,7 @@ class Number(Option):
     def allows(self, value: float) -> bool:
         """Tell whether a number is in the range."""
         low = self.minimum < value if self.above else self.minimum <= value
-        return low and value <= self.maximum and value != math.inf
+        return low and value <= self.largest
 
     def read(self, name: str, text: str) -> Any:
         """Return the number of a text."""
@@ -91,6 +112,8 @@ class Number(Option):
 @dataclass(frozen=True)
 class Bytes(Number):
     """A number of bytes; a text may say ``4G``, ``500M`` or ``1.5GiB``."""
+
+    most: int | None = field(default=1 << 50, kw_only=True)
 
     @property
     def expected(self) -> str:
@@ -332,11 +355,18 @@ class Grid(Option):
         rows, columns = value
         if min(rows, columns) < 1 or max(rows, columns) > 9999:  # such numbers are not printed
             raise self.refused(name, value)
-        if rows * columns > self.most:
-            raise NystraError(
-                f"`{name}` is {rows}x{columns}, {rows * columns} {self.things}; at most {self.most}"
-            )
+        require_count(name, f"{rows}x{columns}", rows * columns, self.things, self.most)
         return rows, columns
+
+
+def require_count(name: str, text: str, count: int, things: str, most: int) -> None:
+    """Refuse a product of sides that is too large.
+
+    Raises:
+        NystraError: The count exceeds ``most``.
+    """
+    if count > most:
+        raise NystraError(f"`{name}` is {text:.40}, {count} {things}; at most {most}")
 
 
 def most_square(count: int) -> tuple[int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from ..core.option import Option, Options, option
-from ..core.option_kinds import Folder, NamedChoice, Number, Switch, Text
+from ..core.option_kinds import Folder, NamedChoice, Number, Switch, Text, require_count
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
@@ -17,6 +18,9 @@ from .targets import TARGETS, targets_help
 from .transforms import PRECISIONS, parameters_help
 
 Functions = Literal["attached", "none", "inline"]
+
+
+_MOST_VALUES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Shape(Option):
         whole = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
         if not whole or min(value, default=0) < 1:
             raise self.refused(name, value)
+        text = "x".join(map(str, value))
+        require_count(name, text, math.prod(value), "values", _MOST_VALUES)
         return tuple(value)
 
 

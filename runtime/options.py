@@ -5,17 +5,30 @@ from __future__ import annotations
 from ..core.option_kinds import Bytes, File, FileOrWord, Number, Switch, Text
 from ..core.ports.value_ranges import ValueRanges
 
+_MOST_SIDE = 1 << 16
+
 TILE = Number(
-    0, "side of a tile", 0, unit="input pixels", usual="0, chosen by the free memory", short="t"
+    0,
+    "side of a tile",
+    0,
+    unit="input pixels",
+    usual="0, chosen by the free memory",
+    short="t",
+    most=_MOST_SIDE,
 )
 OVERLAP = Number(
-    None, "overlap of the tiles", 0, unit="input pixels", usual="32, less for small tiles"
+    None,
+    "overlap of the tiles",
+    0,
+    unit="input pixels",
+    usual="32, less for small tiles",
+    most=_MOST_SIDE,
 )
 MAX_MEMORY = Bytes(None, "memory limit of the process, such as 4G", 1, usual="the free memory")
 BACKEND = Text("auto", "backend", metavar="NAME")
-BATCH = Number(8, "maximum number of images per run, also of different requests", 1)
-THREADS = Number(None, "threads", 1, usual="all cores")
-WORKERS = Number(None, "worker processes", 1, usual="one per CPU or GPU")
+BATCH = Number(8, "maximum number of images per run, also of different requests", 1, most=4096)
+THREADS = Number(None, "threads", 1, usual="all cores", most=512)
+WORKERS = Number(None, "worker processes", 1, usual="one per CPU or GPU", most=1024)
 LIBRARY = FileOrWord(
     "auto",
     "the operator or plugin library; none runs the standard-operator bodies",

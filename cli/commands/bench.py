@@ -61,7 +61,9 @@ class BenchOptions(Options):
         Number(3.0, "seconds of timing per configuration", 0, above=True, metavar="SECONDS")
     )
     runs: int = option(
-        Number(100, "maximum number of timed runs per configuration", 1, metavar="RUNS")
+        Number(
+            100, "maximum number of timed runs per configuration", 1, most=1_000_000, metavar="RUNS"
+        )
     )
     plot: Path | None = option(
         File(

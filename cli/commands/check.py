@@ -237,7 +237,7 @@ def _report(args: argparse.Namespace, verdicts: list[CheckResult], seconds: floa
         atomic_write_bytes(args.junit, report.junit(model.name, verdicts, seconds))
     summary = report.markdown(model.name, verdicts)
     if args.markdown is not None:
-        atomic_write_bytes(args.markdown, summary.encode())
+        atomic_write_bytes(args.markdown, summary.encode("utf-8", "backslashreplace"))
     report.append_step_summary(summary, os.environ)
     for line in report.github_annotations(model, verdicts, os.environ):
         print_command(line, file=sys.stderr if args.json else sys.stdout)

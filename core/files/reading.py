@@ -44,6 +44,25 @@ def regular_file(
     return Path(path)
 
 
+def utf8_path(path: Path, what: str, by: str) -> str:
+    """Return a path for a library that takes UTF-8 alone, whatever the system's encoding is.
+
+    Args:
+        path: The file.
+        what: What it is, for the message: ``the model``.
+        by: The library.
+
+    Raises:
+        NystraError: Its name is not UTF-8.
+    """
+    try:
+        return os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NystraError(
+            f"{what} {path} has a name that is not UTF-8, and {by} cannot open it: rename it"
+        ) from error
+
+
 def is_there(
     path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
 ) -> bool:

@@ -47,8 +47,11 @@ def used_folders() -> list[Path]:
 
 
 def _short(stem: str) -> str:
-    """Shorten a name so that the temporary name does not exceed 255 bytes."""
-    return stem.encode("utf-8", "surrogateescape")[:80].decode("utf-8", "ignore")
+    """Shorten a name so that the temporary name does not exceed 255 bytes.
+
+    What the system's encoding cannot say is left out, so that every library can open the file.
+    """
+    return os.fsencode(stem)[:80].decode(sys.getfilesystemencoding(), "ignore")
 
 
 def _lives(process: int) -> bool:

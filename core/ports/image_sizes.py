@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..option import Option
+from ..option_kinds import require_count
 from .port import SIDES, Size, image_size, size_text
+
+MOST_PIXELS = 1 << 28
+"""In float32 3 GiB, with three channels."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class ImageSize(Option):
             raise self.refused(name, text) from None
         if min(height, width) < 1:
             raise self.refused(name, text)
-        return image_size(height, width)
+        return self._accepted(name, image_size(height, width))
 
     def show(self, value: Size) -> str:
         """Return ``64x96``."""
@@ -42,6 +47,7 @@ class ImageSize(Option):
         sides = isinstance(value, Mapping) and value.keys() == set(SIDES)
         if not sides or not all(type(side) is int and side > 0 for side in value.values()):
             raise self.refused(name, value)
+        require_count(name, size_text(value), math.prod(value.values()), "pixels", MOST_PIXELS)
         return dict(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.files.reading import utf8_path
 from ...runtime.session import Session
 from ..host_model import host_problems
 
@@ -30,7 +31,9 @@ def vapoursynth_problems(session: Session) -> list[str]:
             name = str(length)
             options.add_free_dimension_override_by_name(name, _SIDE if axis > 1 else 1)
     bare = onnxruntime.InferenceSession(
-        str(session.path), options, providers=["CPUExecutionProvider"]
+        utf8_path(session.path, "the model", "onnxruntime"),
+        options,
+        providers=["CPUExecutionProvider"],
     )
     sides = [length if isinstance(length, int) else _SIDE for length in shape[2:]]
     made = bare.get_outputs()[0].shape[2:]

@@ -94,4 +94,4 @@ class Page:
         Raises:
             NystraError: It cannot be written.
         """
-        atomic_write_bytes(path, self.html().encode())
+        atomic_write_bytes(path, self.html().encode("utf-8", "backslashreplace"))

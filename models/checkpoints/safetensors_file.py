@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...core.errors import CheckpointError
+from ...core.files.reading import utf8_path
 from ...core.strict_json import parse_json
 from .rebuilding import MOST_TENSORS
 
@@ -35,8 +36,9 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     from safetensors import safe_open
 
+    place = utf8_path(path, "the checkpoint", "safetensors")
     try:
-        with safe_open(str(path), framework="pt") as file:
+        with safe_open(place, framework="pt") as file:
             metadata = file.metadata() or {}
             keys = list(file.keys())
             if len(keys) > MOST_TENSORS:

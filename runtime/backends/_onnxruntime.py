@@ -5,6 +5,7 @@ A backend names its providers and the library for them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.files.reading import utf8_path
 from ..model.model_ports import TensorInfo
 from ._library import LibraryChoice, choose_library
 from .base import Backend
@@ -25,6 +27,9 @@ _DTYPES = {
     "bool": "bool",
 }
 _LIBRARY = "nystra_onnxruntime"
+
+_SMALL = 3 * 128 * 128
+"""Values of an input for which tiles would not be smaller."""
 
 
 class OnnxRuntimeBackend(Backend):
@@ -108,7 +113,7 @@ class OnnxRuntimeBackend(Backend):
         if choice.path is not None:
             try:
                 return self._create(choice.path), choice
-            except BackendUnavailableError:
+            except NystraError:
                 raise
             except Exception as error:  # as above
                 if choice.required:
@@ -124,7 +129,7 @@ class OnnxRuntimeBackend(Backend):
                 )
         try:
             return self._create(None), choice
-        except BackendUnavailableError:
+        except NystraError:
             raise
         except Exception as error:  # as above
             if self.header.has_operators and (not self.header.has_bodies or _unregistered(error)):
@@ -152,7 +157,7 @@ class OnnxRuntimeBackend(Backend):
             options.intra_op_num_threads = self.spec.threads
             options.inter_op_num_threads = 1
         if library is not None:
-            options.register_custom_ops_library(str(library))
+            options.register_custom_ops_library(utf8_path(library, "the library", "onnxruntime"))
         elif self.stated.version is not None:
             # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
             # buffer takes time that grows with their square before release 1.32: most of a minute
@@ -172,7 +177,10 @@ class OnnxRuntimeBackend(Backend):
         import onnxruntime
 
         return onnxruntime.InferenceSession(
-            str(self.path), options, providers=self._providers(library), enable_fallback=0
+            utf8_path(self.path, "the model", "onnxruntime"),
+            options,
+            providers=self._providers(library),
+            enable_fallback=0,
         )
 
 
@@ -194,7 +202,21 @@ def _unregistered(error: Exception) -> bool:
 def _run_message(path: Path, feeds: Mapping[str, Array], error: Exception) -> str:
     shapes = ", ".join(f"{name} {array.shape}" for name, array in feeds.items())
     text = _first_line(error)
-    advice = ""
     if "alloc" in text.lower():
-        advice = " Not enough memory: use smaller tiles (`tile`)."
-    return f"onnxruntime cannot run {path} on {shapes}: {text}.{advice}"
+        return f"onnxruntime cannot run {path} on {shapes}: {_memory_message(text, feeds)}"
+    return f"onnxruntime cannot run {path} on {shapes}: {text}."
+
+
+def _memory_message(text: str, feeds: Mapping[str, Array]) -> str:
+    """Return what could not be allocated, and what helps."""
+    node, size = re.search(r"running (\w+) node", text), re.search(r"buffer of size (\d+)", text)
+    what = f" for a buffer of {int(size[1]) >> 20} MiB" if size else ""
+    where = f" in a node {node[1]}" if node else ""
+    if max((array.size for array in feeds.values()), default=0) > _SMALL:
+        advice = "use smaller tiles (`tile`) or images"
+    else:
+        advice = (
+            "even for so small an input the model takes more than is free, so smaller tiles do "
+            "not help: use a machine with more memory"
+        )
+    return f"not enough memory{what}{where}: {advice}"

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.files.reading import utf8_path
 from ...core.installation import not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
@@ -161,7 +162,10 @@ class OrtProviderBackend(OnnxRuntimeBackend):
             options.add_provider_for_devices([self._found], self._provider_options)
         try:
             session = onnxruntime.InferenceSession(
-                str(self.path), options, providers=providers, enable_fallback=0
+                utf8_path(self.path, "the model", "onnxruntime"),
+                options,
+                providers=providers,
+                enable_fallback=0,
             )
         except (ValueError, RuntimeError, _provider_error()) as error:  # a model's are others
             text = " ".join(str(error).split()).rpartition(" was false. ")[2][-400:].rstrip(".")

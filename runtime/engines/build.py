@@ -56,7 +56,9 @@ class BuildOptions(Options):
         )
     )
     builder_threads: int | None = option(
-        Number(None, "threads of the builder", 1, usual="chosen by the builder", metavar="N")
+        Number(
+            None, "threads of the builder", 1, usual="chosen by the builder", metavar="N", most=512
+        )
     )
 
 

@@ -22,7 +22,9 @@ class Limits(Options):
     )
     batch: int = option(BATCH)
     workers: int = option(WORKERS, default=4, doc="requests handled at the same time", usual="")
-    queue: int = option(Number(64, "requests that may wait; further ones get 429", 0))
+    queue: int = option(
+        Number(64, "requests that may wait; further ones get 429", 0, most=1_000_000)
+    )
     max_bytes: int = option(Bytes(64 << 20, "maximum size of a request body, such as 64M", 1))
     max_pixels: int = option(
         Number(40_000_000, "maximum pixels of an image, checked before decoding", 1)
@@ -42,7 +44,7 @@ class Limits(Options):
         Number(10.0, "seconds for the header of a request", 0, above=True)
     )
     connections: int = option(
-        Number(512, "maximum open connections; further ones get 503, except probes", 1)
+        Number(512, "maximum open connections; further ones get 503, except probes", 1, most=65_536)
     )
     patience: float = option(
         Number(30.0, "seconds that requests in progress get when the service stops", 0)

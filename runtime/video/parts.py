@@ -19,7 +19,7 @@ import numpy as np
 from ...core.errors import NystraError
 from ...core.files.ownership import require_own_folder
 from ...core.files.writing import atomic_write_bytes, make_folder
-from ...core.json_text import stable_json
+from ...core.json_text import stable_json, utf8_text
 from ...core.strict_json import read_json
 from .encoding import Packet
 
@@ -48,7 +48,7 @@ class Parts:
             NystraError: There are parts of another job.
         """
         self.folder = target.with_name(f"{target.name}.parts")
-        self._job = dict(job)
+        self._job = {utf8_text(key): utf8_text(value) for key, value in job.items()}
         self._fresh = fresh
         require_own_folder(self.folder, "remove it, or choose another output")
         if self.folder.exists() and not fresh:

@@ -73,7 +73,7 @@ def listing(results: Sequence[ClassResult], format: str) -> bytes:
     writer.writerow(COLUMNS)
     for result in images:
         writer.writerows(_rows(result))
-    return text.getvalue().encode()
+    return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _rows(result: ClassResult) -> list[tuple[Any, ...]]:

@@ -46,6 +46,7 @@ class RunOptions(Options):
             "number of processes, which share the images of a folder and the threads",
             1,
             usual="one",
+            most=256,
         )
     )
 
