@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.option import Options, option
-from ...core.option_kinds import Number, Text, Words
+from ...core.option_kinds import Number, Switch, Text, Words
 
 
 @dataclass(frozen=True)
@@ -22,3 +22,4 @@ class Address(Options):
             usual="host, this machine's name, addresses, and names without a dot",
         )
     )
+    access_log: bool = option(Switch("print no line per request on stderr", default=True))

@@ -45,6 +45,7 @@ def open_application(
     token: str | None = None,
     version: str = "0",
     hosts: Collection[str] = (),
+    log: bool = False,
 ) -> Application:
     """Load model files and return the application.
 
@@ -54,6 +55,7 @@ def open_application(
         token: The bearer token that requests need, or None.
         version: Version of nystra.
         hosts: Accepted host names if there is no token, in addition to IP addresses.
+        log: Print a line on stderr for each request.
 
     Raises:
         NystraError: A model cannot be served.
@@ -67,5 +69,6 @@ def open_application(
     memory = available_memory() // 2 if limits.max_memory is None else limits.max_memory
     queue = RequestQueue(limits.workers, limits.queue, memory)
     metrics.watch(queue)
-    app = create_app(models, queue, limits, metrics, token=token, version=version, hosts=hosts)
+    guarded = {"token": token, "version": version, "hosts": hosts, "log": log}
+    app = create_app(models, queue, limits, metrics, **guarded)
     return Application(app, models, queue)

@@ -19,6 +19,7 @@ def serve(
     token: str | None = None,
     version: str = "0",
     hosts: Collection[str] = (),
+    log: bool = False,
     ready: Callable[[str, Models], None] = lambda address, models: None,
 ) -> None:
     """Serve models until SIGINT or SIGTERM.
@@ -31,6 +32,7 @@ def serve(
         token: The bearer token that requests need, or None.
         version: Version of nystra.
         hosts: As in `open_application`, in addition to ``host``.
+        log: The same.
         ready: Called with the address and the models when requests are accepted.
 
     Raises:
@@ -42,7 +44,9 @@ def serve(
     bounds = limits or Limits()
     with listen(host, port) as listener:
         names = (host, *hosts)
-        application = open_application(specs, bounds, token=token, version=version, hosts=names)
+        application = open_application(
+            specs, bounds, token=token, version=version, hosts=names, log=log
+        )
         patience = bounds.patience
         try:
             ready(address_of(listener), application.models)

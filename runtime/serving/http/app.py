@@ -33,7 +33,7 @@ from ..work import Work, out_of_time
 from .answers import answered, refused
 from .guard import Guard
 from .metrics import Metrics
-from .parts import read_parts
+from .parts import naming_data_binary, read_parts
 
 _PAGE = Path(__file__).with_name("page.html")
 _PAGE_MAY = (
@@ -52,6 +52,7 @@ def create_app(
     token: str | None = None,
     version: str = "0",
     hosts: Collection[str] = (),
+    log: bool = False,
 ) -> FastAPI:
     """Return the application.
 
@@ -63,6 +64,7 @@ def create_app(
         token: As `Guard` takes it.
         version: Version of nystra.
         hosts: As `Guard` takes them.
+        log: The same.
     """
     app = FastAPI(
         title="nystra", version=version, docs_url=None, redoc_url=None, redirect_slashes=False
@@ -73,7 +75,13 @@ def create_app(
         metrics.counted(path if path in known else "other", model, status)
 
     app.add_middleware(
-        Guard, limits=limits, memory=queue.memory, count=count, token=token, hosts=hosts
+        Guard,
+        limits=limits,
+        memory=queue.memory,
+        count=count,
+        token=token,
+        hosts=hosts,
+        log=log,
     )
     app.add_exception_handler(NystraError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_address)
@@ -144,10 +152,11 @@ def _add(
         roles = tuple(dict.fromkeys((*service.parts, *model.facts()["parts"])))
         parts = await read_parts(request, roles, limits.max_bytes)
         begin = time.perf_counter()
-        cost = await run_in_threadpool(model.cost, parts, how)
-        work = Work[Answer](lambda work: answer_request(model, parts, how, work), cost)
-        queue.submit(work)
-        answer = await _outcome(request, work, limits.timeout)
+        with naming_data_binary(request):
+            cost = await run_in_threadpool(model.cost, parts, how)
+            work = Work[Answer](lambda work: answer_request(model, parts, how, work), cost)
+            queue.submit(work)
+            answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin
         metrics.answered(f"/v1/{service.route}", model.name, seconds, work.waited, answer.pixels)
         return answered(answer)

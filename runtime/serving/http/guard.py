@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,12 +18,17 @@ from ..errors import (
     UnauthorizedError,
 )
 from ..limits import Limits
+from .access_log import log_request
 from .answers import refused
 from .connection import CROWDED
 from .origin import check_origin
 from .upload import Upload, Uploads
 
 Count = Callable[[str, str, int], None]
+
+_FINE = 200
+_GONE = 499
+"""The status in the log if the client left before it got one."""
 
 _PROBES = ("/healthz", "/readyz")
 _OPEN = ("/", "/openapi.json", *_PROBES)
@@ -40,6 +46,7 @@ class Guard:
         count: Count,
         token: str | None = None,
         hosts: Collection[str] = (),
+        log: bool = False,
     ) -> None:
         """Begin without requests.
 
@@ -50,15 +57,33 @@ class Guard:
             count: Called with path, model (empty if unknown) and status of each request.
             token: The required bearer token; None: no token is required.
             hosts: As in `check_origin`, if there is no token.
+            log: Print a line for each request.
         """
         self._app, self._limits, self._uploads = app, limits, Uploads(limits.max_bytes, memory)
         self._count, self._token, self._hosts = count, token, hosts
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        begin = time.perf_counter()
+        status, size = _GONE, 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status, size
+            await send(message)
+            status = message.get("status", status)
+            size += len(message.get("body", b""))
+
+        try:
+            await self._handle(scope, receive, watched)
+        finally:
+            if self._log and (scope["path"] not in _PROBES or status != _FINE):
+                log_request(scope, status, size, time.perf_counter() - begin)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         crowded = scope.get("state", {}).get(CROWDED, False)
         scope["state"] = {"model": ""}
         upload = Upload(scope, receive, self._uploads, self._limits.upload_timeout)

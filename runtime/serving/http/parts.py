@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -11,9 +13,28 @@ from starlette.requests import ClientDisconnect, Request
 from ..errors import BadRequestError, GoneError
 
 _FORM = "multipart/form-data"
+_TEXT_FORM = "application/x-www-form-urlencoded"
 
 # Its messages about damaged forms go to the client; without a handler they also go to stderr.
 logging.getLogger("python_multipart").addHandler(logging.NullHandler())
+
+
+@contextmanager
+def naming_data_binary(request: Request) -> Iterator[None]:
+    """Add to an error about the body what it is likely to be: the body of ``curl -d``.
+
+    Raises:
+        BadRequestError: The same, if the block raises one.
+    """
+    try:
+        yield
+    except BadRequestError as error:
+        if request.headers.get("content-type", "").startswith(_TEXT_FORM):
+            raise BadRequestError(
+                f"{error}. curl -d leaves line breaks out of a file: use curl --data-binary "
+                "@photo.png"
+            ) from error
+        raise
 
 
 async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
