@@ -15,15 +15,19 @@ from .console import echo
 def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the present step.
 
-    On a terminal it is one line with the time spent, and a bar if the step begins with ``3/14``;
-    with ``-v``, and where stderr is piped if that is wanted, each step is a line of stderr.
+    On a terminal it is one line with the time spent, and a bar if the step begins with ``3/14``.
+    With ``-v``, and where stderr is piped if that is wanted, each step is a line of stderr.
+    Elsewhere only a step that takes long has lines.
     """
-    from ..runtime.progress import step_bar, wants_bar
+    from ..runtime.progress import step_bar, step_lines, wants_bar
 
-    if args.verbose or (piped and not args.quiet and not wants_bar()):
-        yield lambda text: echo(text, file=sys.stderr, flush=True)
-    elif not wants_bar(args.quiet):
-        yield lambda _: None
+    def say(text: str) -> None:
+        echo(text, file=sys.stderr, flush=True)
+
+    if args.verbose or not wants_bar(args.quiet):
+        each = args.verbose or (piped and not args.quiet)
+        with step_lines(say, each=each, quiet=args.quiet and not args.verbose) as show:
+            yield show
     else:
         with step_bar() as show:
             yield lambda text: show(printable(text))

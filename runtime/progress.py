@@ -1,4 +1,4 @@
-"""Progress bars on stderr, if it is a terminal."""
+"""Progress on stderr: bars if it is a terminal, else lines about what takes long."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+LONG = 30.0
+"""Seconds between the lines of a step that takes long."""
 
 
 def wants_bar(quiet: bool = False) -> bool:
@@ -19,17 +24,21 @@ def wants_bar(quiet: bool = False) -> bool:
 def progress_bar(
     description: str, *, unit: str = "it", quiet: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function (done, total) that updates a bar; it does nothing if none is shown.
+    """Yield a function (done, total) that updates a bar, or the lines that stand for it.
 
-    The bar has no colors of its own, and with NO_COLOR set only ASCII characters.
+    The bar has no colors of its own, and with NO_COLOR set only ASCII characters. It shows the time
+    spent, each second.
 
     Args:
         description: The task, in a few words.
         unit: What is counted.
         quiet: Show nothing.
     """
+    description = _printable(description)
     if not wants_bar(quiet):
-        yield lambda done, total: None
+        with step_lines(_print, each=False, quiet=quiet) as show:
+            show(description)
+            yield lambda done, total: show(f"{description}: {done} of {total} {unit}s", new=False)
         return
     from tqdm import tqdm
 
@@ -40,7 +49,8 @@ def progress_bar(
             bar.n = done
             bar.refresh()
 
-        yield move
+        with _each_second(bar.refresh):
+            yield move
 
 
 _COUNTED, _UNCOUNTED = "{elapsed} |{bar:20}| {desc}", "{elapsed} {desc}"
@@ -67,6 +77,60 @@ def step_bar() -> Iterator[Callable[[str], None]]:
 
         with _each_second(bar.refresh):
             yield show
+
+
+class ShowStep(Protocol):
+    """Takes the present step; the time of one that is not new goes on."""
+
+    def __call__(self, step: str, *, new: bool = True) -> None:
+        """Set the step."""
+
+
+@contextmanager
+def step_lines(
+    write: Callable[[str], None], *, each: bool, quiet: bool = False
+) -> Iterator[ShowStep]:
+    """Yield a function that takes the present step; one that takes long has a line now and then.
+
+    Args:
+        write: Prints a line.
+        each: Print a line at the beginning of each step, too.
+        quiet: Print nothing.
+    """
+    if quiet:
+        yield lambda step, *, new=True: None
+        return
+    name, begun, spoken = "", time.monotonic(), time.monotonic()
+
+    def show(step: str, *, new: bool = True) -> None:
+        nonlocal name, begun, spoken
+        name = step
+        if new:
+            begun = spoken = time.monotonic()
+            if each:
+                write(step)
+
+    def remind() -> None:
+        nonlocal spoken
+        now = time.monotonic()
+        if name and now - spoken >= LONG:
+            spoken = now
+            write(f"{name} ({now - begun:.0f} s so far)")
+
+    with _each_second(remind):
+        yield show
+
+
+def _print(line: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _printable(text: str) -> str:
+    """Return a name from outside without control characters."""
+    plain = (each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(plain)
 
 
 def _ascii() -> bool | None:

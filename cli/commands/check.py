@@ -196,7 +196,7 @@ def _measure(
         progress("compare")
         path = args.references or args.model.with_suffix(".npz")
         references = read_references(path)
-        measured = measure_file(session, references, bodies_of(session))
+        measured = measure_file(session, references, bodies_of(session), progress)
         for quality, options in requested:
             progress(quality.name)
             add_quality(measured, quality, quality.measure(session, options))

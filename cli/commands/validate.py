@@ -88,13 +88,13 @@ def run(args: argparse.Namespace) -> int:
     with steps(args) as progress:
         source = _source(args, session.metadata, progress)
         references = _references(args, session.metadata, source, progress)
-        progress("compare")
-        report = validate_against_references(session, references, args.tolerance)
+        report = validate_against_references(session, references, args.tolerance, progress)
         changes = find_changes(session, references)
         by_bodies = None
         if (bodies := bodies_of(session)) is not None:
-            progress("compare the operators' bodies")
-            by_bodies = validate_against_references(bodies, references, args.tolerance)
+            by_bodies = validate_against_references(
+                bodies, references, args.tolerance, lambda step: progress(f"{step} by bodies")
+            )
         passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
         measured = _measured(requested, session, source, progress)
         if restorer is not None:

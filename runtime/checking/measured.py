@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,10 @@ class Measured:
 
 
 def measure_file(
-    session: Session, references: References, bodies: Session | None = None
+    session: Session,
+    references: References,
+    bodies: Session | None = None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> Measured:
     """Measure what needs no further input: fidelity, nodes, kernels, bytes, identity of the file.
 
@@ -71,15 +74,18 @@ def measure_file(
         session: The model.
         references: Its recorded outputs.
         bodies: The model on its operators' bodies, measured too: the worse figure counts.
+        progress: Called with the name of each step.
 
     Raises:
         NystraError: The references are another model's.
     """
     limits = allowed_differences(references, precision=session.precision)
     measured = Measured(tolerance=max(largest for largest, _ in limits))
-    measured.sizes = _sizes(session, references, limits)
+    measured.sizes = _sizes(session, references, limits, progress)
     if bodies is not None:
-        measured.body_sizes = _sizes(bodies, references, limits)
+        measured.body_sizes = _sizes(
+            bodies, references, limits, lambda step: progress(f"{step} by bodies")
+        )
     report = ValidationReport(measured.sizes + measured.body_sizes)
     measured.changes = tuple(find_changes(session, references))
     measured.listed = is_listed(session)
@@ -109,10 +115,13 @@ def measure_file(
 
 
 def _sizes(
-    runner: Session, references: References, limits: Sequence[tuple[float, float | None]]
+    runner: Session,
+    references: References,
+    limits: Sequence[tuple[float, float | None]],
+    progress: Callable[[str], None],
 ) -> tuple[SizeReport, ...]:
     """Return the measured figures of the recorded sizes with their limits."""
-    report = compare(runner, references, [(math.inf, None)] * len(limits))
+    report = compare(runner, references, [(math.inf, None)] * len(limits), progress)
     return tuple(
         replace(size, tolerance=largest, mean_tolerance=mean)
         for size, (largest, mean) in zip(report.sizes, limits, strict=True)

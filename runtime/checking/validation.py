@@ -108,6 +108,7 @@ def validate_against_references(
     runner: Runner,
     references: References,
     tolerance: float | Sequence[float] | None = None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> ValidationReport:
     """Compare the outputs of a model with recorded references.
 
@@ -117,17 +118,22 @@ def validate_against_references(
         references: The recorded cases.
         tolerance: Largest absolute difference, one number or one per case; None: the recorded one
             for the runner's ``precision``, or `ROUNDING`.
+        progress: Called with the name of each step, ``2/3 compare 32x48``.
 
     Raises:
         NystraError: Inputs, outputs or shapes of the model differ from the references, or no
             tolerance was recorded for its precision.
     """
     precision = getattr(runner, "precision", None)
-    return compare(runner, references, allowed_differences(references, tolerance, precision))
+    limits = allowed_differences(references, tolerance, precision)
+    return compare(runner, references, limits, progress)
 
 
 def compare(
-    runner: Runner, references: References, limits: Sequence[tuple[float, float | None]]
+    runner: Runner,
+    references: References,
+    limits: Sequence[tuple[float, float | None]],
+    progress: Callable[[str], None] = lambda step: None,
 ) -> ValidationReport:
     """Compare as `validate_against_references` does, with the limits of each case given.
 
@@ -135,16 +141,17 @@ def compare(
         runner: As there.
         references: The recorded cases.
         limits: One pair a case, as `allowed_differences` returns them; infinity allows anything.
+        progress: As there.
 
     Raises:
         NystraError: As there.
     """
-    return ValidationReport(
-        tuple(
-            _size_report(runner, case, _roles(references), *limit)
-            for case, limit in zip(references.cases, limits, strict=True)
-        )
-    )
+    reports = []
+    for place, (case, limit) in enumerate(zip(references.cases, limits, strict=True), 1):
+        shapes = {name: array.shape for name, array in case.inputs.items()}
+        progress(f"{place}/{len(references.cases)} compare {sides_text(shapes)}")
+        reports.append(_size_report(runner, case, _roles(references), *limit))
+    return ValidationReport(tuple(reports))
 
 
 def allowed_differences(
