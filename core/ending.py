@@ -85,7 +85,7 @@ class EndingSignals:
         if hasattr(signal, "pthread_kill"):
             signal.pthread_kill(main, number)  # wakes it, where it sleeps
         else:
-            _thread.interrupt_main(number)
+            _thread.interrupt_main(signal.Signals(number))
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._handled = True

@@ -77,7 +77,7 @@ class Number(Option):
 
     def refused(self, name: str, value: Any) -> NystraError:
         """Return the error for a value, with its upper end if it is above that."""
-        if self.maximum == math.inf and isinstance(value, numbers.Real) and value > self.largest:
+        if self.maximum == math.inf and isinstance(value, (int, float)) and value > self.largest:
             return NystraError(f"`{name}` is {value}, expected {self._bound(self.largest)} or less")
         return super().refused(name, value)
 

@@ -103,7 +103,7 @@ class References:
                 for name, array in sorted(arrays.items()):
                     head = [kind, name, str(array.dtype), list(array.shape)]
                     digest.update(stable_json(head))
-                    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+                    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
 

@@ -69,6 +69,7 @@ def open_application(
     memory = available_memory() // 2 if limits.max_memory is None else limits.max_memory
     queue = RequestQueue(limits.workers, limits.queue, memory)
     metrics.watch(queue)
-    guarded = {"token": token, "version": version, "hosts": hosts, "log": log}
-    app = create_app(models, queue, limits, metrics, **guarded)
+    app = create_app(
+        models, queue, limits, metrics, token=token, version=version, hosts=hosts, log=log
+    )
     return Application(app, models, queue)
