@@ -99,8 +99,12 @@ def source(stream: BinaryIO) -> Any:
     """Return the content of a file, or of bytes, for a loader of libvips."""
     if isinstance(stream, io.BytesIO):
         return libvips().Source.new_from_memory(stream.getvalue())
+    path = getattr(stream, "name", None)
+    if not isinstance(path, (str, bytes, os.PathLike)):  # a file without a name
+        stream.seek(0)
+        return libvips().Source.new_from_memory(stream.read())
     # A second handle, since the position of a first one is that of the checks.
-    with open(stream.name, "rb", buffering=0) as other:
+    with open(path, "rb", buffering=0) as other:
         if not os.path.sameopenfile(stream.fileno(), other.fileno()):
             raise NystraError(f"{stream.name} was replaced while it was read: try again")
         return libvips().Source.new_from_descriptor(other.fileno())

@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -168,6 +169,10 @@ def test_bytes_and_files_are_the_same(tmp_path: Path) -> None:
         read = read_image(tmp_path / f"p{suffix}").pixels
         np.testing.assert_array_equal(decode_image(data).pixels, read)
         np.testing.assert_array_equal(decode_image(io.BytesIO(data)).pixels, read)
+        with tempfile.TemporaryFile() as stream:  # whose name is a number
+            stream.write(data)
+            stream.seek(0)
+            np.testing.assert_array_equal(decode_image(stream).pixels, read)
     with pytest.raises(NystraError, match="the image is empty"):
         decode_image(b"")
 
