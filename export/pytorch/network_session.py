@@ -85,9 +85,13 @@ class NetworkSession:
             # The copy to the host waits for the device's work.
             return [value.cpu().numpy() for value in values]
 
+    def all(self, arrays: Iterable[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Return every output for the inputs in their order."""
+        return self._arrays(self._tensors(arrays))
+
     def __call__(self, *arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the first output for the inputs in their order."""
-        return self._arrays(self._tensors(arrays))[0]
+        return self.all(arrays)[0]
 
 
 class _Promoting(TorchFunctionMode):

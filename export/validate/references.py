@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,13 @@ from ...core.errors import UnsupportedModelError
 from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
-from ...runtime.model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
+from ...runtime.model.references import (
+    FURTHER,
+    MEAN_TOLERANCES_IN,
+    TOLERANCES_IN,
+    ReferenceCase,
+    References,
+)
 from ..attention.site import swap
 from ..load.images import Feeds
 from ..load.source import Source
@@ -74,36 +80,57 @@ def record_references(
     Raises:
         UnsupportedModelError: Rounding to the precision alone changes the outputs too much.
     """
-    output = source.loaded.facts.outputs[0]
-    measure = measure_for(output)
+    outputs = source.loaded.facts.outputs
+    measures = [measure_for(output) for output in outputs]
     runs = _Runs.of(source, transform, exact)
     cases, allowed = [], []
     for case in feeds:
         progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
-        expected, differences = runs.allowed(case, measure)
+        expected, differences = runs.allowed(case, measures)
         stored = {name: np.round(array * 255.0).astype(np.uint8) for name, array in case.items()}
-        cases.append(ReferenceCase(stored, {output.name: expected}))
+        named = {port.name: array for port, array in zip(outputs, expected, strict=True)}
+        cases.append(ReferenceCase(stored, named))
         allowed.append(differences)
     lowered = {low: row.allowed for low, row in runs.lowered.items() if row.network is not None}
+    first, *further = (
+        _tolerances(
+            measure,
+            [of_size[place] for of_size in allowed],
+            {low: [of_size[place] for of_size in sizes] for low, sizes in lowered.items()},
+        )
+        for place, measure in enumerate(measures)
+    )
+    meta: dict[str, Any] = first | {
+        "precision": transform.label,
+        "roles": {output.name: output.role for output in outputs},
+        "torch": torch.__version__,
+    }
+    if further:
+        names = [output.name for output in outputs[1:]]
+        meta[FURTHER] = dict(zip(names, further, strict=True))
+    return References(tuple(cases), meta)
+
+
+def _tolerances(
+    measure: Measure, allowed: Sequence[_Allowed], lowered: Mapping[str, Sequence[_Allowed]]
+) -> dict[str, Any]:
+    """Return the entries of the meta for one output."""
     if measure.few:
         allowed = [_largest(allowed)] * len(allowed)
         lowered = {low: [_largest(sizes)] * len(sizes) for low, sizes in lowered.items()}
-    meta: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "tolerances": [of_size.limit.value for of_size in allowed],
         "allowed_for": [of_size.limit.reason for of_size in allowed],
-        "precision": transform.label,
-        "roles": {output.name: output.role},
-        "torch": torch.__version__,
     }
     if means := _means(allowed):
-        meta["mean_tolerances"] = means
+        entries["mean_tolerances"] = means
     if lowered:
-        meta[TOLERANCES_IN] = {
+        entries[TOLERANCES_IN] = {
             low: [of_size.limit.value for of_size in sizes] for low, sizes in lowered.items()
         }
     if low_means := {low: means for low, sizes in lowered.items() if (means := _means(sizes))}:
-        meta[MEAN_TOLERANCES_IN] = low_means
-    return References(tuple(cases), meta)
+        entries[MEAN_TOLERANCES_IN] = low_means
+    return entries
 
 
 @dataclass(frozen=True)
@@ -173,36 +200,47 @@ class _Runs:
             any(site.has_near_ties for site in resolved.values()),
         )
 
-    def allowed(self, case: Feeds, measure: Measure) -> tuple[Array, _Allowed]:
-        """Run a size: return the expected outputs and the tolerances.
+    def allowed(
+        self, case: Feeds, measures: Sequence[Measure]
+    ) -> tuple[list[Array], list[_Allowed]]:
+        """Run a size: return the expected outputs and the tolerances of each.
 
         Raises:
             UnsupportedModelError: As `record_references`.
         """
-        transform, tolerance = self.transform.name, measure.tolerances[self.transform.name]
         arrays = list(case.values())
-        expected, exact = self.single(*arrays), self.double(*arrays)
-        limit = _Limit(tolerance.least * measure.peak(expected), "float32 rounding")
-        limit = limit.widened(tolerance.factor * max_abs(expected, exact), "float32 rounding")
-        coarse_mean = 0.0
-        if self.rounded is not None:
-            coarse = self.rounded(*arrays)
-            coarse_mean = tolerance.factor * float(np.mean(np.abs(coarse - exact)))
-            if self.reseeded is None:
-                _refuse_coarse(measure, measure.value(coarse, exact), transform)
-                limit = limit.widened(tolerance.factor * max_abs(coarse, exact), transform)
+        expected, exact = self.single.all(arrays), self.double.all(arrays)
+        coarse = None if self.rounded is None else self.rounded.all(arrays)
+        reseeded = None if self.reseeded is None else self.reseeded.all(arrays)
+        nudged: list[float] = []
+        if self.near_ties and self.rounded is None and self.reseeded is None:
+            nudged = _changes_by_rounding(self.single, case, expected)
+        allowed = []
+        for place, measure in enumerate(measures):
+            transform, tolerance = self.transform.name, measure.tolerances[self.transform.name]
+            own, right = expected[place], exact[place]
+            limit = _Limit(tolerance.least * measure.peak(own), "float32 rounding")
+            limit = limit.widened(tolerance.factor * max_abs(own, right), "float32 rounding")
+            coarse_mean = 0.0
+            if coarse is not None:
+                coarse_mean = tolerance.factor * _mean_abs(coarse[place], right)
+                if reseeded is None:
+                    _refuse_coarse(measure, measure.value(coarse[place], right), transform)
+                    change = tolerance.factor * max_abs(coarse[place], right)
+                    limit = limit.widened(change, transform)
+            mean = None
+            if reseeded is not None:
+                change = _mean_abs(own, reseeded[place])
+                _refuse_changed_matches(coarse_mean, change, transform)
+                mean = max(SHARE_OF_A_SEED * change, coarse_mean)
+            elif tolerance.by_mean:
+                mean = coarse_mean
+            elif nudged:
+                mean = tolerance.factor * nudged[place]
+            allowed.append(_Allowed(limit, mean))
         for lowered in self.lowered.values():
-            lowered.allow(measure, limit, exact, arrays)
-        mean = None
-        if self.reseeded is not None:
-            change = float(np.mean(np.abs(expected - self.reseeded(*arrays))))
-            _refuse_changed_matches(coarse_mean, change, transform)
-            mean = max(SHARE_OF_A_SEED * change, coarse_mean)
-        elif tolerance.by_mean:
-            mean = coarse_mean
-        elif self.near_ties and self.rounded is None:
-            mean = tolerance.factor * _change_by_rounding(self.single, case, expected)
-        return expected, _Allowed(limit, mean)
+            lowered.allow(measures, [own.limit for own in allowed], exact, arrays)
+        return expected, allowed
 
 
 class _Lowered:
@@ -211,7 +249,7 @@ class _Lowered:
     Attributes:
         network: The fake-quantized network; None if the architecture has none, or rounding changes
             too much.
-        allowed: The tolerances of each size.
+        allowed: The tolerances of each output at each size.
     """
 
     def __init__(
@@ -223,7 +261,7 @@ class _Lowered:
         exact: Collection[str],
     ) -> None:
         transform = TRANSFORMS[_COMPUTED_IN[low]]
-        self.allowed: list[_Allowed] = []
+        self.allowed: list[list[_Allowed]] = []
         self.network: NetworkSession | None = None
         self._precision, self._own = transform.name, own.name
         if transform.fake_quantized is None:
@@ -236,21 +274,29 @@ class _Lowered:
             rounded = own.fake_quantized()(rounded, architecture, exact, own.parameters)
         self.network = NetworkSession(rounded)
 
-    def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
-        """Add the tolerance of a size, at least `limit`."""
+    def allow(
+        self,
+        measures: Sequence[Measure],
+        limits: Sequence[_Limit],
+        exact: Sequence[Array],
+        arrays: Sequence[Array],
+    ) -> None:
+        """Add the tolerances of a size, at least `limits`."""
         if self.network is None:
             return
-        tolerance = measure.tolerances[self._precision]
-        coarse = self.network(*arrays)
-        figure = measure.value(coarse, exact)
-        if tolerance.coarsest is not None and measure.misses(figure, tolerance.coarsest):
-            self.network = None
-            return
-        limit = limit.widened(tolerance.factor * max_abs(coarse, exact), self._precision)
-        mean = None
-        if measure.tolerances[self._own].by_mean:
-            mean = tolerance.factor * float(np.mean(np.abs(coarse - exact)))
-        self.allowed.append(_Allowed(limit, mean))
+        allowed = []
+        outputs = zip(measures, limits, self.network.all(arrays), exact, strict=True)
+        for measure, limit, coarse, right in outputs:
+            tolerance = measure.tolerances[self._precision]
+            figure = measure.value(coarse, right)
+            if tolerance.coarsest is not None and measure.misses(figure, tolerance.coarsest):
+                self.network = None
+                return
+            change = tolerance.factor * max_abs(coarse, right)
+            by_mean = measure.tolerances[self._own].by_mean
+            mean = tolerance.factor * _mean_abs(coarse, right) if by_mean else None
+            allowed.append(_Allowed(limit.widened(change, self._precision), mean))
+        self.allowed.append(allowed)
 
 
 @dataclass(frozen=True)
@@ -264,17 +310,24 @@ class _Limit:
         return _Limit(value, f"twice the error of {cause}") if value > self.value else self
 
 
-def _change_by_rounding(network: NetworkSession, case: Feeds, expected: Array) -> float:
-    """Return the largest mean change of outputs between inputs that differ by rounding alone."""
-    changes = []
+def _changes_by_rounding(
+    network: NetworkSession, case: Feeds, expected: Sequence[Array]
+) -> list[float]:
+    """Return the largest mean change of each output by inputs that differ by rounding alone."""
+    changes = [0.0] * len(expected)
     for seed in range(_NUDGES):
         random = np.random.default_rng(seed)
         nudged = [
             array * (1 + _LAST_DIGITS * random.standard_normal(array.shape)).astype(array.dtype)
             for array in case.values()
         ]
-        changes.append(float(np.mean(np.abs(expected - network(*nudged)))))
-    return max(changes)
+        pairs = zip(changes, expected, network.all(nudged), strict=True)
+        changes = [max(change, _mean_abs(own, got)) for change, own, got in pairs]
+    return changes
+
+
+def _mean_abs(first: Array, second: Array) -> float:
+    return float(np.mean(np.abs(first - second)))
 
 
 def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:

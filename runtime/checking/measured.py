@@ -22,7 +22,14 @@ from ..session import Session
 from ..tasks.quality import Quality, QualityReport
 from .baseline import KERNELS
 from .integrity import find_changes, is_listed
-from .validation import SizeReport, ValidationReport, allowed_differences, compare
+from .validation import (
+    Limit,
+    SizeReport,
+    ValidationReport,
+    allowed_differences,
+    compare,
+    further_differences,
+)
 
 DEFAULT_SIZE = image_size(128, 128)
 BY_BODIES = " by the operators' bodies"
@@ -117,11 +124,12 @@ def measure_file(
 def _sizes(
     runner: Session,
     references: References,
-    limits: Sequence[tuple[float, float | None]],
+    limits: Sequence[Limit],
     progress: Callable[[str], None],
 ) -> tuple[SizeReport, ...]:
     """Return the measured figures of the recorded sizes with their limits."""
-    report = compare(runner, references, [(math.inf, None)] * len(limits), progress)
+    further = further_differences(references, precision=runner.precision)
+    report = compare(runner, references, [(math.inf, None)] * len(limits), further, progress)
     return tuple(
         replace(size, tolerance=largest, mean_tolerance=mean)
         for size, (largest, mean) in zip(report.sizes, limits, strict=True)

@@ -14,7 +14,13 @@ from ...core.json_records import is_number
 from ...core.json_text import json_number
 from ..metrics.measures import ROUNDING, reference_figures, worst_figures
 from ..metrics.sanity import find_problems, max_abs
-from ..model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
+from ..model.references import (
+    FURTHER,
+    MEAN_TOLERANCES_IN,
+    TOLERANCES_IN,
+    ReferenceCase,
+    References,
+)
 
 
 class NamedRunner(Protocol):
@@ -25,6 +31,8 @@ class NamedRunner(Protocol):
 
 
 Runner = NamedRunner | Callable[[Array], Array]
+Limit = tuple[float, float | None]
+"""Limit of the largest difference, and of the mean if it counts."""
 
 
 def sides_text(shapes: Mapping[str, Sequence[int]]) -> str:
@@ -38,14 +46,15 @@ class SizeReport:
 
     Attributes:
         shapes: Input name -> shape.
-        max_abs: Largest absolute difference over all outputs.
-        mean_abs: Mean absolute difference.
+        max_abs: Largest absolute difference of the first output, and of all others that have no
+            tolerance of their own.
+        mean_abs: Mean absolute difference of the same.
         figures: How the outputs agree, by name, as `reference_figures` finds: the PSNR of images,
             relative error and top-1 and top-5 agreement of logits.
         tolerance: Upper limit of `max_abs`.
         mean_tolerance: Upper limit of `mean_abs` with which a size passes although `max_abs` is
             above its tolerance; None: there is none.
-        findings: Faults: NaN, infinity, a flat output, a difference above the tolerance.
+        findings: Faults: NaN, infinity, a flat output, a difference above a tolerance.
     """
 
     shapes: dict[str, list[int]]
@@ -126,13 +135,15 @@ def validate_against_references(
     """
     precision = getattr(runner, "precision", None)
     limits = allowed_differences(references, tolerance, precision)
-    return compare(runner, references, limits, progress)
+    further = further_differences(references, tolerance, precision)
+    return compare(runner, references, limits, further, progress)
 
 
 def compare(
     runner: Runner,
     references: References,
-    limits: Sequence[tuple[float, float | None]],
+    limits: Sequence[Limit],
+    further: Mapping[str, Sequence[Limit]],
     progress: Callable[[str], None] = lambda step: None,
 ) -> ValidationReport:
     """Compare as `validate_against_references` does, with the limits of each case given.
@@ -140,7 +151,8 @@ def compare(
     Args:
         runner: As there.
         references: The recorded cases.
-        limits: One pair a case, as `allowed_differences` returns them; infinity allows anything.
+        limits: One a case, as `allowed_differences` returns them; infinity allows anything.
+        further: The same for outputs with limits of their own, from `further_differences`.
         progress: As there.
 
     Raises:
@@ -150,7 +162,8 @@ def compare(
     for place, (case, limit) in enumerate(zip(references.cases, limits, strict=True), 1):
         shapes = {name: array.shape for name, array in case.inputs.items()}
         progress(f"{place}/{len(references.cases)} compare {sides_text(shapes)}")
-        reports.append(_size_report(runner, case, _roles(references), *limit))
+        own = {name: limits_of_it[place - 1] for name, limits_of_it in further.items()}
+        reports.append(_size_report(runner, case, _roles(references), limit, own))
     return ValidationReport(tuple(reports))
 
 
@@ -158,8 +171,8 @@ def allowed_differences(
     references: References,
     tolerance: float | Sequence[float] | None = None,
     precision: str | None = None,
-) -> list[tuple[float, float | None]]:
-    """Return for each case the limit of the largest difference, and of the mean if it counts.
+) -> list[Limit]:
+    """Return for each case the limits of the first output.
 
     Args:
         references: The recorded cases.
@@ -170,25 +183,55 @@ def allowed_differences(
         NystraError: The numbers of tolerances and cases differ, a tolerance is not a number or so
             large that any output would pass, or none was recorded for the precision.
     """
-    count = len(references.cases)
-    recorded = references.meta
+    magnitude = max(map(_magnitude, references.cases), default=0.0)
+    return _limits(references.meta, len(references.cases), magnitude, tolerance, precision)
+
+
+def further_differences(
+    references: References,
+    tolerance: float | Sequence[float] | None = None,
+    precision: str | None = None,
+) -> dict[str, list[Limit]]:
+    """Return the limits of all outputs with tolerances of their own, by name.
+
+    Arguments and errors are those of `allowed_differences`.
+    """
+    recorded = references.meta.get(FURTHER, {})
+    if not isinstance(recorded, dict) or not all(isinstance(of, dict) for of in recorded.values()):
+        raise NystraError(f"the references have damaged {FURTHER}: export the model again")
+    limits = {}
+    for name, tolerances in recorded.items():
+        outputs = [case.outputs[name] for case in references.cases if name in case.outputs]
+        magnitude = max((float(np.abs(output).max(initial=0.0)) for output in outputs), default=0.0)
+        count = len(references.cases)
+        limits[name] = _limits(tolerances, count, magnitude, tolerance, precision)
+    return limits
+
+
+def _limits(
+    recorded: Mapping[str, Any],
+    count: int,
+    magnitude: float,
+    tolerance: float | Sequence[float] | None,
+    precision: str | None,
+) -> list[Limit]:
     if tolerance is None and precision not in (None, "fp32"):
-        recorded = _recorded_for(references, str(precision))
+        recorded = _recorded_for(recorded, str(precision))
     limits = tolerance if tolerance is not None else recorded.get("tolerances")
     means = None if tolerance is not None else recorded.get("mean_tolerances")
     if limits is None:
         limits = ROUNDING
-    ceiling = max([1.0, *(_magnitude(case) for case in references.cases)])
+    ceiling = max(1.0, magnitude)
     largest = _tolerances(limits, count, ceiling)
     mean = [None] * count if means is None else _tolerances(means, count, ceiling)
     return list(zip(largest, mean, strict=True))
 
 
-def _recorded_for(references: References, precision: str) -> dict[str, Any]:
+def _recorded_for(tolerances: Mapping[str, Any], precision: str) -> dict[str, Any]:
     """Return the limits that references of a file of this precision would have."""
     limits, means = (
         recorded.get(precision) if isinstance(recorded, dict) else None
-        for recorded in map(references.meta.get, (TOLERANCES_IN, MEAN_TOLERANCES_IN))
+        for recorded in map(tolerances.get, (TOLERANCES_IN, MEAN_TOLERANCES_IN))
     )
     if limits is None:
         raise NystraError(
@@ -230,8 +273,8 @@ def _size_report(
     runner: Runner,
     case: ReferenceCase,
     roles: Mapping[str, str],
-    tolerance: float,
-    mean_tolerance: float | None,
+    limit: Limit,
+    further: Mapping[str, Limit],
 ) -> SizeReport:
     feeds = case.feeds()
     outputs = _run(runner, feeds, tuple(case.outputs))
@@ -243,17 +286,19 @@ def _size_report(
             raise NystraError(f"the model returns {sorted(outputs)}, the references have {name!r}")
         got = np.asarray(outputs[name])
         findings += [finding.message for finding in find_problems(got, name, expected)]
-        worst = float(np.maximum(worst, max_abs(got, expected)))
-        difference = got.astype(np.float64) - expected.astype(np.float64)
-        total += float(np.abs(difference).sum())
+        largest = max_abs(got, expected)
+        difference = float(np.abs(got.astype(np.float64) - expected.astype(np.float64)).sum())
+        if name in further:
+            text = _beyond(largest, difference / max(got.size, 1), further[name])
+            findings += [f"{name}: {text}"] if text else []
+            continue
+        worst = float(np.maximum(worst, largest))
+        total += difference
         count += got.size
         pairs.append((roles.get(name, ""), got, expected))
     mean = total / max(count, 1)
-    if not worst <= tolerance and (mean_tolerance is None or not mean <= mean_tolerance):
-        text = f"the largest difference is {worst:.3g}, allowed is {tolerance:.3g}"
-        if mean_tolerance is not None:
-            text += f", and the mean is {mean:.3g}, allowed is {mean_tolerance:.3g}"
-        findings.append(text)
+    tolerance, mean_tolerance = limit
+    findings += filter(None, [_beyond(worst, mean, limit)])
     return SizeReport(
         {name: list(array.shape) for name, array in feeds.items()},
         worst,
@@ -274,3 +319,14 @@ def _run(runner: Runner, feeds: Mapping[str, Array], names: tuple[str, ...]) -> 
             "a function in place of a session needs a model with one input and one output"
         )
     return {names[0]: runner(next(iter(feeds.values())))}
+
+
+def _beyond(largest: float, mean: float, limit: Limit) -> str:
+    """Return that differences are beyond their limits, or ""."""
+    tolerance, mean_tolerance = limit
+    if largest <= tolerance or (mean_tolerance is not None and mean <= mean_tolerance):
+        return ""
+    text = f"the largest difference is {largest:.3g}, allowed is {tolerance:.3g}"
+    if mean_tolerance is not None:
+        text += f", and the mean is {mean:.3g}, allowed is {mean_tolerance:.3g}"
+    return text

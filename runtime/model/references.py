@@ -38,9 +38,13 @@ number per case."""
 MEAN_TOLERANCES_IN = "mean_tolerances_in"
 """The same for mean differences, where they are checked."""
 
+FURTHER = "further_outputs"
+"""The key of the meta that holds, by name, the tolerances of all outputs but the first, under the
+same keys as those of the first."""
+
 _DECIDING = (
     *("tolerances", "mean_tolerances", TOLERANCES_IN, MEAN_TOLERANCES_IN),
-    *("roles", "precision"),
+    *("roles", "precision", FURTHER),
 )
 """Keys of the meta that hold tolerances."""
 

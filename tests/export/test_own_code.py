@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,8 @@ from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites
 from nystra.export.found.loaded import with_found_sites
 from nystra.models import OwnNetwork, Port, load
+from nystra.runtime import Session, read_references, validate_against_references
+from nystra.runtime.checking.validation import further_differences
 
 IMAGE = Port("image", "image", lengths={"channels": 3})
 WINDOW, DIM = 8, 16
@@ -136,10 +140,24 @@ def test_outputs_by_name(wrap: Any) -> None:
         assert [tuple(out.shape) for out in network(torch.rand(1, 3, 5, 6))] == [(1, 3, 5, 6)] * 2
 
 
-def test_two_outputs_are_exported(tmp_path: Any) -> None:
-    own = OwnNetwork(Two(lambda a, b: (a, b)).eval(), [IMAGE], OUTPUTS)
+def test_two_outputs_are_exported_and_both_are_checked(tmp_path: Any) -> None:
+    """The second is 100 times as large, and has tolerances of its own."""
+    own = OwnNetwork(Two(lambda a, b: (a, 100 * b)).eval(), [IMAGE], OUTPUTS)
     result = export_module(own, tmp_path / "two.onnx", ExportOptions(speed=False))
     assert result.validation.passed
+    references = read_references(tmp_path / "two.npz")
+    assert list(references.cases[0].outputs) == ["coarse", "final"]
+    assert max(further_differences(references)["final"])[0] < 0.1
+    model = onnx.load(str(result.model))
+    (node,) = (node for node in model.graph.node if "final" in node.output)
+    node.output[0] = "right"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.01), "factor"))
+    model.graph.node.append(onnx.helper.make_node("Mul", ["right", "factor"], ["final"]))
+    onnx.save(model, str(tmp_path / "wrong.onnx"))
+    report = validate_against_references(Session(tmp_path / "wrong.onnx"), references)
+    assert not report.passed
+    assert all("final: the largest difference is" in size.findings[0] for size in report.sizes)
+    assert report.max_abs < 1e-4  # of the first output
 
 
 @pytest.mark.parametrize(
