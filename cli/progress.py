@@ -26,8 +26,8 @@ def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable
 
     if args.verbose or not wants_bar(args.quiet):
         each = args.verbose or (piped and not args.quiet)
-        with step_lines(say, each=each, quiet=args.quiet and not args.verbose) as show:
-            yield show
+        with step_lines(say, each=each, quiet=args.quiet and not args.verbose) as show_line:
+            yield show_line
     else:
         with step_bar() as show:
             yield lambda text: show(printable(text))
