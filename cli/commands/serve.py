@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         token=token,
         version=__version__,
         hosts=args.hosts,
-        log=args.access_log and not args.quiet,
+        log=args.access_log and not (args.quiet or args.json),  # a program may not read stderr
         ready=lambda address, models: _announce(args, address, models),
     )
     return 0
