@@ -29,5 +29,5 @@ def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable
         with step_lines(say, each=each, quiet=args.quiet and not args.verbose) as show_line:
             yield show_line
     else:
-        with step_bar() as show:
-            yield lambda text: show(printable(text))
+        with step_bar() as bar:
+            yield lambda text: bar(printable(text))

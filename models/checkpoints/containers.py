@@ -239,7 +239,7 @@ def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found
         found = [one for one in found if chosen in (one.name, one.name.rpartition("/")[2])]
         if len(found) != 1:
             raise CheckpointError(
-                f"{path} holds {', '.join(names[:_SHOWN])}; `state_dict` is {chosen!r:.80}, "
+                f"{path} holds {', '.join(names[:_SHOWN])}; state_dict is {chosen!r:.80}, "
                 "expected one of them"
             )
     averaged = [one for one in found if _AVERAGED.search(one.name)]

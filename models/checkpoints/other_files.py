@@ -11,10 +11,10 @@ _SAVE = (
 )
 _CLONED = "{{key: value.detach().clone() for key, value in {network}.state_dict().items()}}"
 _UNPACK = "unpack it first"
-_TO_ONNX = (
-    "convert the network to ONNX, which nystra-export takes (python -m tf2onnx.convert {} "
-    "--output model.onnx)"
-)
+_TO_ONNX = "convert it to ONNX, which nystra-export takes (python -m {} --output model.onnx)"
+_KERAS = _TO_ONNX.format("tf2onnx.convert --keras MODEL.h5")
+_TFLITE = _TO_ONNX.format("tf2onnx.convert --tflite MODEL.tflite")
+_SAVED = _TO_ONNX.format("tf2onnx.convert --saved-model FOLDER")
 _SOURCE = "nystra-export takes the checkpoint of PyTorch that it was converted from"
 
 _MAGIC = (
@@ -37,16 +37,8 @@ _MAGIC = (
     ),
     (0, b"version https://git-l", "a Git LFS pointer: fetch the file itself (git lfs pull)"),
     (0, b"GGUF", f"a GGUF model; {_SOURCE}"),
-    (
-        0,
-        b"\x89HDF\r\n\x1a\n",
-        f"an HDF5 file of Keras or TensorFlow: {_TO_ONNX.format('--keras MODEL.h5')}",
-    ),
-    (
-        4,
-        b"TFL3",
-        f"a TensorFlow Lite model: {_TO_ONNX.format('--tflite MODEL.tflite')}",
-    ),
+    (0, b"\x89HDF\r\n\x1a\n", f"an HDF5 file of Keras or TensorFlow: {_KERAS}"),
+    (4, b"TFL3", f"a TensorFlow Lite model: {_TFLITE}"),
     (4, b"ET12", f"an ExecuTorch program; {_SOURCE}"),
     (4, b"PTMF", f"a PyTorch mobile program; {_SOURCE}"),
     (0, b"7767517\n", f"a network of ncnn; {_SOURCE}"),
@@ -57,7 +49,7 @@ _MAGIC = (
 
 _ONNX = "an ONNX model; give the checkpoint that it was exported from"
 _ONNX_FIELDS = b"\x12\x1a\x22\x2a\x32\x3a\x42"
-_SAVED_MODEL = f"a TensorFlow graph: {_TO_ONNX.format('--saved-model FOLDER')}"
+_SAVED_MODEL = f"a TensorFlow graph: {_SAVED}"
 _ENDINGS = {
     ".onnx": _ONNX,
     ".pb": _SAVED_MODEL,

@@ -95,7 +95,7 @@ def test_one_of_several_networks_by_name(tmp_path: Path) -> None:
         torch.testing.assert_close(
             loaded.network.norm.bias.detach(), state_of()["norm.bias"] + value
         )
-    with pytest.raises(CheckpointError, match="`state_dict` is 'other', expected one of them"):
+    with pytest.raises(CheckpointError, match="state_dict is 'other', expected one of them"):
         load(tmp_path / "a.pth", state_dict="other")
 
 

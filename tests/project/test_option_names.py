@@ -18,7 +18,9 @@ _LIBRARY = ("core", "plugins", "runtime", "deploy", "models", "export")
 _FLAG = re.compile(r"(?<![\w-])(--[a-z][a-zA-Z-]*|-[a-z](?![\w-]))")
 _NAME = re.compile(r"`([A-Za-z_]\w*)`")
 _PAGE = re.compile(r"docs/[\w.#/-]*\w")
-_PROGRAM = re.compile(r"\b(nystra|nystra-export|ray|pip|docker|tritonserver|cmake|ffmpeg|curl)\b")
+_PROGRAM = re.compile(
+    r"\b(nystra|nystra-export|ray|pip|docker|tritonserver|cmake|ffmpeg|curl|tf2onnx)\b"
+)
 _OWN = {
     "deploy/triton/readme.py": "the page that is written for the reader of a shell",
     "runtime/engines/build.py": "the command line of trtexec",

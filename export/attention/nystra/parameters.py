@@ -65,5 +65,10 @@ class NystraPublished(Mechanism):
         """Return the parameters of `Nystra`, which files and written plans name."""
         threshold = _PUBLISHED_THRESHOLDS.get(architecture, 5.0)
         return Nystra(
-            self.landmarks, self.iterations, "batch", threshold=threshold, guard=0.0, mask="none"
+            landmarks=self.landmarks,
+            iterations=self.iterations,
+            init="batch",
+            threshold=threshold,
+            guard=0.0,
+            mask="none",
         )
