@@ -14,10 +14,11 @@ import traceback
 from collections.abc import Container, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.errors import NystraError, foreign_text
 from ..core.installation import not_installed
+from ..core.plain_text import printable
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
 from .interrupt import failing_by_interrupt
@@ -52,6 +53,14 @@ _EXTRAS = {
 """Module -> the extra that has it."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors show names of files without control characters, as `echo` does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message, and exit with 2."""
+        super().error(printable(message))
+
+
 def run_nystra(arguments: Sequence[str]) -> int:
     """Run ``nystra`` with these arguments; return the exit code."""
     parser, commands = build_parsers(arguments[:1])
@@ -66,7 +75,7 @@ def build_parsers(
     Args:
         wanted: Commands whose arguments are added, which takes time.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nystra", description="Export, run and check image restoration transformers."
     )
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
@@ -91,7 +100,7 @@ def _command(name: str) -> Any:
 def run_export(arguments: Sequence[str]) -> int:
     """Run ``nystra-export`` with these arguments; return the exit code."""
     export = _command("export")
-    parser = argparse.ArgumentParser(prog="nystra-export", description=export.SUMMARY)
+    parser = _Parser(prog="nystra-export", description=export.SUMMARY)
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     parser.set_defaults(command="export")
     export.add_arguments(parser)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from ..core.ending import EndingSignals
 
@@ -23,8 +24,15 @@ from ..core.ending import EndingSignals
 class Command(Protocol):
     """A command-line program."""
 
-    def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Run with these arguments, or those of the process; return the exit code."""
+    def __call__(
+        self, argv: Sequence[str] | None = None, then: Callable[[int], object] | None = None
+    ) -> int:
+        """Run with these arguments, or those of the process; return the exit code.
+
+        Args:
+            argv: The arguments.
+            then: Called with the exit code while signals are still taken: may end the process.
+        """
 
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -36,41 +44,56 @@ ended."""
 
 _ending: EndingSignals | None = None
 _came: int | None = None
+_raised: weakref.ref[_Interrupt] | None = None
+_over = True
+"""The command has ended, so that there is nothing to interrupt."""
 
 
 class _Interrupt(KeyboardInterrupt):
     """An interrupt on its way to the command; code that drops the exception deletes it."""
 
+    def __init__(self) -> None:
+        """Remember it, but not in a variable that its traceback keeps."""
+        global _raised
+        _raised = weakref.ref(self)
+
     def __del__(self) -> None:
         """Send the signal again, unless the command ends."""
-        if _ending is not None and _came is not None:
+        if _ending is not None and _came is not None and not _over:
             again = threading.Timer(_PAUSE, _ending.send_again, (_came,))
             again.daemon = True
             again.start()
 
 
-def interruptible(command: Command) -> Command:
+def interruptible(command: Callable[[Sequence[str] | None], int]) -> Command:
     """Return a command that a signal ends, with one line and 128 + its number as exit code."""
 
     @wraps(command)
-    def run(argv: Sequence[str] | None = None) -> int:
-        number: int = signal.SIGINT
-        try:
-            with _interrupts():
-                try:
-                    with failing_by_interrupt():
-                        return command(argv)
-                except KeyboardInterrupt:
-                    number = _came or number
-                    raise
-        except KeyboardInterrupt as stop:
-            from .console import echo_error
-
-            with suppress(OSError):  # the terminal is gone
-                echo_error(f"{_WORDS}. {stop}" if str(stop) else _WORDS)
-            return 128 + number
+    def run(argv: Sequence[str] | None = None, then: Callable[[int], object] | None = None) -> int:
+        with _interrupts():
+            code = _code(command, argv)
+            if then is not None:
+                then(code)
+            return code
 
     return run
+
+
+def _code(command: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None) -> int:
+    """Run a command, and return its exit code, also if a signal ends it."""
+    global _over
+    try:
+        with failing_by_interrupt():
+            code = command(argv)
+            _over = True
+            return code
+    except KeyboardInterrupt as stop:
+        _over = True
+        from .console import echo_error
+
+        with suppress(OSError):  # the terminal is gone
+            echo_error(f"{_WORDS}. {stop}" if str(stop) else _WORDS)
+        return 128 + (_came or signal.SIGINT)
 
 
 @contextmanager
@@ -87,19 +110,22 @@ def failing_by_interrupt() -> Iterator[None]:
 @contextmanager
 def _interrupts() -> Iterator[None]:
     """Handle interrupts in the block, unless another program handles the signals."""
-    global _ending, _came
+    global _ending, _came, _over
     defaults = (signal.default_int_handler, signal.SIG_DFL)
     known = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     numbers = [number for number in known if signal.getsignal(number) in defaults]
     with EndingSignals(numbers, _interrupt, _WORDS) as _ending:
-        _came = None
+        _came, _over = None, False
         try:
             yield
         finally:
             _ending = _came = None
 
 
-def _interrupt(number: int) -> NoReturn:
+def _interrupt(number: int) -> None:
+    """Raise what ends the command, unless that is on its way, or the command has ended."""
     global _came
+    if _over or (_raised is not None and _raised() is not None):
+        return
     _came = number
     raise _Interrupt

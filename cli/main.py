@@ -33,25 +33,24 @@ def export_main(argv: Sequence[str] | None = None) -> int:
 
 def nystra() -> NoReturn:
     """Be the program ``nystra``."""
-    _end(main())
+    sys.exit(main(then=_end_at_once))
 
 
 def nystra_export() -> NoReturn:
     """Be the program ``nystra-export``."""
-    _end(export_main())
+    sys.exit(export_main(then=_end_at_once))
 
 
-def _end(code: int) -> NoReturn:
-    """End the process.
+def _end_at_once(code: int) -> None:
+    """End the process where a regular end takes long, or for ever.
 
-    After a signal at once: PyTorch takes seconds to be unloaded. Also if an engine still computes
-    for a service that has ended.
+    After a signal, since PyTorch takes seconds to be unloaded; also if an engine still computes for
+    a service that has ended.
     """
     if code > 128 or engines_compute():
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
-    sys.exit(code)
 
 
 if __name__ == "__main__":

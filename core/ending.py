@@ -49,6 +49,7 @@ class EndingSignals:
         self._numbers = list(numbers)
         self._do, self._words = handle, words
         self._handled = self._over = False
+        self._sending = threading.Lock()
         self._first: float | None = None
         self._resent = 0
         self._before: dict[int, Any] = {}
@@ -68,7 +69,8 @@ class EndingSignals:
 
     def __exit__(self, *_: object) -> None:
         """Restore the former handlers."""
-        self._over = True
+        with self._sending:  # what is sent again later would meet a former handler
+            self._over = True
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._before:
@@ -78,14 +80,15 @@ class EndingSignals:
     def send_again(self, number: int) -> None:
         """Send a signal whose effect was lost again to the main thread."""
         main = threading.main_thread().ident
-        if self._over or main is None:
-            return
-        self._resent += 1
-        self._handled = False
-        if hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(main, number)  # wakes it, where it sleeps
-        else:
-            _thread.interrupt_main(signal.Signals(number))
+        with self._sending:
+            if self._over or main is None:
+                return
+            self._resent += 1
+            self._handled = False
+            if hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(main, number)  # wakes it, where it sleeps
+            else:
+                _thread.interrupt_main(signal.Signals(number))
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._handled = True

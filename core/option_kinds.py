@@ -21,6 +21,23 @@ MOST_REAL = 1e9
 """As seconds some thirty years, which every timer takes."""
 
 
+def whole_number(text: str) -> int:
+    """Return the whole number of a text of ASCII digits, maybe with a sign and spaces around it.
+
+    Raises:
+        ValueError: It is something else, also what `int` accepts: other digits, ``1_000``.
+    """
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,40}\s*", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _real_number(text: str) -> float:
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
 @dataclass(frozen=True)
 class Number(Option):
     """A number, whole or real as its default is.
@@ -93,7 +110,7 @@ class Number(Option):
     def read(self, name: str, text: str) -> Any:
         """Return the number of a text."""
         try:
-            value = self.type(text)
+            value = whole_number(text) if self.type is int else _real_number(text)
         except ValueError:
             raise self.refused(name, text) from None
         return self.accept(name, value)
@@ -127,7 +144,9 @@ class Bytes(Number):
 
     def read(self, name: str, text: str) -> int:
         """Return the number of bytes of a text."""
-        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
+        match = re.fullmatch(
+            r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower(), re.ASCII
+        )
         if match is None:
             raise self.refused(name, text)
         count = int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
@@ -336,7 +355,7 @@ class Grid(Option):
     def read(self, name: str, text: str) -> tuple[int, int]:
         """Return the grid of a text."""
         try:
-            sides = tuple(int(part) for part in text.split("x"))
+            sides = tuple(map(whole_number, text.split("x")))
         except ValueError:
             raise self.refused(name, text) from None
         if len(sides) == 1:

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..core.option import Option, Options, option
-from ..core.option_kinds import Folder, NamedChoice, Number, Switch, Text, require_count
+from ..core.option_kinds import (
+    Folder,
+    NamedChoice,
+    Number,
+    Switch,
+    Text,
+    require_count,
+    whole_number,
+)
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
@@ -35,7 +43,7 @@ class Shape(Option):
     def read(self, name: str, text: str) -> tuple[int, ...]:
         """Return the shape in a text."""
         try:
-            return self._accepted(name, tuple(int(part) for part in text.split("x")))
+            return self._accepted(name, tuple(map(whole_number, text.split("x"))))
         except ValueError:
             raise self.refused(name, text) from None
 

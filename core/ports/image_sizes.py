@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..option import Option
-from ..option_kinds import require_count
+from ..option_kinds import require_count, whole_number
 from .port import SIDES, Size, image_size, size_text
 
 MOST_PIXELS = 1 << 28
@@ -32,7 +32,7 @@ class ImageSize(Option):
     def read(self, name: str, text: str) -> Size:
         """Return the size of a text."""
         try:
-            height, width = (int(side) for side in text.split("x"))
+            height, width = map(whole_number, text.split("x"))
         except ValueError:
             raise self.refused(name, text) from None
         if min(height, width) < 1:

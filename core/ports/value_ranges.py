@@ -12,7 +12,7 @@ from .port import Range
 
 _MOST = 1e9
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)"
-_RANGE = re.compile(rf"(?:({_NUMBER})\.\.)?({_NUMBER})")
+_RANGE = re.compile(rf"(?:({_NUMBER})\.\.)?({_NUMBER})", re.ASCII)
 
 
 @dataclass(frozen=True)

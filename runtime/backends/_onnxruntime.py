@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.arrays import Array
+from ...core.cpus import usable_cpus
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import utf8_path
 from ..model.model_ports import TensorInfo
@@ -156,6 +157,8 @@ class OnnxRuntimeBackend(Backend):
         if self.spec.threads is not None:
             options.intra_op_num_threads = self.spec.threads
             options.inter_op_num_threads = 1
+            if self.spec.threads > usable_cpus():  # or they take the cores from one another
+                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if library is not None:
             options.register_custom_ops_library(utf8_path(library, "the library", "onnxruntime"))
         elif self.stated.version is not None:

@@ -10,7 +10,7 @@ from ...core.option import Option, Options, option
 from ..options import LIBRARY, THREADS, WORKERS
 
 LOCAL = "local"
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
 
 
 @dataclass(frozen=True)

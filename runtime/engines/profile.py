@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.option import Option, Options, option
-from ...core.option_kinds import Switch
+from ...core.option_kinds import Switch, whole_number
 from ...core.ports.port import SIDES, Port
 from ..options import TILE
 
@@ -49,7 +49,7 @@ class InputShapes(Option):
         for part in text.split(","):
             tensor, _, sizes = part.rpartition(":")
             try:
-                shapes[tensor] = tuple(int(size) for size in sizes.split("x"))
+                shapes[tensor] = tuple(map(whole_number, sizes.split("x")))
             except ValueError:
                 raise self.refused(name, text) from None
         if "" in shapes or any(min(shape) < 1 for shape in shapes.values()):

@@ -22,7 +22,7 @@ TRIES = 200
 COMMAND = """
 import ctypes, signal, sys, time
 from types import SimpleNamespace
-from nystra.cli import dispatch, main
+from nystra.cli import console, dispatch, main
 
 def interrupt(*_):
     signal.raise_signal(signal.SIGINT)
@@ -46,6 +46,15 @@ def failing():
 
 def building():
     pass
+
+def again():
+    said = console.echo_error
+    console.echo_error = lambda text: (interrupt(), said(text))
+    try:
+        interrupt()
+    finally:
+        interrupt()
+        print("cleaned")
 
 def run(args):
     {how}()
@@ -75,7 +84,9 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("how", ["interrupt", "deleted", "callback", "failing", "building"])
+@pytest.mark.parametrize(
+    "how", ["interrupt", "deleted", "callback", "failing", "building", "again"]
+)
 def test_an_interrupt_that_is_dropped_comes_again(how: str) -> None:
     program = COMMAND.replace("{how}", how)
     run = subprocess.run(
@@ -83,6 +94,7 @@ def test_an_interrupt_that_is_dropped_comes_again(how: str) -> None:
     )
     assert run.returncode == 130, run.stderr
     assert run.stderr.splitlines()[-1] == "interrupted"
+    assert ("cleaned" in run.stdout) == (how == "again"), "a second signal stopped the cleaning"
 
 
 def test_the_handler_is_that_of_before(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from nystra.cli.dispatch import build_parsers
 from nystra.cli.flags.option_flags import add_options, option_values
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.option import Option
-from nystra.core.option_kinds import File, FileOrWord, Words
+from nystra.core.option_kinds import Bytes, File, FileOrWord, Grid, Number, Words
 from nystra.core.ports.image_sizes import ImageSize, ImageSizes
 from nystra.core.ports.port import image_size
-from nystra.export.options import ExportOptions
+from nystra.core.ports.value_ranges import ValueRanges
+from nystra.export.options import ExportOptions, Shape
+from nystra.runtime.engines.profile import InputShapes
+from nystra.runtime.tasks.video.options import FrameRate
 from shared import ROOT
 
 BY_HAND = {
@@ -92,6 +96,32 @@ def test_what_is_shown_is_read(kind: Option, text: str, value: Any) -> None:
 def test_what_is_refused(kind: Option, value: Any, message: str) -> None:
     with pytest.raises(NystraError, match=message):
         kind.accept("x", value)
+
+
+NUMBERS = (Number, Bytes, Grid, ImageSize, ImageSizes, ValueRanges, FrameRate, InputShapes, Shape)
+"""Kinds of options that read numbers."""
+
+
+def test_numbers_that_are_not_plain_digits_are_refused() -> None:
+    """By every option of every command, before anything is loaded."""
+    checked = set()
+    for parser in build_parsers()[1].values():
+        for action in parser._actions:
+            kind = getattr(getattr(action.type, "func", None), "__self__", None)
+            if not isinstance(kind, NUMBERS):
+                continue
+            checked.add(action.dest)
+            for text in ("9" * 5000, "\u0661", "\u0661x\u0661", "1_0", "nan", "inf", "1e400", ""):
+                with pytest.raises(NystraError) as caught:
+                    action.type(text)  # type: ignore[operator]
+                assert "\n" not in str(caught.value)
+                assert len(str(caught.value)) < 300
+    assert checked >= {"threads", "tile", "sizes", "max_memory", "fps", "window_size", "timeout"}
+
+
+def test_names_in_errors_of_usage_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "m.onnx", "\x1b[2J\u202e.onnx"]) == 2
+    assert capsys.readouterr().err.endswith("arguments: \\x1b[2J\\u202e.onnx\n")
 
 
 def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:

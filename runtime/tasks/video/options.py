@@ -36,7 +36,7 @@ class FrameRate(Option):
         """Return the frame rate in a text."""
         if text in _NTSC:
             return _NTSC[text]
-        if not re.fullmatch(r"\d{1,6}(\.\d{1,6}|/[1-9]\d{0,5})?", text):
+        if not re.fullmatch(r"\d{1,6}(\.\d{1,6}|/[1-9]\d{0,5})?", text, re.ASCII):
             raise self.refused(name, text)
         return self._accepted(name, Fraction(text))
 
