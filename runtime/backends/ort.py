@@ -20,11 +20,15 @@ from ...core.files.reading import utf8_path
 from ...core.installation import not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
+from ..model.onnx_nodes import has_node_anywhere
 from ._assignment import RECORD, read_assignment
 from ._installed import installed
 from ._library import LibraryChoice
 from ._onnxruntime import OnnxRuntimeBackend
 from ._providers import find_devices, is_built_in
+
+_ENGINE = "EPContext"
+"""The operator by which providers store what they compiled, in the file or beside it."""
 
 _HARDWARE = ("cpu", "gpu", "npu")
 
@@ -96,11 +100,17 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         """Load the file; see the base.
 
         Raises:
-            NystraError: As there; also if nodes fall back to the CPU although `fallback` is error.
+            NystraError: As there; also if the file has an engine in it, or nodes fall back to the
+                CPU although `fallback` is error.
             BackendUnavailableError: As there; also if the provider or its device is not available.
         """
         import onnxruntime
 
+        if has_node_anywhere(self.path, _ENGINE):
+            raise NystraError(
+                f"{self.path} holds or names an engine that a provider compiled ({_ENGINE}), which "
+                "is native code of those who made the file: use the ONNX file that it was made of"
+            )
         # Providers print a warning for each node that they leave to the CPU.
         onnxruntime.set_default_logger_severity(3)
         self._turn = threading.Lock()

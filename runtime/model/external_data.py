@@ -67,10 +67,16 @@ def external_entries(data: mmap.mmap, tensor: Span) -> list[tuple[str, str]]:
 
 
 def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
-    """Yield where the tensors of a model are.
+    """Yield where the tensors of a model are; arguments as for `messages`."""
+    return messages(data, "tensor", without)
+
+
+def messages(data: mmap.mmap, wanted: str, without: Container[str] = ()) -> Iterator[Span]:
+    """Yield where the messages of a kind are: in graphs, branches, attributes and functions.
 
     Args:
         data: The result of `opened_model`.
+        wanted: The kind: ``tensor`` or ``node``.
         without: Kinds of messages that are skipped: ``function``, ``training``, ...
     """
     stack: list[tuple[str, Span, int]] = [("model", (0, len(data)), 0)]
@@ -83,9 +89,9 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
             kind_inside = inner.get(number)
             if kind_inside is None or kind_inside in without or not isinstance(value, tuple):
                 continue
-            if kind_inside == "tensor":
+            if kind_inside == wanted:
                 yield value
-            else:
+            if kind_inside != "tensor":
                 stack.append((kind_inside, value, depth + 1))
 
 

@@ -10,6 +10,7 @@ import mmap
 import os
 from collections.abc import Iterator
 
+from .external_data import messages
 from .onnx_header import opened_model
 from .protobuf import message_fields, message_strings
 
@@ -54,6 +55,17 @@ def has_node(path: str | os.PathLike[str], operator: str) -> bool:
     """
     with opened_model(path) as data:
         nodes = (message_strings(data, span, (_OP_TYPE,)) for span in graph_spans(data, _NODE))
+        return any(node.get(_OP_TYPE) == operator for node in nodes)
+
+
+def has_node_anywhere(path: str | os.PathLike[str], operator: str) -> bool:
+    """Whether a node of an operator is in a model file, also in branches and functions.
+
+    Raises:
+        NystraError: The file is missing, not ONNX or cut short.
+    """
+    with opened_model(path) as data:
+        nodes = (message_strings(data, span, (_OP_TYPE,)) for span in messages(data, "node"))
         return any(node.get(_OP_TYPE) == operator for node in nodes)
 
 

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -160,6 +161,28 @@ def test_fallback_is_an_error_where_it_is_to_be(
     with pytest.raises(NystraError, match=r"cannot load .*fallback to CPU EP has been .*disabled"):
         Session(model, f"ort:{RIGHT}", ep_library=plugin, options=options)
     assert Session(model, f"ort:{RIGHT}", ep_library=plugin).assignment is None
+
+
+@pytest.mark.parametrize("place", ["graph", "branch", "function"])
+def test_a_file_with_an_engine_is_refused(model: Path, place: str) -> None:
+    """An engine is native code, and a provider would run it."""
+    document = onnx.load(model)
+    engine = onnx.helper.make_node(
+        "EPContext", ["negated"], ["output"], domain="com.microsoft", embed_mode=1
+    )
+    engine.name = "\x1b[2J"
+    if place == "graph":
+        document.graph.node[1].CopyFrom(engine)
+    elif place == "function":
+        function = onnx.helper.make_function("own", "F", ["negated"], ["output"], [engine], [])
+        document.functions.append(function)
+    else:
+        branch = onnx.helper.make_graph([engine], "branch", [], [])
+        node = onnx.helper.make_node("If", ["c"], ["d"], then_branch=branch, else_branch=branch)
+        document.graph.node.append(node)
+    onnx.save(document, model)
+    with pytest.raises(NystraError, match=r"an engine that a provider compiled \(EPContext\)"):
+        Session(model, "ort:CPUExecutionProvider")
 
 
 def test_what_is_refused(model: Path, plugin: Path, tmp_path: Path) -> None:

@@ -8,11 +8,15 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ....core.errors import NystraError
 from ....core.option import spelled
+from ....core.plain_text import printable
 from ...tasks.answer import Answer
 from ..errors import ServiceError
 
 _PIECE = 1 << 18
 """Bytes per chunk of a response, so the most that a slow client keeps in memory."""
+
+_LONGEST = 1000
+"""Characters of the message of an error."""
 
 
 def answered(answer: Answer) -> Response:
@@ -25,7 +29,8 @@ def answered(answer: Answer) -> Response:
 def refused(error: NystraError) -> Response:
     """Return an error as JSON; an error other than `ServiceError` has the status 422."""
     refusal = error if isinstance(error, ServiceError) else ServiceError(str(error))
-    message = spelled(str(refusal), lambda name: name)  # parameters of the query
+    text = printable(str(refusal)[:_LONGEST])  # clients print it
+    message = spelled(text, lambda name: name)  # parameters of the query
     content = {"error": {"code": refusal.code, "message": message}}
     headers = {}
     if refusal.retry_after is not None:
