@@ -12,9 +12,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pages import COMMANDS, COPIED, REFERENCE
-from reference import reference_text
 
 from nystra.cli.dispatch import build_parsers
+from reference import reference_text
 
 _HOMES: dict[str, str] = {}
 """File of the repository -> file of the site."""

@@ -3,7 +3,6 @@
 Each operator is one folder of this package:
 
 - ``schema.py``: ``SCHEMA``, its inputs, outputs and attributes;
-- ``reference.py``: ``reference(*inputs, **attributes)``, float64 numpy written from the formula;
 - ``torch_op.py``: a plain differentiable function and ``torch.ops.nystra.<folder>``;
 - ``body.py``: ``write(nodes)``, which writes its meaning as standard ONNX nodes.
 """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 
 from conformance_case import Case, Outputs
 from conformance_store import stored
 from nystra.plugins.operators import OPERATORS
-from operator_tests import find_tests
+from operator_tests import find_reference, find_tests
 
 KINDS = (
     "normal",
@@ -30,8 +29,9 @@ def _expected(row: int, dtype: str) -> Outputs:
     case = CASES[row]
 
     def reference() -> Outputs:
-        module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.reference")
-        outputs: Outputs = module.reference(*case.inputs(dtype), **case.all_attributes())
+        outputs: Outputs = find_reference(case.operator)(
+            *case.inputs(dtype), **case.all_attributes()
+        )
         return outputs
 
     return stored(f"{row}.{dtype}", reference)

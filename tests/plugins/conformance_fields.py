@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nystra.plugins.operators.patch_match.reference import Maps, pair_scores
 from operators.patch_match import PatchMatchCase
+from reference.patch_match import Maps, pair_scores
 
 Field = tuple[np.ndarray, np.ndarray]
 

@@ -34,7 +34,8 @@ def _folder() -> Path:
         return Path(os.environ[STORE_VARIABLE])
     digest = hashlib.sha256(f"{np.__version__} {version('torch')}".encode())
     package = Path(operators.__file__).parent
-    table = [HERE.glob(name) for name in ("conformance_*.py", "*_case.py", "operators/*.py")]
+    names = ("conformance_*.py", "*_case.py", "operators/*.py", "reference/*.py")
+    table = [HERE.glob(name) for name in names]
     for file in [*sorted(package.rglob("*.py")), *sorted(file for part in table for file in part)]:
         digest.update(file.name.encode() + file.read_bytes())
     folder = STORE / digest.hexdigest()[:16]

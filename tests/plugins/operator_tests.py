@@ -58,6 +58,14 @@ class OperatorTests:
     fills_workspace: Callable[[Case], bool] | None = None
 
 
+def find_reference(operator: str) -> Callable[..., Any]:
+    """Return the reference of an operator: inputs and attributes -> outputs, in float64 numpy."""
+    reference: Callable[..., Any] = importlib.import_module(
+        f"reference.{OPERATORS[operator]}"
+    ).reference
+    return reference
+
+
 def find_tests(operator: str) -> OperatorTests:
     """Return the record of an operator, by its node type."""
     module = importlib.import_module(f"operators.{OPERATORS[operator]}")

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 
 from native_nodes import TYPES, library
 from nystra.plugins.domain import DOMAIN
-from nystra.plugins.operators.patch_match.reference import exhaustive, reference
 from nystra.plugins.operators.schema import VERSION
+from reference.patch_match import exhaustive, reference
 
 NAME = "NystraPatchMatch"
 INPUTS = ("query", "key", "query_mask", "key_mask", "start")

@@ -13,10 +13,10 @@ from nystra.plugins.operators.attention import (
     pinv,
     softmax_attention,
 )
-from nystra.plugins.operators.pinv.reference import reference as pinv_reference
 from nystra.plugins.operators.window_geometry import WindowGeometry
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 from nystra.plugins.operators.windows_torch import token_regions, window_landmarks
+from reference.pinv import reference as pinv_reference
 from shared import golden
 
 

@@ -127,10 +127,8 @@ def test_schemas_import_neither_torch_nor_onnx() -> None:
     code = (
         "import sys\n"
         "from nystra.plugins.operators import OPERATORS, find_schema\n"
-        "import importlib\n"
-        "for name, folder in OPERATORS.items():\n"
+        "for name in OPERATORS:\n"
         "    find_schema(name)\n"
-        "    importlib.import_module(f'nystra.plugins.operators.{folder}.reference')\n"
         "sys.exit(' '.join({'torch', 'onnx', 'onnxruntime'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -15,11 +15,11 @@ from nystra.plugins.operators.attention import (
     pinv,
     softmax_attention,
 )
-from nystra.plugins.operators.window_nystrom.reference import reference
 from nystra.plugins.operators.window_nystrom.torch_op import window_nystrom, window_nystrom_terms
-from nystra.plugins.operators.window_nystromformer.reference import reference as former_reference
 from nystra.plugins.operators.window_nystromformer.torch_op import window_nystromformer
 from nystra.plugins.operators.window_softmax.torch_op import window_softmax
+from reference.window_nystrom import reference
+from reference.window_nystromformer import reference as former_reference
 
 SIZES = {"heads": 2, "head_dim": 5, "value_dim": 3, "scale": 0.5}
 WINDOW = {**SIZES, "window_h": 8, "window_w": 8}

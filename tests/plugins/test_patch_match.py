@@ -18,10 +18,10 @@ from nystra.core.errors import NystraError
 from nystra.export.tracing.bodies import attach_bodies, inline_bodies
 from nystra.export.tracing.nodes import translation_table
 from nystra.plugins.operators.patch_match import scores_torch, torch_op
-from nystra.plugins.operators.patch_match.random_table import TABLE, draw
-from nystra.plugins.operators.patch_match.reference import exhaustive, reference
+from nystra.plugins.operators.patch_match.random_table import TABLE
 from nystra.plugins.operators.patch_match.torch_op import patch_match
 from operators.patch_match import PatchMatchCase
+from reference.patch_match import draw, exhaustive, reference
 from shared import shared_path
 
 ONE = np.ones((1, 1, 1, 1))

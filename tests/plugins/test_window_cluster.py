@@ -13,8 +13,8 @@ from conformance_case import Case
 from conformance_cases import CASES, expected
 from conformance_tolerance import TOLERANCES, allowed, check, plain
 from nystra.plugins.operators.window_cluster import torch_op
-from nystra.plugins.operators.window_cluster.reference import reference
-from nystra.plugins.operators.window_softmax.reference import reference as exact
+from reference.window_cluster import reference
+from reference.window_softmax import reference as exact
 from wrong_clusters import WRONG
 
 WINDOW: dict[str, Any] = {

@@ -21,13 +21,14 @@ runpy.run_path(path, run_name="__main__")
 """
 
 USE = """
+sys.path.append(f"{sys.path[0]}/nystra/tests/plugins")
 import numpy as np, onnx, onnxruntime as ort, torch
 from onnx import TensorProto, helper
 from nystra.plugins import library, native
 from nystra.core.errors import NystraError
 from nystra.plugins.operators.schema import node_attributes
 from nystra.plugins.operators.functions import operator_body
-from nystra.plugins.operators.toy_scale.reference import reference
+from reference.toy_scale import reference
 from nystra.plugins.operators.toy_scale import torch_op
 
 built = sys.argv[1] == "built"

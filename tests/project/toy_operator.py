@@ -22,7 +22,7 @@ REFERENCE = '''"""``NystraToyScale`` in float64 numpy."""
 
 import numpy as np
 
-from .schema import SCHEMA
+from nystra.plugins.operators.toy_scale.schema import SCHEMA
 
 
 def reference(x, **attributes):
@@ -248,7 +248,6 @@ TOY = Toy(
     "toy_scale",
     {
         "plugins/operators/<name>/schema.py": SCHEMA,
-        "plugins/operators/<name>/reference.py": REFERENCE,
         "plugins/operators/<name>/torch_op.py": TORCH_OP,
         "plugins/operators/<name>/body.py": BODY,
         "plugins/csrc/kernels/<name>.h": KERNELS,
@@ -256,6 +255,7 @@ TOY = Toy(
         "plugins/csrc/operators/<name>.cc": SOURCE,
         "plugins/csrc/kernels/cpu/<name>.cc": CPU_KERNEL,
         "plugins/csrc/kernels/cuda/<name>.cu": CUDA_KERNEL,
+        "tests/plugins/reference/<name>.py": REFERENCE,
         "tests/plugins/operators/<name>.py": TESTS,
     },
     {

@@ -43,19 +43,3 @@ def _entry(i: int) -> int:
 
 TABLE: Integers = np.array([_entry(i) for i in range(SIZE)], dtype=np.int64)
 """The table (4096), each entry in 0..2**30 - 1."""
-
-
-def draw(y: npt.ArrayLike, x: npt.ArrayLike, number: npt.ArrayLike, seed: int) -> Integers:
-    """Return draws in 0..2**30 - 1; the arguments broadcast.
-
-    Args:
-        y: Row of the query pixel.
-        x: Column of the query pixel.
-        number: Index of the draw of that pixel, from 0.
-        seed: 0 to 4095.
-    """
-    rows, cols, numbers = (np.asarray(array, dtype=np.int64) % SIZE for array in (y, x, number))
-    u = TABLE[(cols + NUMBER_FACTOR * numbers + SEED_FACTOR * seed) % SIZE]
-    v = TABLE[(rows + u % SIZE) % SIZE]
-    drawn: Integers = (u + v) % BOUND
-    return drawn

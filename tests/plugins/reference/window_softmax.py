@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import Array, empty_output, heads_in_windows, position_bias, softmax
-from .schema import SCHEMA
+from nystra.plugins.operators.window_softmax.schema import SCHEMA
+from reference.windows import Array, empty_output, heads_in_windows, position_bias, softmax
 
 
 def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: object) -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import (
+from nystra.plugins.operators.window_nystromformer.schema import SCHEMA
+from reference.windows import (
     Array,
     empty_output,
     heads_in_windows,
@@ -14,7 +15,6 @@ from ..windows_reference import (
     pseudoinverses,
     softmax,
 )
-from .schema import SCHEMA
 
 
 def reference(qkv: npt.ArrayLike, **attributes: object) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import Array, check_map, empty_output
-from .schema import SCHEMA
+from nystra.plugins.operators.window_overlap.schema import SCHEMA
+from reference.windows import Array, check_map, empty_output
 
 
 def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: object) -> Array:

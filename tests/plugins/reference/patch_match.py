@@ -8,15 +8,38 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ....core.errors import NystraError
-from ..schema import Attributes
-from .random_table import Integers, draw
-from .schema import COSINE, L2, SCHEMA, SMALLEST_NORM, STEPS
+from nystra.core.errors import NystraError
+from nystra.plugins.operators.patch_match.random_table import (
+    BOUND,
+    NUMBER_FACTOR,
+    SEED_FACTOR,
+    SIZE,
+    TABLE,
+    Integers,
+)
+from nystra.plugins.operators.patch_match.schema import COSINE, L2, SCHEMA, SMALLEST_NORM, STEPS
+from nystra.plugins.operators.schema import Attributes
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 _DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
+
+
+def draw(y: npt.ArrayLike, x: npt.ArrayLike, number: npt.ArrayLike, seed: int) -> Integers:
+    """Return draws in 0..2**30 - 1; the arguments broadcast.
+
+    Args:
+        y: Row of the query pixel.
+        x: Column of the query pixel.
+        number: Index of the draw of that pixel, from 0.
+        seed: 0 to 4095.
+    """
+    rows, cols, numbers = (np.asarray(array, dtype=np.int64) % SIZE for array in (y, x, number))
+    u = TABLE[(cols + NUMBER_FACTOR * numbers + SEED_FACTOR * seed) % SIZE]
+    v = TABLE[(rows + u % SIZE) % SIZE]
+    drawn: Integers = (u + v) % BOUND
+    return drawn
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..schema import Attributes
-from ..windows_reference import Array, Head, empty_output, heads_in_windows, position_bias
-from .schema import SCHEMA, cluster_seeds
+from nystra.plugins.operators.schema import Attributes
+from nystra.plugins.operators.window_cluster.schema import SCHEMA, cluster_seeds
+from reference.windows import Array, Head, empty_output, heads_in_windows, position_bias
 
 Tokens = npt.NDArray[np.int64]
 

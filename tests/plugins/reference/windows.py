@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...core.errors import NystraError
-from .schema import Attributes
-from .window_schema import cell_bounds
+from nystra.core.errors import NystraError
+from nystra.plugins.operators.schema import Attributes
+from nystra.plugins.operators.window_schema import cell_bounds
 
 Array = npt.NDArray[np.float64]
 Regions = npt.NDArray[np.int64]

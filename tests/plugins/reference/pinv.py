@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import Array, pseudoinverses
-from .schema import SCHEMA
+from nystra.plugins.operators.pinv.schema import SCHEMA
+from reference.windows import Array, pseudoinverses
 
 
 def reference(a: npt.ArrayLike, **attributes: object) -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import (
+from nystra.plugins.operators.window_nystrom.schema import SCHEMA
+from reference.windows import (
     Array,
     Regions,
     empty_output,
@@ -14,7 +15,6 @@ from ..windows_reference import (
     landmarks,
     pseudoinverses,
 )
-from .schema import SCHEMA
 
 
 def _kernel(x: Array, query_regions: Regions, key_regions: Regions, threshold: float) -> Array:
