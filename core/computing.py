@@ -17,11 +17,9 @@ class Computing:
         self._stop = stop
 
     def __enter__(self) -> None:
-        """Begin the run."""
         _running[self] = self._stop
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         del _running[self]
 
 

@@ -55,7 +55,6 @@ class EndingSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> EndingSignals:
-        """Handle the signals from now on."""
         if self._numbers and threading.current_thread() is threading.main_thread():
             reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
@@ -68,7 +67,6 @@ class EndingSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the former handlers."""
         with self._sending:  # what is sent again later would meet a former handler
             self._over = True
         for number, handler in self._before.items():

@@ -81,7 +81,6 @@ class WindowSite(AttentionSite):
     relative_position_bias_table: nn.Parameter | None
 
     def __init__(self, geometry: WindowGeometry) -> None:
-        """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
         self.relative_position_bias_table = None
@@ -105,7 +104,6 @@ class TokenSite(AttentionSite):
     """
 
     def __init__(self, geometry: TokenGeometry) -> None:
-        """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
         self.implementation: TokenImplementation = exact_tokens
@@ -126,7 +124,6 @@ class PatchSite(AttentionSite):
     """
 
     def __init__(self, geometry: PatchGeometry) -> None:
-        """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
         self.implementation: PatchImplementation = exact_patches
@@ -146,7 +143,6 @@ class MapSite(AttentionSite):
     """
 
     def __init__(self, scale: float = 1.0) -> None:
-        """Start with exact attention."""
         super().__init__()
         self.scale = scale
         self.implementation: MapImplementation = exact_map

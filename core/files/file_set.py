@@ -51,12 +51,10 @@ class FileSet:
     """Targets and the temporary files next to them, in the order in which they are renamed."""
 
     def __init__(self, leader: Path) -> None:
-        """Begin without files."""
         self._leader = leader
         self._temporary: dict[Path, Path] = {}
 
     def __str__(self) -> str:
-        """Return the targets in words."""
         return ", ".join(str(target) for target in self._temporary) or "nothing"
 
     def temporary(self, path: str | os.PathLike[str]) -> Path:

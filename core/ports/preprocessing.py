@@ -38,7 +38,6 @@ class Resize:
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse invalid sizes and unknown filters."""
         if len(self.sides) not in (1, 2) or not all(map(_is_side, self.sides)):
             raise NystraError(
                 f"the size to resize to is {self.sides}, expected the shorter side or height and "
@@ -76,7 +75,6 @@ class Preprocessing:
     in_graph: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse contradicting values."""
         if len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):
             raise NystraError(
                 f"the mean is {self.mean} and the std {self.std}, expected equally many numbers, "

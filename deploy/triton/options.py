@@ -53,7 +53,6 @@ class TritonOptions(Options):
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
-        """Refuse invalid and contradicting values."""
         super().__post_init__()
         check_model_name(self.name)
         if not self.server_path.startswith("/") or not is_plain_name(self.server_path):

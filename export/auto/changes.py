@@ -21,7 +21,6 @@ class Difference:
     """Mean-square difference of outputs, as the PSNR takes it: clipped, the range taken as 1."""
 
     def __init__(self, facts: Facts) -> None:
-        """Set the range of the network's output."""
         self._low, self._high = facts.outputs[0].range or (0.0, 1.0)
 
     def __call__(self, got: Tensor, expected: Tensor) -> float:

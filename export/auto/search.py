@@ -55,7 +55,6 @@ class Search:
     tried: list[tuple[Selection, Verified]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin with the plan that changes nothing."""
         self._to_come = most_plans(0)
         self.best: Selection = {path: row[0] for path, row in self.options.items()}
         self.try_out(self.best)

@@ -44,7 +44,6 @@ class Verifier:
     """Runs plans against the network as trained."""
 
     def __init__(self, network: nn.Module, facts: Facts, images: Images) -> None:
-        """Run the network as trained on every image."""
         self._network, self._images = network, images
         self._difference = Difference(facts)
         self._exact = self._outputs(neutral(network))

@@ -59,7 +59,6 @@ class _Writer:
     """
 
     def __init__(self, image: str) -> None:
-        """Begin with the image."""
         self.image = image
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []

@@ -89,7 +89,6 @@ class Conv(nn.Module):
         dilation: int = 1,
         activation: _Activation = F.elu,
     ) -> None:
-        """Build the convolution."""
         super().__init__()
         padding = dilation * (kernel // 2)
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation)
@@ -135,7 +134,6 @@ class CoarseGenerator(nn.Module):
     """The first guess: an image with a hole to a whole image, both in -1..1."""
 
     def __init__(self, colors: int, width: int) -> None:
-        """Build the convolutions."""
         super().__init__()
         self.conv1 = Conv(colors + 2, width, 5)
         self.conv2_downsample = _down(width, 2 * width)
@@ -162,7 +160,6 @@ class FineGenerator(nn.Module):
     """The refinement: one branch of convolutions and one of attention, then a common decoder."""
 
     def __init__(self, colors: int, width: int) -> None:
-        """Build both branches and the decoder."""
         super().__init__()
         self.conv1 = Conv(colors + 2, width, 5)
         self.conv2_downsample = _down(width, width)

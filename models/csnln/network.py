@@ -99,7 +99,6 @@ class NonLocalAttention(MapSite):
     """Attention between all positions of a map (B, C, H, W), without a skip."""
 
     def __init__(self, channel: int = 128, reduction: int = 2) -> None:
-        """Build the embeddings."""
         super().__init__(scale=1.0)
         self.conv_match1 = _embedding(channel, channel // reduction)
         self.conv_match2 = _embedding(channel, channel // reduction)
@@ -114,7 +113,6 @@ class ResidualBlock(nn.Module):
     """Two convolutions and a skip: (B, C, H, W) to the same."""
 
     def __init__(self, width: int) -> None:
-        """Build the block."""
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(width, width, 3, 1, 1), nn.PReLU(), nn.Conv2d(width, width, 3, 1, 1)
@@ -130,7 +128,6 @@ class MultiSourceProjection(nn.Module):
     """The fusion of in-scale and cross-scale attention: (B, C, H, W) to (B, C, s H, s W)."""
 
     def __init__(self, width: int, factor: int) -> None:
-        """Build both branches and their fusion."""
         super().__init__()
         self.up_attention = CrossScaleAttention(width, scale=factor)
         self.down_attention = NonLocalAttention(width)

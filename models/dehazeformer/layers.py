@@ -24,7 +24,6 @@ class WholeNorm(nn.Module):
     """
 
     def __init__(self, dim: int) -> None:
-        """Build the layers under the published keys."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1, dim, 1, 1))
         self.bias = nn.Parameter(torch.zeros(1, dim, 1, 1))
@@ -44,7 +43,6 @@ class Fusion(nn.Module):
     """Weights two maps channel by channel, by their means over the whole image."""
 
     def __init__(self, dim: int) -> None:
-        """Build the layers under the published keys."""
         super().__init__()
         inner = max(dim // 8, 4)
         self.mlp = nn.Sequential(
@@ -67,7 +65,6 @@ class BiasedWindows(WindowSite):
     offsets: Tensor
 
     def __init__(self, geometry: WindowGeometry) -> None:
-        """Build the network of the biases under the published keys."""
         super().__init__(geometry)
         axes = [torch.arange(1 - side, side, dtype=torch.float32) for side in geometry.window]
         offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, 1)
@@ -202,7 +199,6 @@ class Halve(nn.Module):
     """A convolution that halves the sides of a map."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        """Build the convolution under the published key."""
         super().__init__()
         self.proj = nn.Conv2d(inputs, outputs, 2, 2)
 
@@ -216,7 +212,6 @@ class Double(nn.Module):
     """A convolution and a pixel shuffle that double the sides of a map."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        """Build the convolution under the published key."""
         super().__init__()
         self.proj = nn.Sequential(nn.Conv2d(inputs, 4 * outputs, 1), nn.PixelShuffle(2))
 

@@ -52,7 +52,6 @@ class Block(Repeated):
     copied_from = 5
 
     def __init__(self, plan: BlockPlan) -> None:
-        """Build the layers under the published keys."""
         super().__init__()
         dim, steps = plan.dim, range(plan.steps)
         hidden = hidden_width(dim, plan.ratio)

@@ -54,7 +54,6 @@ class LargeFilter(nn.Module):
     """A full convolution with the network's filter, and the small filter of the image."""
 
     def __init__(self, width: int) -> None:
-        """Build the network of the small filter."""
         super().__init__()
         self.dwc_proj = _filter_network(width, width // 2)
 
@@ -73,7 +72,6 @@ class SeparatedFilter(nn.Module):
     """The form of ESC-FP: channels are mixed first, and the large filter is depthwise."""
 
     def __init__(self, width: int) -> None:
-        """Build the network of the small filter."""
         super().__init__()
         self.proj = _filter_network(width, width // 4)
 

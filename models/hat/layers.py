@@ -62,7 +62,6 @@ class HybridBlock(Block):
     def __init__(
         self, dim: int, hidden: int, attention: WindowAttention, convolutions: ConvBlock
     ) -> None:
-        """Build the block around its attention and convolutions."""
         super().__init__(dim, hidden, attention)
         self.conv_block = convolutions
 

@@ -13,7 +13,6 @@ class ChannelNorm(nn.LayerNorm):
     """LayerNorm over the channels of each pixel; keeps (B, dim, H, W)."""
 
     def __init__(self, dim: int) -> None:
-        """Build the norm."""
         super().__init__(dim, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:

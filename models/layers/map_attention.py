@@ -65,7 +65,6 @@ class TableAttention(MapAttention):
     """
 
     def __init__(self, dim: int, geometry: WindowGeometry, gate: str | None = None) -> None:
-        """Build the layers and the table."""
         super().__init__(dim, geometry, gate)
         table = position_bias_table(geometry).detach().mT.contiguous()
         self.relative_position_bias = nn.Parameter(table)

@@ -10,7 +10,6 @@ class Mlp(nn.Module):
     """Two linear layers with an exact GELU between."""
 
     def __init__(self, dim: int, hidden: int) -> None:
-        """Build the layers."""
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
         self.fc2 = nn.Linear(hidden, dim)

@@ -11,7 +11,6 @@ class Stack(nn.Module):
     """Blocks that run one after the other and keep the shape."""
 
     def __init__(self, blocks: Iterable[nn.Module]) -> None:
-        """Hold the blocks."""
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 

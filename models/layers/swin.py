@@ -86,7 +86,6 @@ class Block(Repeated):
     copied_from = 8
 
     def __init__(self, dim: int, hidden: int, attention: nn.Module) -> None:
-        """Build the block around its attention."""
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
         self.attn = attention

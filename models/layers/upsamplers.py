@@ -17,7 +17,6 @@ class DirectUpsampler(nn.Module):
     """One convolution, added to the enlarged image."""
 
     def __init__(self, dim: int, scale: int) -> None:
-        """Build the convolution."""
         super().__init__()
         self.scale = scale
         self.up_conv = nn.Conv2d(dim, 3 * scale**2, 3, 1, 1)

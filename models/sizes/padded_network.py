@@ -47,7 +47,6 @@ class PaddedNetwork(nn.Module):
         outputs: Sequence[Port],
         call: Call = call_plainly,
     ) -> None:
-        """Wrap a network."""
         super().__init__()
         self.network, self.sides, self.call = network, sides, call
         self.outputs = tuple(outputs)

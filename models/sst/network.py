@@ -29,7 +29,6 @@ class Layer(nn.Module):
     """
 
     def __init__(self, dim: int, hidden: int, attention: MapAttention, *, places: bool) -> None:
-        """Build the layer around its attention."""
         super().__init__()
         self.cpe = nn.Conv2d(dim, dim, 3, 1, 1, groups=dim) if places else None
         self.norm_attn = ChannelNorm(dim)

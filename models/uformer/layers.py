@@ -45,7 +45,6 @@ class Modulator(nn.Module):
     """A trained vector for each place of a window, added to every window of the shifted map."""
 
     def __init__(self, dim: int, geometry: WindowGeometry) -> None:
-        """Start at nothing."""
         super().__init__()
         self.window, self.shift = geometry.window, geometry.shift
         self.weight = nn.Parameter(torch.zeros(geometry.tokens, dim))
@@ -65,7 +64,6 @@ class Leff(nn.Module):
     """Linear layers around a depthwise convolution that sees neighbors (``leff``)."""
 
     def __init__(self, dim: int, hidden: int) -> None:
-        """Build the layers under the published keys."""
         super().__init__()
         self.linear1 = nn.Sequential(nn.Linear(dim, hidden), nn.GELU())
         self.dwconv = nn.Sequential(nn.Conv2d(hidden, hidden, 3, 1, 1, groups=hidden), nn.GELU())
@@ -87,7 +85,6 @@ class Block(nn.Module):
     def __init__(
         self, dim: int, attention: WindowAttention, feed_forward: nn.Module, modulated: bool
     ) -> None:
-        """Build the block around its attention and feed-forward."""
         super().__init__()
         self.modulator = Modulator(dim, attention.geometry) if modulated else None
         self.norm1 = nn.LayerNorm(dim)
@@ -107,7 +104,6 @@ class InputProjection(nn.Module):
     """An image (B, channels, H, W) to a map (B, H, W, dim)."""
 
     def __init__(self, channels: int, dim: int) -> None:
-        """Build the convolution under the published key."""
         super().__init__()
         self.proj = nn.Sequential(nn.Conv2d(channels, dim, 3, 1, 1), nn.LeakyReLU(0.01))
 
@@ -120,7 +116,6 @@ class OutputProjection(nn.Module):
     """A map (B, H, W, dim) to an image (B, channels, H, W)."""
 
     def __init__(self, dim: int, channels: int) -> None:
-        """Build the convolution under the published key."""
         super().__init__()
         self.proj = nn.Sequential(nn.Conv2d(dim, channels, 3, 1, 1))
 
@@ -134,7 +129,6 @@ class Downsample(nn.Module):
     """(B, H, W, inputs) to (B, H / 2, W / 2, outputs)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        """Build the convolution under the published key."""
         super().__init__()
         self.conv = nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1))
 
@@ -147,7 +141,6 @@ class Upsample(nn.Module):
     """(B, H, W, inputs) to (B, 2 H, 2 W, outputs)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        """Build the convolution under the published key."""
         super().__init__()
         self.deconv = nn.Sequential(nn.ConvTranspose2d(inputs, outputs, 2, 2))
 

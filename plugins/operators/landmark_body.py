@@ -10,7 +10,6 @@ class LandmarkBody(WindowBody):
     """A window operator with landmarks; tensors of landmarks are (B nW, h, m, d)."""
 
     def __init__(self, body: BodyBuilder) -> None:
-        """Read the sizes from the attributes and from the map."""
         super().__init__(body)
         self.landmark_rows = body.attribute("landmark_rows")
         self.landmark_cols = body.attribute("landmark_cols")

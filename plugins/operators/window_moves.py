@@ -15,7 +15,6 @@ class GatheredMoves:
     """One Gather each way, which shifts, partitions and splits heads, for unknown sizes."""
 
     def __init__(self, windows: WindowBody) -> None:
-        """Take the sizes of the windows."""
         self._windows, self._body = windows, windows.body
         area = self._body.op("Mul", windows.height, windows.width)
         self._places = self._body.op("Mul", area, windows.heads)
@@ -77,7 +76,6 @@ class SteppedMoves:
     """Slices, reshapes and transposes of at most four axes."""
 
     def __init__(self, windows: WindowBody) -> None:
-        """Take the sizes of the windows."""
         self._windows, self._body = windows, windows.body
 
     def split(self, which: int) -> str:

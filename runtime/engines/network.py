@@ -33,7 +33,6 @@ class Log:
     """
 
     def __init__(self, toolkit: Toolkit) -> None:
-        """Make the logger."""
         log = self
         self.errors: list[str] = []
         self.warnings: list[str] = []

@@ -26,7 +26,6 @@ class Refusal:
     reason: str
 
     def __str__(self) -> str:
-        """Return it as one sentence."""
         where = f"node {self.node}" if self.node else "the file"
         kind = f" ({self.operator})" if self.operator else ""
         return f"{where}{kind} is refused: {self.reason}"

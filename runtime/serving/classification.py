@@ -22,7 +22,6 @@ class ClassificationModel:
     """A model that classifies images; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
-        """Check the inputs of the model."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
         self._answer = ClassificationAnswerer.open(session, name)

@@ -23,7 +23,6 @@ class ServiceError(NystraError):
     code: ClassVar[str] = "invalid"
 
     def __init__(self, message: str, *, retry_after: int | None = None) -> None:
-        """Set the message."""
         super().__init__(message)
         self.retry_after = retry_after
 

@@ -26,7 +26,6 @@ class Models:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.served: list[Served] = []
         self.services: dict[str, Service] = {}
         self._routes: dict[str, list[Served]] = {}

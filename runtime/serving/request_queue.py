@@ -34,7 +34,6 @@ class RequestQueue:
     """
 
     def __init__(self, workers: int = 4, queue: int = 64, memory: int = 1 << 30) -> None:
-        """Start the threads."""
         self.workers, self.queue, self.memory = workers, queue, memory
         self._waiting: deque[Work[Any]] = deque()
         self._under_way: set[Work[Any]] = set()

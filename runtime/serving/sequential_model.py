@@ -23,7 +23,6 @@ class SequentialModel:
     def __init__(
         self, answerer: type[Answerer], session: Session, name: str, limits: Limits, on_run: OnRun
     ) -> None:
-        """Open the model."""
         self.name, self.session = name, session
         self._answer = answerer.open(session, name)
         self._most, self._on_run = limits.max_pixels, on_run

@@ -36,7 +36,6 @@ class TilePlan:
     columns: tuple[Span, ...]
 
     def __len__(self) -> int:
-        """Return the number of tiles."""
         return len(self.rows) * len(self.columns)
 
     @property

@@ -38,7 +38,6 @@ class ChildError(Exception):
     """
 
     def __init__(self, message: str, exit_code: int = 1, death: str | None = None) -> None:
-        """Keep the message, the exit code and how the child died."""
         super().__init__(message)
         self.exit_code = exit_code
         self.death = death
@@ -75,7 +74,6 @@ class Child:
         self._process = start_child(module, self._printed, environment, before)
 
     def __enter__(self) -> Child:
-        """Return the child itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

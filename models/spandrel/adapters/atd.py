@@ -24,7 +24,6 @@ class StableSorts(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call a function of PyTorch."""
         more = {"stable": True} if func is torch.sort else {}
         return func(*args, **dict(kwargs or {}) | more)
 
@@ -33,7 +32,6 @@ class Categories(nn.Module):
     """Attention by categories, as the original module computes it."""
 
     def __init__(self, own: nn.Module) -> None:
-        """Hold the original module."""
         super().__init__()
         self.own = own
 

@@ -15,7 +15,6 @@ class Experts(nn.Module):
     """Adds the outputs of the chosen experts to a map (B, C, H, W)."""
 
     def __init__(self, own: Any) -> None:
-        """Take the experts and their gate of an original module."""
         super().__init__()
         self.experts, self.gate, self.chosen = own.experts, own.gate, own.num_expert
 

@@ -19,7 +19,6 @@ class Colours(nn.Module):
     """Converts images (B, 3, H, W) from RGB to HVI and back."""
 
     def __init__(self, own: Any) -> None:
-        """Take the density and the settings of an original module."""
         super().__init__()
         self.density_k = own.density_k
         self.saturate = 1.3 if own.gated else 1.0

@@ -18,7 +18,6 @@ class Scales(nn.Module):
     """Multiplies a map (B, C, H, W) by weights from several scales; the shape stays the same."""
 
     def __init__(self, own: Any) -> None:
-        """Take the convolutions of an original module."""
         super().__init__()
         self.mfr, self.aggr, self.act = own.mfr, own.aggr, own.act
 

@@ -22,7 +22,6 @@ class PermutedAttention(WindowSite):
     """Attention to cells with its projections, from a map (B, H, W, dim) to one of that shape."""
 
     def __init__(self, block: Any) -> None:
-        """Take the projections and biases of an original block."""
         head_dim = block.dim // block.num_heads
         geometry = WindowGeometry(
             heads=block.num_heads,
@@ -55,7 +54,6 @@ class PermutedBlock(nn.Module):
     """Attention and MLP, each with a LayerNorm and a residual connection, on (B, H * W, dim)."""
 
     def __init__(self, block: Any) -> None:
-        """Take the parts of an original block."""
         super().__init__()
         self.norm1, self.norm2, self.mlp = block.norm1, block.norm2, block.mlp
         self.attn = PermutedAttention(block)

@@ -20,7 +20,6 @@ class _Padded:
     """
 
     def __init__(self, body: BodyBuilder, image: str, channels: str) -> None:
-        """Pad the image by the radius r of a patch."""
         self._body = body
         batch, height, self._width = (body.size(image, axis) for axis in (0, 2, 3))
         radius = body.op("Div", body.attribute("patch_size"), body.ints(2))

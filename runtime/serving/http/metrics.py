@@ -20,7 +20,6 @@ class Metrics:
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Begin with zeros, for models of these names."""
         self._registry = registry = CollectorRegistry()
         route, model = ("route", "model"), ("model",)
         self._requests = Counter(

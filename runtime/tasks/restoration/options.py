@@ -51,7 +51,6 @@ class RunOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Refuse values that are out of range or contradict each other."""
         super().__post_init__()
         if self.overwrite and self.skip_existing:
             raise NystraError("`overwrite` and `skip_existing` contradict each other: give one")

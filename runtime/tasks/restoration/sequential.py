@@ -70,7 +70,6 @@ class LockedModel:
     """
 
     def __init__(self, job: ImageJob) -> None:
-        """Store the common settings of all images."""
         self._job, self._quiet = job, _quiet(job)
         self._files, self.lock = threading.Lock(), threading.Lock()
 

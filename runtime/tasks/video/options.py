@@ -125,7 +125,6 @@ class QualityOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Refuse options without those that they depend on."""
         super().__post_init__()
         if (self.images is None) != (self.truth is None):
             raise NystraError("`images` and `truth` are used together: give both or neither")
