@@ -71,14 +71,23 @@ def private_tags(entries: dict[int, Entry]) -> list[int]:
     return sorted(tag for tag in entries if tag >= _PRIVATE and tag not in _REGISTERED | _STALE)
 
 
-def block_of(tags: Tags) -> bytes | None:
-    """Return EXIF data as a block, or None if there is nothing in it."""
-    return b"II*\0" + struct.pack("<I", 8) + directory_bytes(tags, 8) if tags else None
+def block_of(tags: Tags, order: str = "<") -> bytes | None:
+    """Return EXIF data as a block, or None if there is nothing in it.
+
+    Notes of the maker and comments have the order of bytes of their file, which is kept.
+    """
+    if not tags:
+        return None
+    mark = b"II" if order == "<" else b"MM"
+    return mark + struct.pack(f"{order}HI", 42, 8) + directory_bytes(tags, 8, order=order)
 
 
 def tags_of(block: bytes) -> dict[int, Value | Tags]:
     """Return the tags of a block that `block_of` made."""
-    reader = TiffReader(io.BytesIO(block))
+    return _read_all(TiffReader(io.BytesIO(block)))
+
+
+def _read_all(reader: TiffReader) -> dict[int, Value | Tags]:
     return read_tags(reader, reader.directory(reader.first, "EXIF")[0], "EXIF")
 
 
@@ -86,7 +95,10 @@ def with_resolution(block: bytes | None, dpi: tuple[float, float] | None) -> byt
     """Return a block with a resolution in pixels per inch added."""
     if dpi is None:
         return block
-    return block_of({**(tags_of(block) if block else {}), **resolution_tags(dpi)})
+    if block is None:
+        return block_of(resolution_tags(dpi))
+    reader = TiffReader(io.BytesIO(block))
+    return block_of({**_read_all(reader), **resolution_tags(dpi)}, reader.order)
 
 
 def resolution_tags(dpi: tuple[float, float]) -> dict[int, Value]:
@@ -114,7 +126,7 @@ def read_block(
         reader = TiffReader(io.BytesIO(data.removeprefix(b"Exif\0\0")))
         entries, _ = reader.directory(reader.first, "EXIF")
         orientation, dpi = orientation_of(reader, entries), resolution_of(reader, entries)
-        block = block_of(read_tags(reader, entries, "EXIF"))
+        block = block_of(read_tags(reader, entries, "EXIF"), reader.order)
     except (NystraError, struct.error, OverflowError):
         return None, 1, None, ["its EXIF data is damaged and was left out"]
     return block, orientation, dpi, []

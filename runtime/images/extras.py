@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .image_data import NO_METADATA, ImageData, Metadata
@@ -17,6 +18,8 @@ COMMENT = "Comment"
 _ORIENTATION = re.compile(rb"(tiff:Orientation(?:=[\"']|>))[1-8]")
 _ANY, _SEGMENT = 1 << 62, 65_000
 """Bytes that a segment of a JPEG holds, less its own name."""
+_MOST_BITS = {"JPEG": 8, "WebP": 8, "PNG": 16}
+_NUMBERS = {16: "16 bits", 32: "floating point"}
 _LESS_THAN_ICC = ("gAMA", "cHRM")
 """Color chunks that a profile makes void."""
 _SAME_AS_SRGB = {
@@ -50,8 +53,28 @@ def upright_xmp(packet: bytes | None) -> bytes | None:
     return packet and _ORIENTATION.sub(rb"\g<1>1", packet)
 
 
+def left_segments(what: str, names: Iterable[str]) -> list[str]:
+    """Return a note on the parts of a file that nothing is known of, if there are any."""
+    listed = sorted(names)
+    more = ", ..." if len(listed) > 8 else ""
+    return [f"its {what} {', '.join(listed[:8])}{more} were left out"] if listed else []
+
+
+def of_aspect(across: int, down: int) -> list[str]:
+    """Return a note on pixels that are not square, by their numbers in the same length."""
+    note = f"its pixels are not square ({across}:{down}), which was left out"
+    return [note] if across != down and across and down else []
+
+
+def in_resources(iptc: bytes) -> bytes:
+    """Return IPTC data as image resources of Photoshop; those are returned as they are."""
+    if iptc.startswith(b"8BIM"):
+        return iptc
+    return b"8BIM\x04\x04\0\0" + struct.pack(">I", len(iptc)) + iptc + b"\0" * (len(iptc) % 2)
+
+
 def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
-    """Return an image with only the metadata that a format can hold, and notes on the rest.
+    """Return an image with only the bits and metadata that a format can hold, and notes.
 
     Args:
         image: The image.
@@ -68,7 +91,7 @@ def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
     most = _SEGMENT if kind == "JPEG" else _ANY
     for name in ("exif", "xmp", "iptc"):
         size = len(getattr(metadata, name) or b"")
-        if size > (0 if name == "iptc" and kind in ("PNG", "WebP") else most):
+        if size > (0 if name == "iptc" and kind == "WebP" else most):
             lost.append(f"{name.upper()} of {size} bytes")
             left[name] = None
     most = {"PNG": _ANY, "JPEG": _SEGMENT}.get(kind, -1)
@@ -76,7 +99,11 @@ def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
     lost += [f"the text {keyword!a}" for keyword, _ in long]
     left["texts"] = tuple(text for text in metadata.texts if text not in long)
     notes = [f"{', '.join(lost)} cannot be kept in a {kind} file"] if lost else []
-    return replace(image, metadata=replace(metadata, **left)), notes  # type: ignore[arg-type]
+    bits = min(image.bits, _MOST_BITS.get(kind, 32))
+    if bits < image.bits:
+        notes.append(f"its {_NUMBERS[image.bits]} a channel became {bits} bits, as {kind} has")
+    kept = replace(metadata, **left)  # type: ignore[arg-type]
+    return replace(image, bits=bits, metadata=kept), notes
 
 
 def _tells(name: str, data: bytes) -> bool:
@@ -88,3 +115,11 @@ def comment(text: tuple[str, str]) -> bytes:
     """Return a text with its keyword as a comment of a JPEG."""
     keyword, value = text
     return (value if keyword == COMMENT else f"{keyword}: {value}").encode()
+
+
+def decoded(body: bytes) -> str:
+    """Return a comment in bytes as text: its encoding is not stated."""
+    try:
+        return body.decode("utf-8").rstrip("\0")
+    except UnicodeDecodeError:
+        return body.decode("latin-1").rstrip("\0")

@@ -35,13 +35,15 @@ SUFFIXES = {
     ".jpeg": "JPEG",
     ".jpe": "JPEG",
     ".jfif": "JPEG",
+    ".jif": "JPEG",
+    ".pjpeg": "JPEG",
     ".tif": "TIFF",
     ".tiff": "TIFF",
     ".webp": "WebP",
 }
 """File suffixes that are read and written."""
 
-READ_SUFFIXES = (*SUFFIXES, ".bmp", ".gif", ".avif")
+READ_SUFFIXES = (*SUFFIXES, ".apng", ".bmp", ".dib", ".gif", ".avif")
 """File suffixes that are read."""
 
 MAX_PIXELS = 500_000_000
@@ -53,7 +55,6 @@ DECODING_BYTES = 40
 with alpha, 19 to 28 for other formats, and the overhead of allocators."""
 
 _SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
-_MOST_BITS = {"JPEG": 8, "WebP": 8, "PNG": 16}
 
 
 def image_format(path: str | os.PathLike[str]) -> str:
@@ -240,8 +241,7 @@ def without_unfit(
         raise NystraError(
             f"{kind} has at most {limit} pixels per side, {name} is {width}x{height}: write PNG"
         )
-    image, lost = fitted(image, kind)
-    return replace(image, bits=min(image.bits, _MOST_BITS.get(kind, 32))), lost
+    return fitted(image, kind)
 
 
 def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:

@@ -13,12 +13,14 @@ import struct
 from collections.abc import Iterator
 
 from .exif import read_block, with_resolution
-from .extras import COMMENT, Extras, comment
+from .extras import COMMENT, Extras, comment, decoded, left_segments, of_aspect
 from .image_data import ImageData, Metadata, plausible_dpi
 
 _SEQUENTIAL = (0xC0, 0xC1)
-_SCAN, _COMMENT, _APP0, _APP1, _APP2, _APP13 = 0xDA, 0xFE, 0xE0, 0xE1, 0xE2, 0xED
+_SCAN, _COMMENT = 0xDA, 0xFE
+_APP0, _APP1, _APP2, _APP13, _APP15 = 0xE0, 0xE1, 0xE2, 0xED, 0xEF
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+_MOVIE = re.compile(rb"ftyp(?:mp4|isom|qt  )")
 _LOOKED_AHEAD = b"\xff\x00" * 8
 """The bits that the decoder may have read after the last pixel: 64 ones, which are no code."""
 _EXIF, _IPTC, _JFIF = b"Exif\0\0", b"Photoshop 3.0\0", b"JFIF\0"
@@ -27,6 +29,8 @@ _FURTHER = b"MPF\0"
 _MORE_XMP = b"http://ns.adobe.com/xmp/extension/\0"
 _PROFILE, _PART = b"ICC_PROFILE\0", 65_000
 _PER_INCH = {1: 1.0, 2: 2.54}
+_OF_THE_PIXELS = (_JFIF, b"JFXX\0", b"ICC_PROFILE\0", b"Adobe", b"Ducky")
+"""How segments begin that say how the pixels are stored, and that of the profile."""
 
 
 def read_extras(data: bytes) -> Extras:
@@ -35,14 +39,16 @@ def read_extras(data: bytes) -> Extras:
     dpi: tuple[float, float] | None = None
     texts: list[tuple[str, str]] = []
     notes: list[str] = []
+    left: dict[str, None] = {}
     for marker, start, end in _segments(data):
         body = data[start:end]
         if marker == _COMMENT:
-            texts.append((COMMENT, _decoded(body)))
+            texts.append((COMMENT, decoded(body)))
         elif marker == _APP0 and body.startswith(_JFIF) and len(body) >= 12:
             unit, across, down = struct.unpack(">BHH", body[7:12])
             scale = _PER_INCH.get(unit, 0.0)
             dpi = plausible_dpi(across * scale, down * scale)
+            notes += [] if scale else of_aspect(down, across)
         elif marker == _APP1 and body.startswith(_EXIF):
             exif = exif or body
         elif marker == _APP1 and body.startswith(_XMP):
@@ -53,6 +59,11 @@ def read_extras(data: bytes) -> Extras:
             notes.append("it holds further images, such as a gain map, which were left out")
         elif marker == _APP13 and body.startswith(_IPTC):
             iptc = (iptc or b"") + body[len(_IPTC) :]
+        elif _APP0 <= marker <= _APP15 and not body.startswith(_OF_THE_PIXELS):
+            left[f"APP{marker - _APP0}"] = None
+    notes += left_segments("segments", left)
+    if _MOVIE.search(data):
+        notes.append("the video behind its pixels, as in motion photos, was left out")
     block, orientation, exif_dpi, more = read_block(exif)
     metadata = Metadata(block, xmp, iptc, tuple(texts))
     return Extras(metadata, orientation, dpi or exif_dpi, (*dict.fromkeys(notes), *more))
@@ -111,11 +122,3 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 def _segment(marker: int, body: bytes) -> bytes:
     return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
-
-
-def _decoded(body: bytes) -> str:
-    """Return a comment as text: its encoding is not stated."""
-    try:
-        return body.decode("utf-8").rstrip("\0")
-    except UnicodeDecodeError:
-        return body.decode("latin-1").rstrip("\0")

@@ -6,8 +6,10 @@ is found here. No other loader of libvips is ever called.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from ...core.errors import NystraError
 from . import jpeg_segments, png_chunks
 from .exif import read_block
-from .extras import Extras
+from .extras import COMMENT, Extras, decoded
 from .image_data import Metadata
 from .image_file import ImageFile, field, from_array, source
 from .libvips import libvips
@@ -28,6 +30,10 @@ FORMATS = ("PNG", "JPEG", "TIFF", "WebP", "BMP", "GIF", "AVIF")
 _FIRST = "it is animated: only its first frame was read"
 _SEQUENCE = b"avis"
 """The first brand of an animated AVIF."""
+_HEAD = 1 << 16
+_EMBEDDED = b"DEBM"
+_USUAL_PRIMARIES, _USUAL_TRANSFERS = (1, 2), (1, 2, 6, 13)
+"""Of sRGB and BT.709 in ITU-T H.273, and unspecified ones."""
 
 Opener: TypeAlias = Callable[[BinaryIO, str], ImageFile]
 
@@ -93,14 +99,41 @@ def _open_by(format: str, loader: str) -> Opener:
         block, orientation, dpi, notes = read_block(field(image, "exif-data"))
         if format == "AVIF":
             orientation = 1  # that of the format itself is the valid one, and has been applied
-        stream.seek(8)
-        if int(field(image, "n-pages") or 1) > 1 or stream.read(4) == _SEQUENCE:
+        stream.seek(0)
+        head = stream.read(_HEAD)
+        if int(field(image, "n-pages") or 1) > 1 or head[8:12] == _SEQUENCE:
             notes.append(_FIRST)
         metadata = Metadata(block, field(image, "xmp-data"))
+        if format == "GIF":
+            metadata = _texts_of_gif(stream)
+        elif format == "AVIF":
+            metadata = replace(metadata, colors=_colors_of_avif(head))
         extras = Extras(metadata, orientation, dpi, tuple(notes))
         return ImageFile(format, (image.height, image.width), extras, lambda: image)
 
     return open_it
+
+
+def _texts_of_gif(stream: BinaryIO) -> Metadata:
+    """Return the comment and the XMP of a GIF, which libvips does not read."""
+    from PIL.GifImagePlugin import GifImageFile
+
+    stream.seek(0)
+    info = GifImageFile(stream).info
+    comment, xmp = info.get("comment"), info.get("xmp")
+    texts = ((COMMENT, decoded(comment)),) if isinstance(comment, bytes) else ()
+    return Metadata(xmp=xmp if isinstance(xmp, bytes) else None, texts=texts)
+
+
+def _colors_of_avif(head: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Return the colors of an AVIF as PNG states them, unless they are those of sRGB."""
+    _, found, colors = head.partition(b"colrnclx")
+    if not found or len(colors) < 4:
+        return ()
+    primaries, transfer = struct.unpack(">HH", colors[:4])
+    if (primaries in _USUAL_PRIMARIES and transfer in _USUAL_TRANSFERS) or primaries > 255:
+        return ()
+    return (("cICP", bytes((primaries, transfer & 255, 0, 1))),)
 
 
 def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:
@@ -109,9 +142,20 @@ def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:
 
     file = BmpImageFile(stream)
     mode = {"1": "L", "L": "L", "RGBA": "RGBA"}.get(file.mode, "RGB")
-    extras = Extras(dpi=file.info.get("dpi"))
+    extras = Extras(dpi=file.info.get("dpi"), icc=_profile_of_bmp(stream))
     size = (file.height, file.width)
     return ImageFile("BMP", size, extras, lambda: from_array(np.asarray(file.convert(mode))))
+
+
+def _profile_of_bmp(stream: BinaryIO) -> bytes | None:
+    """Return the profile in a BMP of version 5, or None."""
+    stream.seek(14)
+    header = stream.read(124)
+    if len(header) < 124 or header[56:60] != _EMBEDDED:
+        return None
+    place, length = struct.unpack("<II", header[112:120])
+    stream.seek(14 + place)
+    return stream.read(min(length, _HEAD * 64)) or None
 
 
 _OPENERS: tuple[tuple[Callable[[bytes], bool], Opener], ...] = (

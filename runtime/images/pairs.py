@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ...core.errors import NystraError
-from .images import SUFFIXES
+from .images import READ_SUFFIXES
 
 _TOKEN = r"[-_. ]?(?:srf[-_]?\d+|bicubic|x\d+|lr|hr|gt|lq|hq)"
 _TAIL = re.compile(rf"(?:{_TOKEN})+$", re.IGNORECASE)
@@ -32,14 +32,15 @@ def paired_images(
         NystraError: A folder is missing or holds no images, or an image has no partner or two.
     """
     low, high = _images(inputs, _HIGH, _LOW), _images(truths, _LOW, _HIGH)
-    exact = {path.stem.lower(): path for path in high}
+    exact: dict[str, list[Path]] = {}
     loose: dict[str, list[Path]] = {}
     for path in high:
+        exact.setdefault(path.stem.lower(), []).append(path)
         loose.setdefault(_core(path), []).append(path)
     pairs = []
     for path in low:
-        same = exact.get(path.stem.lower())
-        candidates = [same] if same is not None else loose.get(_core(path), [])
+        candidates = exact.get(path.stem.lower()) or loose.get(_core(path), [])
+        candidates = [item for item in candidates if item.name == path.name] or candidates
         if len(candidates) != 1:
             names = ", ".join(item.name for item in candidates) or "none"
             raise NystraError(
@@ -60,12 +61,12 @@ def _images(
     images = sorted(
         path
         for path in place.iterdir()
-        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+        if path.suffix.lower() in READ_SUFFIXES and path.is_file() and not path.name.startswith(".")
     )
     if any(own.search(path.stem) for path in images):
         images = [path for path in images if not others.search(path.stem)]
     if not images:
-        raise NystraError(f"the folder {place} holds no images ({', '.join(SUFFIXES)})")
+        raise NystraError(f"the folder {place} holds no images ({', '.join(READ_SUFFIXES)})")
     return images
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ...core.errors import NystraError
 from .exif import read_block, with_resolution
-from .extras import XMP_KEYWORD, Extras
+from .extras import XMP_KEYWORD, Extras, in_resources, left_segments, of_aspect
 from .image_data import ImageData, Metadata, plausible_dpi
 from .inflating import inflated_length
 
@@ -32,7 +32,10 @@ _COLORS = ("cICP", "mDCV", "cLLI", "gAMA", "cHRM", "sRGB")
 _TEXTS = ("tEXt", "zTXt", "iTXt")
 _KEPT = frozenset((*_COLORS, *_TEXTS, "pHYs", "eXIf", "acTL", "iCCP"))
 _METERS_PER_INCH = 0.0254
+_OF_THE_PIXELS = frozenset(("tRNS", "sBIT", "hIST", "fcTL", "fdAT", "iDOT"))
+"""Further chunks that need not be critical to say how the pixels are stored."""
 _HEX_EXIF = ("Raw profile type exif", "Raw profile type APP1")
+_HEX_XMP, _HEX_IPTC = "Raw profile type xmp", "Raw profile type iptc"
 
 
 def read_extras(stream: BinaryIO, name: str) -> Extras:
@@ -45,17 +48,27 @@ def read_extras(stream: BinaryIO, name: str) -> Extras:
     notes: list[str] = []
     texts: list[tuple[str, str]] = []
     colors: list[tuple[str, bytes]] = []
+    left: dict[str, None] = {}
+    iptc: bytes | None = None
     for kind, data in _small_chunks(stream, name):
-        if data is None:
+        if kind not in _KEPT:
+            left[kind] = None
+        elif data is None:
             notes.append(f"its chunk {kind} is larger than 16 MiB and was left out")
         elif kind == "acTL":
             notes.append("it is animated: only its first frame was read")
         elif kind == "iCCP":
             icc = _inflated(data.partition(b"\0")[2][1:])
+            if not icc:
+                notes.append("its color profile is damaged and was left out")
         elif kind == "eXIf":
             exif = data
-        elif kind == "pHYs" and len(data) == 9 and data[8] == 1:
-            dpi = plausible_dpi(*(n * _METERS_PER_INCH for n in struct.unpack(">II", data[:8])))
+        elif kind == "pHYs" and len(data) == 9:
+            across, down = struct.unpack(">II", data[:8])
+            if data[8] == 1:
+                dpi = plausible_dpi(across * _METERS_PER_INCH, down * _METERS_PER_INCH)
+            else:
+                notes += of_aspect(across, down)
         elif kind in _COLORS:
             colors.append((kind, data))
         elif kind in _TEXTS:
@@ -66,10 +79,15 @@ def read_extras(stream: BinaryIO, name: str) -> Extras:
                 xmp = text[1].encode()
             elif text[0] in _HEX_EXIF:
                 exif = exif or _from_hex(text[1])
+            elif text[0] == _HEX_XMP:
+                xmp = xmp or _from_hex(text[1])
+            elif text[0] == _HEX_IPTC:
+                iptc = in_resources(_from_hex(text[1]))
             else:
                 texts.append(text)
+    notes += left_segments("chunks", left)
     block, orientation, exif_dpi, more = read_block(exif)
-    metadata = Metadata(block, xmp or None, None, tuple(texts), tuple(colors))
+    metadata = Metadata(block, xmp or None, iptc, tuple(texts), tuple(colors))
     return Extras(metadata, orientation, dpi or exif_dpi, (*notes, *more), icc or None)
 
 
@@ -87,6 +105,11 @@ def with_extras(content: bytes, image: ImageData) -> bytes:
         behind.append((b"eXIf", with_resolution(metadata.exif, image.dpi) or b""))
     if metadata.xmp:
         behind.append(_written_text(XMP_KEYWORD, metadata.xmp.decode("utf-8", "replace")))
+    if metadata.iptc:
+        digits = metadata.iptc.hex()
+        lines = (digits[place : place + 72] for place in range(0, len(digits), 72))
+        text = "\n".join(("", "iptc", f"{len(metadata.iptc):8}", *lines, ""))
+        behind.append(_written_text(_HEX_IPTC, text))
     behind += [_written_text(keyword, text) for keyword, text in metadata.texts]
     place = len(_SIGNATURE) + 25
     head = content[:place] + b"".join(_chunk(*each) for each in (*extra, *behind))
@@ -145,18 +168,16 @@ def _pixel_data(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _small_chunks(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the chunks of `_KEPT`; None for the data of one that is too large."""
+    """Yield the chunks besides the pixels; of `_KEPT` with their data, unless it is too large."""
     stream.seek(len(_SIGNATURE))
     kind = ""
     while kind != "IEND":
         code, length = _head(stream, name)
         kind = code.decode("latin-1")
-        if kind not in _KEPT:
+        if kind not in _KEPT or length > _MOST_BYTES:
             stream.seek(length + 4, 1)
-            continue
-        if length > _MOST_BYTES:
-            stream.seek(length + 4, 1)
-            yield kind, None
+            if kind[0].islower() and kind not in _OF_THE_PIXELS:
+                yield kind, None
         else:
             data = stream.read(length)
             stream.seek(4, 1)

@@ -56,7 +56,13 @@ def is_tiff(head: bytes) -> bool:
 
 
 class TiffReader:
-    """The directories of a TIFF."""
+    """The directories of a TIFF.
+
+    Attributes:
+        order: ``<`` if it is little-endian, ``>`` if it is big-endian.
+        big: It has the layout of BigTIFF.
+        first: Offset of the first directory.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         """Read the header of a stream that can seek.
@@ -68,12 +74,12 @@ class TiffReader:
         self._length = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         head = stream.read(8)
-        self._order = "<" if head[:2] == b"II" else ">"
+        self.order = "<" if head[:2] == b"II" else ">"
         self.big = head[2:4] in (b"+\0", b"\0+")
         if self.big:
             self.first = self._unpack("Q")[0]
         else:
-            self.first = struct.unpack(f"{self._order}I", head[4:8])[0]
+            self.first = struct.unpack(f"{self.order}I", head[4:8])[0]
 
     def directories(self, name: str) -> list[dict[int, Entry]]:
         """Return the directories in their order.
@@ -128,10 +134,7 @@ class TiffReader:
         data = self._stream.read(entry.number * width)
         if not width or len(data) != entry.number * width:
             raise struct.error("a tag points beyond the end of the file")
-        width = _WORDS.get(entry.kind, width)
-        if self._order == ">" and width > 1:
-            data = np.frombuffer(data, f"u{width}").byteswap().tobytes()
-        return Value(entry.kind, entry.number, data)
+        return Value(entry.kind, entry.number, _in_order(data, entry.kind, self.order))
 
     def numbers(self, entry: Entry | None) -> tuple[int, ...]:
         """Return the whole numbers of a tag; none for other types and where it lacks."""
@@ -140,8 +143,16 @@ class TiffReader:
         return whole_numbers(self.value(entry))
 
     def _unpack(self, layout: str) -> tuple[Any, ...]:
-        layout = self._order + layout
+        layout = self.order + layout
         return struct.unpack(layout, self._stream.read(struct.calcsize(layout)))
+
+
+def _in_order(data: bytes, kind: int, order: str) -> bytes:
+    """Return little-endian values in another order, or the other way around."""
+    width = _WORDS.get(kind, _SIZES[kind])
+    if order == "<" or width == 1:
+        return data
+    return np.frombuffer(data, f"u{width}").byteswap().tobytes()
 
 
 def whole_numbers(value: Value) -> tuple[int, ...]:
@@ -169,29 +180,32 @@ def only_directory(reader: TiffReader, name: str) -> tuple[int, dict[int, Entry]
     return pages[0], found[pages[0]]
 
 
-def directory_bytes(tags: Tags, start: int, *, big: bool = False) -> bytes:
-    """Return a directory, its values and the directories that it points to, little-endian.
+def directory_bytes(tags: Tags, start: int, *, big: bool = False, order: str = "<") -> bytes:
+    """Return a directory, its values and the directories that it points to.
 
     Args:
         tags: What it holds.
         start: The offset in the file at which it will lie.
         big: In the layout of BigTIFF.
+        order: ``<`` for little-endian, ``>`` for big-endian.
     """
     number, inline = ("Q", 8) if big else ("I", 4)
-    head = struct.pack("<Q" if big else "<H", len(tags))
+    head = struct.pack(order + ("Q" if big else "H"), len(tags))
     size = len(head) + len(tags) * (20 if big else 12) + inline
     entries, behind = [head], b""
     for tag in sorted(tags):
         value, place = tags[tag], start + size + len(behind)
         if isinstance(value, Value):
             kind, many, data = value
+            data = _in_order(data, kind, order)
         else:
-            kind, many, data = LONG8 if big else LONG, 1, struct.pack(f"<{number}", place)
-            behind += directory_bytes(value, place, big=big)
+            kind, many, data = LONG8 if big else LONG, 1, struct.pack(order + number, place)
+            behind += directory_bytes(value, place, big=big, order=order)
         if len(data) > inline:
             behind += data + b"\0" * (len(data) % 2)
-            data = struct.pack(f"<{number}", place)
-        entries.append(struct.pack(f"<HH{number}", tag, kind, many) + data.ljust(inline, b"\0"))
+            data = struct.pack(order + number, place)
+        head_of_it = struct.pack(f"{order}HH{number}", tag, kind, many)
+        entries.append(head_of_it + data.ljust(inline, b"\0"))
     return b"".join(entries) + bytes(inline) + behind
 
 

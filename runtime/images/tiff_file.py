@@ -8,15 +8,17 @@ from typing import Any, BinaryIO
 
 from ...core.errors import NystraError
 from .exif import block_of, orientation_of, private_tags, read_tags, resolution_of
-from .extras import Extras
+from .extras import Extras, in_resources
 from .image_data import Metadata
 from .image_file import ImageFile, source
 from .libvips import libvips
 from .tiff_directories import Entry, TiffReader, only_directory
-from .tiff_segments import COUNTED, check_kind, check_segments
+from .tiff_segments import COUNTED, YCBCR, check_kind, check_segments
 
 _EXTRA_SAMPLES, _PREMULTIPLIED, _PLAIN_ALPHA = 338, 1, 2
 _XMP, _IPTC, _PHOTOSHOP = 700, 33723, 34377
+_PHOTOMETRIC, _SUBSAMPLING = 262, 530
+_RGB_OF_YCBCR = [[1.0, 0.0, 1.402], [1.0, -0.344136, -0.714136], [1.0, 1.772, 0.0]]
 
 
 def open_tiff(stream: BinaryIO, name: str) -> ImageFile:
@@ -29,6 +31,11 @@ def open_tiff(stream: BinaryIO, name: str) -> ImageFile:
     reader = TiffReader(stream)
     index, entries = only_directory(reader, name)
     counted = check_kind(reader, entries, name) in COUNTED
+    plain_ycbcr = (
+        counted
+        and reader.numbers(entries.get(_PHOTOMETRIC)) == (YCBCR,)
+        and reader.numbers(entries.get(_SUBSAMPLING)) == (1, 1)
+    )
     extra = entries.get(_EXTRA_SAMPLES)
     premultiplied = reader.numbers(extra) == (_PREMULTIPLIED,)
     if premultiplied and extra:  # libvips would round the quotients
@@ -45,10 +52,16 @@ def open_tiff(stream: BinaryIO, name: str) -> ImageFile:
 
     def load() -> Any:
         check_segments(stream, name, reader, entries)
-        return image
+        return _rgb(image) if plain_ycbcr else image
 
     extras = _extras(reader, entries, name)
     return ImageFile("TIFF", (image.height, image.width), extras, load, premultiplied)
+
+
+def _rgb(image: Any) -> Any:
+    """Return 8 bits of YCbCr (BT.601, full range), which libvips takes for RGB, as RGB."""
+    centered = image.linear([1, 1, 1], [0, -128, -128])
+    return centered.recomb(_RGB_OF_YCBCR).rint().cast("uchar").copy(interpretation="srgb")
 
 
 def _with_short(stream: BinaryIO, place: int, number: int) -> bytes:
@@ -68,7 +81,7 @@ def _extras(reader: TiffReader, entries: dict[int, Entry], name: str) -> Extras:
     kept = {tag: entry for tag, entry in entries.items() if tag not in private}
     orientation = orientation_of(reader, entries)
     try:
-        block, dpi = block_of(read_tags(reader, kept, name)), resolution_of(reader, entries)
+        tags, dpi = read_tags(reader, kept, name), resolution_of(reader, entries)
         xmp, iptc, resources = (
             reader.value(entries[tag]).data if tag in entries else None
             for tag in (_XMP, _IPTC, _PHOTOSHOP)
@@ -77,6 +90,6 @@ def _extras(reader: TiffReader, entries: dict[int, Entry], name: str) -> Extras:
         notes.append("its tags are damaged and were left out")
         return Extras(orientation=orientation, notes=tuple(notes))
     if iptc and not resources:
-        resources = b"8BIM\x04\x04\0\0" + struct.pack(">I", len(iptc)) + iptc
-        resources += b"\0" * (len(iptc) % 2)
+        resources = in_resources(iptc)
+    block = block_of(tags, reader.order)
     return Extras(Metadata(block, xmp, resources), orientation, dpi, tuple(notes))

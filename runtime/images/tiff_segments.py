@@ -23,7 +23,10 @@ _REPORTED = (2, 3, 4, 7)
 _NAMES = {6: "JPEG of TIFF 5", 34712: "JPEG 2000", 34925: "LZMA", 50000: "ZSTD", 50001: "WebP"}
 _BITS = (1, 2, 4, 8, 16, 32)
 
-_SEPARATE, _YCBCR = 2, 6
+_SEPARATE, YCBCR = 2, 6
+_COLORS = (0, 1, 2, 3, 5, YCBCR)
+_OTHER_COLORS = {4: "a mask", 32803: "a raw photo", 34892: "a raw photo"}
+_OTHER_COLORS |= dict.fromkeys((8, 9, 10), "CIELAB")
 _STRIPS, _TILES = (273, 279), (324, 325)
 
 
@@ -31,7 +34,7 @@ def check_kind(reader: TiffReader, entries: dict[int, Entry], name: str) -> int:
     """Return the compression of a TIFF.
 
     Raises:
-        NystraError: Its compression or its number of bits is not supported.
+        NystraError: Its compression, colors or number of bits are not supported.
     """
     compression = (reader.numbers(entries.get(259)) or (_NONE,))[0]
     if compression not in (*COUNTED, *_REPORTED):
@@ -39,6 +42,10 @@ def check_kind(reader: TiffReader, entries: dict[int, Entry], name: str) -> int:
         raise NystraError(
             f"{name} is compressed by {known}, which is not supported: save it with deflate"
         )
+    colors = (reader.numbers(entries.get(262)) or (0,))[0]
+    if colors not in _COLORS:
+        known = _OTHER_COLORS.get(colors, f"colors of kind {colors}")
+        raise NystraError(f"{name} holds {known}, expected gray or RGB: convert it first")
     bits = (reader.numbers(entries.get(258)) or (1,))[0]
     if bits not in _BITS:
         raise NystraError(
@@ -71,7 +78,7 @@ def check_segments(
         return
     samples = numbers(277, 1)[0]
     bits = numbers(258, 1)[0] * (1 if separate else samples)
-    chroma = numbers(530, 2)[:2] if numbers(262, 0)[0] == _YCBCR and samples == 3 else ()
+    chroma = numbers(530, 2)[:2] if numbers(262, 0)[0] == YCBCR and samples == 3 else ()
     width, length = numbers(256, 0)[0], numbers(257, 0)[0]
     tiled = _TILES[0] in entries
     across, down = (numbers(tag, 0)[0] for tag in (322, 323))

@@ -1,8 +1,10 @@
 """What a file holds besides its pixels is in the output too, or a note names it."""
 
 import io
+import re
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from nystra.runtime.video.folder_source import FrameFolder
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/>\xc3\xa4</x:xmpmeta>'
 IPTC = b"8BIM\x04\x04\0\0\0\0\0\x0a\x1c\x02\x78\0\5hello"
+HEX_IPTC = f"\niptc\n{len(IPTC):8}\n{IPTC.hex()}\n"
 MAKER = bytes(range(40))
 COLORS = {
     b"cICP": bytes((9, 16, 0, 1)),
@@ -91,7 +94,7 @@ def held(content: bytes, kind: str) -> dict[str, object]:
         "XMP": found.get("xmp") == XMP.replace(b'Orientation="6"', b'Orientation="1"'),
         "profile": found.get("icc_profile") == ICC,
         "dpi": round(float(resolution[0])) == 300 or round(float(tags.get(282, 0))) == 300,
-        "IPTC": IPTC in content,
+        "IPTC": IPTC in content or text.get("Raw profile type iptc", "").endswith(HEX_IPTC),
         "parameters": text.get("parameters") == "a photo, Steps: 20"
         or b"parameters: a photo, Steps: 20\xff" in content,
         "Title": text.get("Title") == "äöü 写真" or "Title: äöü 写真".encode() in content,
@@ -249,3 +252,99 @@ def test_an_old_libvips_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for work in (lambda: decode_image(original("PNG")), lambda: encode_image(image, "PNG")):
         with pytest.raises(NystraError, match=message):
             work()
+
+
+def segment(marker: int, body: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "note"),
+    [
+        ("PNG", chunk(b"tIME", bytes(7)) + chunk(b"bKGD", bytes(6)), "its chunks bKGD, tIME were"),
+        ("PNG", chunk(b"caBX", bytes(9)), "its chunks caBX were left out"),
+        ("PNG", chunk(b"iCCP", b"x\0\0" + bytes(9)), "its color profile is damaged"),
+        ("PNG", chunk(b"pHYs", struct.pack(">IIB", 2, 1, 0)), r"not square \(2:1\)"),
+        ("JPEG", segment(0xEB, b"JP\0\1" + bytes(20)), "its segments APP11 were left out"),
+        ("JPEG", segment(0xE1, b"http://ns/\0") + segment(0xE3, b"Meta"), "APP1, APP3 were left"),
+        ("JPEG", segment(0xE0, b"JFIF\0\1\1\0\0\1\0\2\0\0"), r"not square \(2:1\)"),
+    ],
+)
+def test_unknown_parts_are_named(kind: str, part: bytes, note: str) -> None:
+    """They were dropped without a word: content credentials, backgrounds, aspect ratios."""
+    content, place = saved(Image.new("RGB", (4, 3)), kind), 33 if kind == "PNG" else 20
+    image = decode_image(content[:place] + part + content[place:])
+    assert len(image.notes) == 1
+    assert re.search(note, image.notes[0])
+
+
+def test_the_video_of_a_motion_photo_is_named() -> None:
+    content = saved(Image.new("RGB", (4, 3)), "JPEG")
+    image = decode_image(content + bytes(40) + b"\0\0\0\x18ftypmp42" + bytes(100))
+    assert image.notes == ("the video behind its pixels, as in motion photos, was left out",)
+
+
+def test_profiles_in_texts_as_older_programs_write_them_into_png() -> None:
+    """They became comments of digits in a JPEG."""
+    content = saved(Image.new("RGB", (4, 3)), "PNG")
+    for name, data in ((b"xmp", b"<x/>"), (b"iptc", IPTC)):
+        text = b"\n%s\n%8d\n%s\n" % (name, len(data), data.hex().encode())
+        part = chunk(b"zTXt", b"Raw profile type " + name + b"\0\0" + zlib.compress(text))
+        content = content[:33] + part + content[33:]
+    metadata = decode_image(content).metadata
+    assert (metadata.xmp, metadata.iptc, metadata.texts) == (b"<x/>", IPTC, ())
+
+
+def test_bits_that_a_format_cannot_hold_are_named() -> None:
+    image = ImageData(np.full((2, 2, 3), 0.3, np.float32), bits=16)
+    assert left_out(image, "JPEG") == ["its 16 bits a channel became 8 bits, as JPEG has"]
+    assert left_out(replace(image, bits=32), "PNG")[0].startswith("its floating point a channel")
+    assert left_out(image, "PNG") == left_out(replace(image, bits=32), "TIFF") == []
+
+
+@pytest.mark.parametrize("output", ["JPEG", "PNG", "WebP"])
+def test_exif_keeps_its_order_of_bytes(output: str) -> None:
+    """Comments in UTF-16 and notes of makers are in the order of their file, and were garbled."""
+    words = "prompt 写真".encode("utf-16-be")
+    comment = b"UNICODE\0" + words
+    inner = struct.pack(">HHHII", 1, 37510, 7, len(comment), 26 + 18) + bytes(4)
+    block = b"MM\0*" + struct.pack(">IHHHIII", 8, 1, 34665, 4, 1, 26, 0) + inner + comment
+    content = saved(Image.new("RGB", (4, 3)), "JPEG", exif=b"Exif\0\0" + block, dpi=(72, 72))
+    written = encode_image(decode_image(content), output)
+    with Image.open(io.BytesIO(written)) as image:
+        data = image.info["exif"].removeprefix(b"Exif\0\0")
+        assert data.startswith(b"MM\0*")
+        assert image.getexif().get_ifd(34665)[37510] == comment
+
+
+def test_texts_of_gif_colors_of_avif_and_the_profile_of_bmp() -> None:
+    """libvips reads none of them; an AVIF of HDR was taken for sRGB."""
+    small = Image.new("RGB", (16, 8), (200, 100, 50))
+    gif = decode_image(saved(small.quantize(4), "GIF", comment=b"a comment"))
+    assert gif.metadata.texts == (("Comment", "a comment"),)
+    content = saved(small, "AVIF")
+    assert decode_image(content).metadata.colors == ()
+    place = content.index(b"colrnclx") + 8
+    hdr = decode_image(content[:place] + struct.pack(">HH", 9, 16) + content[place + 4 :])
+    assert hdr.metadata.colors == (("cICP", bytes((9, 16, 0, 1))),)
+    assert left_out(hdr, "JPEG") == ["cICP cannot be kept in a JPEG file"]
+    head = struct.pack("<IiiHHIIiiII", 124, 16, 8, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(16) + b"DEBM"
+    head += bytes(48) + struct.pack("<IIII", 4, 124 + 16 * 8 * 3, len(ICC), 0)
+    bmp = b"BM" + struct.pack("<IHHI", 0, 0, 0, 138) + head + bytes(16 * 8 * 3) + ICC
+    assert decode_image(bmp).icc == ICC
+
+
+def test_ycbcr_and_lab_of_tiff() -> None:
+    """Plain YCbCr was taken for RGB, and CIELAB was called damaged."""
+    rows, columns = np.mgrid[:16, :24]
+    colors = np.stack([columns * 9, rows * 15, (rows + columns) * 5], -1).astype(np.uint8)
+    content = saved(Image.fromarray(colors).convert("YCbCr"), "TIFF", compression="tiff_lzw")
+    np.testing.assert_allclose(decode_image(content).pixels, colors / 255, atol=3 / 255)
+    with pytest.raises(NystraError, match=r"p\.tif holds CIELAB, expected gray or RGB"):
+        decode_image(saved(Image.new("LAB", (4, 3)), "TIFF"), "p.tif")

@@ -160,6 +160,14 @@ def test_pairs_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "high" / "a_GT.png").unlink()
     names = [(a.name, b.name) for a, b in paired_images(tmp_path / "low", tmp_path / "high")]
     assert names == [("a.png", "a_HR.png"), ("x2.png", "x2.png")]
+    (tmp_path / "low/b.bmp").touch()  # of old data sets; also two formats of one name
+    write_image(tmp_path / "high/b.png", tiny)
+    write_image(tmp_path / "high/x2.tif", tiny)
+    names = [(a.name, b.name) for a, b in paired_images(tmp_path / "low", tmp_path / "high")]
+    assert names == [("a.png", "a_HR.png"), ("b.bmp", "b.png"), ("x2.png", "x2.png")]
+    write_image(tmp_path / "high/b.tif", tiny)
+    with pytest.raises(NystraError, match=r"for b\.bmp, found b\.png, b\.tif"):
+        paired_images(tmp_path / "low", tmp_path / "high")
 
 
 def bicubic(image: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import Port
 from ...images.image_data import ImageData
-from ...images.images import SUFFIXES, read_image
+from ...images.images import READ_SUFFIXES, read_image
 from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
 
 
@@ -92,7 +92,7 @@ def find_partner(place: Path, image: Path, what: str) -> Path:
     matches = sorted(
         path
         for path in place.iterdir()
-        if path.stem == image.stem and path.suffix.lower() in SUFFIXES and path.is_file()
+        if path.stem == image.stem and path.suffix.lower() in READ_SUFFIXES and path.is_file()
     )
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches)

@@ -11,7 +11,10 @@ from ....core.files.writing import check_can_make, check_folder_name
 from ...images.images import READ_SUFFIXES, SUFFIXES, check_writable, format_named
 from ...images.naming import STREAM, Naming
 
-_SIGNATURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8", b"RIFF")
+_SIGNATURES = (
+    *(b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    *(b"GIF8", b"RIFF", b"BM"),
+)
 
 
 @dataclass(frozen=True)
