@@ -1,4 +1,4 @@
-"""Reads JSON of other programs with limits: size, depth, digits, and no NaN or infinity.
+"""Reads JSON of other programs with limits: size, depth, values, digits, and no NaN or infinity.
 
 Python's own reader accepts ``NaN``, turns ``1e999`` into infinity and ``10**400`` into a number
 that no float holds, and raises RecursionError for deep nesting. A document that passes here has
@@ -18,6 +18,9 @@ from .files.reading import open_regular
 
 MAXIMUM_BYTES = 64 << 20
 MAXIMUM_DEPTH = 64
+MAXIMUM_VALUES = 2_000_000
+"""Most values: each takes up to a hundred bytes, however few it has in the text."""
+
 MAXIMUM_DIGITS = 18
 """Most digits of an integer: as many as fit into 64 bits."""
 
@@ -53,13 +56,16 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
         error: The class that is raised.
 
     Raises:
-        NystraError: It is longer than 64 MiB, not JSON, nested more than 64 deep, holds NaN, an
-            infinity, a whole number of more than 18 digits, or a key twice.
+        NystraError: It is longer than 64 MiB, not JSON, nested more than 64 deep, holds more than
+            two million values, NaN, an infinity, a whole number of more than 18 digits, or a key
+            twice.
     """
     if len(text) > MAXIMUM_BYTES:
         raise error(f"{where} is longer than {MAXIMUM_BYTES >> 20} MiB: nystra did not write it")
     try:
         content = text.decode("utf-8") if isinstance(text, bytes) else text
+        if sum(map(content.count, ",[{")) > MAXIMUM_VALUES:
+            raise ValueError(f"it holds more than {MAXIMUM_VALUES} values")
         _refuse_depth(content)
         value = json.loads(
             content,

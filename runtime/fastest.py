@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ..core.errors import BackendUnavailableError, NystraError
 from ..core.files.ownership import is_trusted
@@ -80,13 +79,18 @@ def choose_fastest(
     if len(here) == 1:
         return _chosen(spec, here[0], f"fastest: {here[0]}, the only one installed ({missing})")
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
-    record = cache.home() / "fastest" / f"{_key(spec, here, size)}.json"
-    times, when = _remembered(record, here) if is_trusted(record) else {}, "remembered"
+    name = f"{_key(spec, here, size)}.json"
+    times, when = _remembered(name, here), "remembered"
     if not times:
-        times, when = _timed(spec, here, size, progress), "timed now"
-        make_folder(record.parent)
+        times = _timed(spec, here, size, progress)
         document = {"model": spec.model.name, "size": size_text(size), "milliseconds": times}
-        atomic_write_bytes(record, stable_json(document))
+        try:
+            record = cache.home() / "fastest" / name
+            make_folder(record.parent)
+            atomic_write_bytes(record, stable_json(document))
+            when = "timed now"
+        except NystraError:
+            when = f"timed now, and not kept: set {cache.CACHE_VARIABLE} to a folder for that"
     order = sorted(times, key=lambda way: times[way])
     entries = [*(f"{way} {times[way]:.0f} ms" for way in order), *filter(None, [missing])]
     reason = f"fastest at {size_text(size)}: {', '.join(entries)} ({when})"
@@ -137,9 +141,12 @@ def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
     return hashlib.sha256(stable_json(parts)).hexdigest()
 
 
-def _remembered(record: Path, ways: list[str]) -> Times:
+def _remembered(name: str, ways: list[str]) -> Times:
     """Return the stored times; empty if there are none, or invalid ones."""
     try:
+        record = cache.home() / "fastest" / name
+        if not is_trusted(record):
+            return {}
         times = read_json(record, "the times")["milliseconds"]
         return {way: float(times[way]) for way in ways if way in times}
     except (NystraError, KeyError, TypeError, ValueError):

@@ -39,9 +39,22 @@ written."""
 
 
 def home() -> Path:
-    """Return the folder of everything that nystra keeps for a user; it may not exist yet."""
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get(CACHE_VARIABLE) or Path(user, "nystra"))
+    """Return the folder of everything that nystra keeps for a user; it may not exist yet.
+
+    Raises:
+        NystraError: The user has no home folder, and no variable names another one.
+    """
+    if own := os.environ.get(CACHE_VARIABLE):
+        return Path(own)
+    user = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if user.is_absolute():  # its specification: relative ones are to be ignored
+        return user / "nystra"
+    try:
+        return Path.home() / ".cache" / "nystra"
+    except RuntimeError as error:
+        raise NystraError(
+            f"this user has no home folder: set {CACHE_VARIABLE} to a folder for what nystra keeps"
+        ) from error
 
 
 def is_empty() -> bool:

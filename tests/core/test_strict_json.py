@@ -31,6 +31,7 @@ def test_what_json_writers_write_is_read() -> None:
         ("1" + "0" * 9000, "a whole number of 9001 digits"),
         ("[" * 65 + "]" * 65, "nested more than 64 levels deep"),
         ("[" * 1_000_000, "nested more than 64 levels deep"),
+        ("[" + "[]," * 2_000_000 + "[]]", "it holds more than 2000000 values"),
         ('{"a": 1, "b": 2, "a": 3}', "the key 'a' occurs twice"),
         (b"\xff", "is not valid JSON"),
     ],

@@ -64,6 +64,28 @@ def test_it_is_timed_once_for_a_file_and_size_class(
     assert timed[3:] == [(8, 16), (128, 128)]
 
 
+def test_a_home_that_cannot_be_written(
+    timed: list[Any], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: what was timed is used, and not kept."""
+    for place in ("/proc/none", None):
+        if place is None:
+            monkeypatch.delenv("NYSTRA_CACHE_DIR")
+            monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+
+            def nowhere() -> Path:
+                raise RuntimeError("Could not determine home directory.")
+
+            monkeypatch.setattr(Path, "home", nowhere)
+        else:
+            monkeypatch.setenv("NYSTRA_CACHE_DIR", place)
+        choice = choose_fastest(SessionSpec(model))
+        assert choice.reason.endswith(
+            "(timed now, and not kept: set NYSTRA_CACHE_DIR to a folder for that)"
+        )
+    assert len(timed) == 2
+
+
 def test_bfloat16_takes_part_where_it_is_asked_for(timed: list[Any], model: Path) -> None:
     choice = choose_fastest(SessionSpec(model, precision="bf16"))
     assert (choice.spec.backend, choice.spec.precision) == ("openvino", "bf16")

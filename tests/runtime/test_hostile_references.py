@@ -97,6 +97,11 @@ def test_hostile_archives(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="encrypted"):
         read_references(path)
     with zipfile.ZipFile(path, "w") as archive:
+        for number in range(10_001):
+            archive.writestr(f"size{number}.input.i.npy", b"")
+    with pytest.raises(NystraError, match="they hold 10001 arrays"):
+        read_references(path)
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(NystraError, match=r"readme\.txt is no array"):
         read_references(path)
