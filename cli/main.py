@@ -33,12 +33,21 @@ def export_main(argv: Sequence[str] | None = None) -> int:
 
 def nystra() -> NoReturn:
     """Be the program ``nystra``."""
+    _open_standard_streams()
     sys.exit(main(then=_end_at_once))
 
 
 def nystra_export() -> NoReturn:
     """Be the program ``nystra-export``."""
+    _open_standard_streams()
     sys.exit(export_main(then=_end_at_once))
+
+
+def _open_standard_streams() -> None:
+    """Open what the starting program closed, or the next files that are opened take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _end_at_once(code: int) -> None:

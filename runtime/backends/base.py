@@ -20,6 +20,7 @@ from ...core.computing import Computing
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
 from ...core.option import Options
+from ..model.external_data import check_data_files
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader, read_onnx_header
 from ..session_spec import SessionSpec
@@ -116,6 +117,8 @@ class Backend:
         self.assignment: Assignment | None = None
         self.chosen = self._chosen()
         self.metadata = self.read_metadata()
+        if self.artifact == "onnx":
+            check_data_files(self.path)
         self.stated = ModelMetadata.read(self.metadata)
 
     @classmethod

@@ -56,6 +56,18 @@ def external_files(path: str | os.PathLike[str]) -> dict[str, Path]:
     return {location: data_file(path, location) for location in sorted(locations)}
 
 
+def check_data_files(path: str | os.PathLike[str]) -> None:
+    """Refuse a model with data outside of its folder: not every release of an engine does.
+
+    Raises:
+        NystraError: As `external_files`.
+    """
+    with opened_model(path) as data:
+        named = data.find(b"location") >= 0  # faster than to look at every tensor
+    if named:
+        external_files(path)
+
+
 def external_entries(data: mmap.mmap, tensor: Span) -> list[tuple[str, str]]:
     """Return the external entries of a tensor: ``location``, ``offset``, ``length``; []: none."""
     entries = [

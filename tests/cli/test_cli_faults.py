@@ -46,6 +46,14 @@ def test_an_unexpected_error_is_one_line_and_exit_code_2(
     assert words in said.splitlines()[-1]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the streams")
+def test_streams_that_the_starting_program_closed(tmp_path: Path) -> None:
+    model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
+    command = 'exec "$0" -m nystra.cli.main inspect "$1" <&- >&-'
+    done = subprocess.run(["sh", "-c", command, sys.executable, str(model)], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_full_disk_at_stdout_is_exit_code_2(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full on this machine")

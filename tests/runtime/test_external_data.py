@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from nystra.core.errors import NystraError
+from nystra.runtime import Session
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.model.external_data import external_files
 from nystra.runtime.model.onnx_nodes import count_nodes, domain_nodes
@@ -114,6 +115,8 @@ def test_a_location_outside_the_folder_is_refused(
     path = model_with(folder, location, place)
     with pytest.raises(NystraError, match="which is not in its folder"):
         EngineModel.open(path, "none").hashes()
+    with pytest.raises(NystraError, match="which is not in its folder"):
+        Session(path, "ort-cpu")
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
