@@ -13,13 +13,11 @@ from ...core.plain_text import printable
 from .baseline import DIGESTS, guarded_items
 from .gate import FAILED, FILE, SKIPPED, CheckResult
 
-_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 
 def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> bytes:
     """Return the results as JUnit XML in UTF-8: a test suite with a case an item.
 
-    Characters that XML 1.0 cannot hold become U+FFFD.
+    Control characters, most of which XML 1.0 cannot hold, are escaped; see `printable`.
 
     Args:
         model: Name of the model file.
@@ -36,13 +34,13 @@ def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> b
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "nystra check", **counts})
     for result in results:
-        names = {"classname": _xml(model), "name": _xml(result.item), "time": "0.000"}
+        names = {"classname": printable(model), "name": printable(result.item), "time": "0.000"}
         case = ElementTree.SubElement(suite, "testcase", names)
         if result.state == FAILED:
-            failure = {"message": _xml(result.message), "type": "regression"}
-            ElementTree.SubElement(case, "failure", failure).text = _xml(result.message)
+            failure = {"message": printable(result.message), "type": "regression"}
+            ElementTree.SubElement(case, "failure", failure).text = printable(result.message)
         elif result.state == SKIPPED:
-            ElementTree.SubElement(case, "skipped", {"message": _xml(result.message)})
+            ElementTree.SubElement(case, "skipped", {"message": printable(result.message)})
     ElementTree.indent(root)
     body: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return body + b"\n"
@@ -128,10 +126,6 @@ def _data(text: str) -> str:
 def _property(text: str) -> str:
     """Escape as the runner's toolkit does for a property of a command."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _xml(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
 
 
 def _cell(text: str) -> str:

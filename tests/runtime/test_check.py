@@ -327,6 +327,10 @@ def test_reports_escape_what_they_hold() -> None:
     case = root.find("testsuite/testcase")
     assert case is not None
     assert case.get("classname") == 'a"b<c>.onnx'
+    turned = junit("m", [replace(nasty, message="\u202e\x1b\ufffe")])
+    failure = ElementTree.fromstring(turned).find("testsuite/testcase/failure")
+    assert failure is not None
+    assert failure.text == failure.get("message") == "\\u202e\\x1b\\ufffe"
     (line,) = github_annotations(Path("a,b:c.onnx"), [nasty], {"GITHUB_ACTIONS": "true"})
     head, message = line.split("::")[1:]
     assert head == "error file=a%2Cb%3Ac.onnx,title=nystra check%3A nodes"
