@@ -114,7 +114,8 @@ class _Promoting(TorchFunctionMode):
         except RuntimeError:
             wide = tuple(_doubled(value) for value in args)
             named_wide = {name: _doubled(value) for name, value in named.items()}
-            if all(a is b for a, b in zip(args, wide, strict=True)) and named_wide == named:
+            pairs = zip((*args, *named.values()), (*wide, *named_wide.values()), strict=True)
+            if all(before is after for before, after in pairs):
                 raise
             return func(*wide, **named_wide)
 

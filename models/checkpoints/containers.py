@@ -6,7 +6,6 @@ nothing, except that of a moving average.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,23 +15,25 @@ from torch import Tensor
 
 from ...core.errors import CheckpointError
 from ..registry import nearness, read_by_another, recognized
+from .averages import averages_of, is_averaged, is_trained_beside, unnamed_average
 from .forms import Leaf, Leaves, unwrapped
 from .holders import holders
+from .pickle_values import Standin
 from .rebuilding import MOST_TENSORS, Unreadable
 from .tensor_checks import not_plain
-
-_AVERAGED = re.compile(r"(^|[^a-zA-Z])(ema|averaged?|swa|shadow)([^a-zA-Z]|$)", re.IGNORECASE)
-"""In the name of a moving average of the weights, which is the one for inference."""
 
 _TRAINING_ONLY = frozenset(
     (
         *("net_d", "netD", "discriminator", "disc", "D", "loss", "loss_fn", "criterion", "metric"),
         *("metrics", "perceptual", "vgg", "lpips", "optimizer", "data_preprocessor", "epoch"),
         *("n_averaged", "num_updates", "initted", "step", "steps", "step_counter", "global_step"),
-        *("iter", "iteration"),
+        *("iter", "iteration", "total_ops", "total_params"),
     )
 )
 """Names of tensors that only training needs."""
+
+_OF_LAYERS = frozenset(("total_ops", "total_params"))
+"""Those that every layer may have: counts of thop."""
 
 _TOP = "its top level"
 _DEEPEST = 3  # names before a part that is a network, common ones aside
@@ -120,7 +121,7 @@ def find_network(
     """
     inside = holders(content)
     if not inside:
-        kind = type(content).__name__
+        kind = content.name if isinstance(content, Standin) else type(content).__name__
         keys = f": its keys are {sorted(content)[:_SHOWN]}" if isinstance(content, dict) else ""
         raise CheckpointError(f"{path} holds no tensors by name, but a {kind}{keys}")
     for state in inside.values():
@@ -137,7 +138,14 @@ def find_network(
     if not found:
         nearest = max(search.tried, key=lambda each: wanted.nearness(each[1]))  # type: ignore[arg-type]
         found = [_Found("", *nearest)]
-    one, notes = _choose(found, path, chosen)
+    averages = [
+        _Found(average.name, one.wrapper, average.state, one.left)
+        for one in found
+        for average in averages_of(one.state, inside)
+    ]
+    one, notes = _choose(found + averages, path, chosen)
+    if not is_averaged(one.name) and (name := unnamed_average(inside)):
+        notes += (f"{path.name}: ignored {name}, whose moving averages name no tensors of it",)
     return _tensors(one.state, path), one.wrapper, notes
 
 
@@ -195,9 +203,11 @@ def _levels(state: Leaves) -> Iterator[_Level]:
     prefix = ""
     left: tuple[str, ...] = ()
     for _ in range(_LONGEST_CHAIN):
-        kept = {key: value for key, value in state.items() if _first(key) not in _TRAINING_ONLY}
+        kept = {key: value for key, value in state.items() if not _of_training(key)}
         if kept and len(kept) < len(state):
-            left += tuple(sorted({prefix + _first(key) for key in state.keys() - kept.keys()}))
+            left += tuple(
+                sorted({prefix + _of_training(key) for key in state.keys() - kept.keys()})
+            )
         else:
             kept = dict(state)
         yield _Level(prefix, state, kept, left)
@@ -242,7 +252,10 @@ def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found
                 f"{path} holds {', '.join(names[:_SHOWN])}; state_dict is {chosen!r:.80}, "
                 "expected one of them"
             )
-    averaged = [one for one in found if _AVERAGED.search(one.name)]
+    averaged = [one for one in found if is_averaged(one.name)]
+    if not averaged:
+        trained = [one for one in found if is_trained_beside(one.name)]
+        averaged = [one for one in found if one not in trained] if trained else []
     candidates = _distinct(averaged or found)
     if len(candidates) > 1:
         names = sorted(one.name or _TOP for one in candidates)
@@ -309,6 +322,12 @@ def _joined(name: str, prefix: str) -> str:
 
 def _first(key: str) -> str:
     return key.partition(".")[0]
+
+
+def _of_training(key: str) -> str:
+    """Return the name in a key that only tensors of the training have, or ""."""
+    first, last = _first(key), key.rpartition(".")[2]
+    return first if first in _TRAINING_ONLY else last if last in _OF_LAYERS else ""
 
 
 def _names(left: tuple[str, ...]) -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,20 @@ from ...core.strict_json import read_json
 _STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
 _FILES = tuple(f"{stem}.{kind}" for stem in _STEMS for kind in ("safetensors", "bin"))
 _INDEX = ".index.json"
+_ANY_INDEX = re.compile(r"\.index(\.\w+)?\.json")
+_KINDS = (("safetensors",), ("pth", "pt", "ckpt", "bin"))
+_OF_TRAINING = re.compile(
+    r"(optimizer|scheduler|scaler|random_states|rng_state|training_args|custom_checkpoint|zero_pp)"
+)
 _CONFIG = "config.json"
 _MOST_SHARDS = 1000
+_MOST_ENTRIES = 1000
+_DEEPEST = 2
 
 
 def is_index(path: Path) -> bool:
     """Whether a file lists the shards of a network."""
-    return path.name.endswith(_INDEX)
+    return bool(_ANY_INDEX.search(path.name))
 
 
 def files_of(path: Path) -> tuple[Path, list[Path]]:
@@ -30,24 +39,48 @@ def files_of(path: Path) -> tuple[Path, list[Path]]:
         path: The folder, or the index in it.
 
     Raises:
-        CheckpointError: The folder has no file of a known name, and not exactly one of
-            safetensors; or the index is damaged or names something else than files beside it.
+        CheckpointError: The folder has no file of a known name, and not exactly one index, file of
+            safetensors, other checkpoint, or folder with one; or the index is damaged or names
+            something else than files beside it.
     """
     if is_index(path):
         return path.parent, _shards(path)
-    present = [path / f"{name}{_INDEX}" for name in _FILES] + [path / name for name in _FILES]
-    chosen = next((file for file in present if file.is_file()), None)
-    if chosen is None:
-        others = sorted(path.glob("*.safetensors"))
-        if len(others) != 1:
-            found = ", ".join(file.name for file in others[:5]) or "no safetensors file"
-            raise CheckpointError(
-                f"the checkpoint {path} is a folder with {found}; expected one of Hugging Face's "
-                f"({', '.join(_FILES[:2])}, ..., or their {_INDEX.lstrip('.')}), or one file: give "
-                "the path of the file"
-            )
-        chosen = others[0]
-    return path, _shards(chosen) if is_index(chosen) else [chosen]
+    found = _checkpoints(path, 0)
+    if len(found) != 1:
+        shown = [str(file.relative_to(path)) for file in found[:5]]
+        listed = ", ".join(shown) + ", ..." * (len(found) > len(shown)) or "no checkpoint"
+        raise CheckpointError(
+            f"the checkpoint {path} is a folder with {listed}; expected one of Hugging Face's "
+            f"({', '.join(_FILES[:2])}, ..., or their {_INDEX.lstrip('.')}), or one file: give "
+            "the path of the file"
+        )
+    (chosen,) = found
+    return chosen.parent, _shards(chosen) if is_index(chosen) else [chosen]
+
+
+def _checkpoints(folder: Path, depth: int) -> list[Path]:
+    """Return the file that a folder is meant to be: several or none if that is not clear."""
+    present = [folder / f"{name}{_INDEX}" for name in _FILES] + [folder / name for name in _FILES]
+    for file in present:
+        if file.is_file():
+            return [file]
+    entries = sorted(itertools.islice(folder.iterdir(), _MOST_ENTRIES))
+    if indexes := [file for file in entries if is_index(file)]:
+        return indexes
+    for kinds in _KINDS:
+        files = [
+            file
+            for file in entries
+            if file.suffix[1:].lower() in kinds
+            and not _OF_TRAINING.match(file.name)
+            and not file.is_dir()
+        ]
+        if files:
+            return files
+    if depth == _DEEPEST:
+        return []
+    inner = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
+    return [file for each in inner for file in _checkpoints(each, depth + 1)]
 
 
 def _shards(index: Path) -> list[Path]:

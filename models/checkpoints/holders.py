@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .forms import Leaf
@@ -53,8 +53,15 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value.state, dict):
             yield from value.state.items()
         yield from value.entries.items()
+        yield from _placed(value.arguments)
     elif isinstance(value, (list, tuple)):
-        yield from ((str(place), each) for place, each in enumerate(value[:_MOST_OF_LIST]))
+        yield from _placed(value)
+
+
+def _placed(values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for place, each in enumerate(values):
+        if place < _MOST_OF_LIST or isinstance(each, Leaf):
+            yield str(place), each
 
 
 def _is_module(value: Any) -> bool:

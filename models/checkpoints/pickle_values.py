@@ -54,6 +54,10 @@ _RUNS_TOO = frozenset(
 )
 
 
+class LimitError(ValueError):
+    """A file is whole, but larger or older than nystra reads; the text completes "it"."""
+
+
 class RunsCodeError(ValueError):
     """A pickle calls a function that runs code; its text is the name of the function."""
 
@@ -109,7 +113,8 @@ def read_pickle(
 
     Raises:
         RunsCodeError: It calls a function that runs code.
-        ValueError: It is not a pickle, is truncated, or has too many steps.
+        LimitError: It has too many steps.
+        ValueError: It is not a pickle, or is truncated.
         IndexError: It takes what is not on its stack.
         KeyError: It refers to a place of its memo that was not filled.
         UnicodeDecodeError: A text is not valid.
@@ -151,7 +156,7 @@ class _Machine:
     def _count(self, steps: int) -> None:
         self.steps += steps
         if self.steps > _MOST_STEPS:
-            raise ValueError(f"its pickle has more than {_MOST_STEPS} steps")
+            raise LimitError(f"has a pickle of more than {_MOST_STEPS} steps")
 
     def marked(self) -> list[Any]:
         start = self.marks.pop()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .pickle_values import Named, Standin
+from .pickle_values import LimitError, Named, Standin
 
 HIGHEST_RANK = 8
 MOST_TENSORS = 100_000
@@ -91,7 +91,8 @@ class Rebuilder:
         """Return the tensor of a call, an `Unreadable`, or None if the call builds no tensor.
 
         Raises:
-            ValueError: The tensor lies outside its storage, or there are too many.
+            LimitError: There are too many tensors.
+            ValueError: The tensor lies outside its storage.
             TypeError: The arguments are not those of the call.
         """
         call = self._calls.get(name)
@@ -99,7 +100,7 @@ class Rebuilder:
             return None
         self.count += 1
         if self.count > MOST_TENSORS:
-            raise ValueError(f"it holds more than {MOST_TENSORS} tensors")
+            raise LimitError(f"holds more than {MOST_TENSORS} tensors")
         return call(*arguments)
 
     def _of_type(self, call: Any, _type: Any, arguments: Any, *_: Any) -> Any:

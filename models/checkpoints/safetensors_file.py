@@ -14,14 +14,16 @@ from ...core.strict_json import parse_json
 from .rebuilding import MOST_TENSORS
 
 _LONGEST_HEADER = 1 << 27
+_OF_TORCH = (b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc")
+"""First bytes of what ``torch.save`` writes."""
 
 
 def is_safetensors(path: Path) -> bool:
     """Whether a file is to be read as one: by its suffix or its first bytes."""
-    if path.suffix == ".safetensors":
-        return True
     with path.open("rb") as file:
         head = file.read(9)
+    if path.suffix == ".safetensors":
+        return not head.startswith(_OF_TORCH)
     return (
         len(head) == 9 and head[8:] == b"{" and struct.unpack("<Q", head[:8])[0] < _LONGEST_HEADER
     )

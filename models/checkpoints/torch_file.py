@@ -12,7 +12,7 @@ import torch
 
 from ...core.errors import CheckpointError
 from .other_files import archive_kind, file_kind
-from .pickle_values import RunsCodeError, read_pickle
+from .pickle_values import LimitError, RunsCodeError, read_pickle
 from .rebuilding import Rebuilder, Storage, storage_dtype
 
 MOST_BYTES = 16 * 1024**3
@@ -53,6 +53,11 @@ def read_torch(path: Path) -> Any:
                 "as PyTorch does without weights_only. nystra reads tensors only; do not load this "
                 "file unless you trust the source; see docs/security.md"
             ) from error
+        except LimitError as error:
+            raise CheckpointError(
+                f"{path} is not a checkpoint that nystra reads: it {error}. Save the state dict of "
+                "the network alone with safetensors.torch.save_file"
+            ) from error
         except _FAULTS as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise CheckpointError(
@@ -87,10 +92,10 @@ def _read_archive(path: Path, file: BinaryIO) -> Any:
         content = next(name for name in names if name.endswith("/data.pkl"))
         root = content.removesuffix("data.pkl")
         if archive.getinfo(content).file_size > _LARGEST_PICKLE:
-            raise ValueError(f"its pickle has more than {_LARGEST_PICKLE} bytes")
+            raise LimitError(f"has a pickle of more than {_LARGEST_PICKLE} bytes")
         order = f"{root}byteorder"
         if order in names and archive.read(order) != b"little":
-            raise ValueError("it was written on a machine of another byte order")
+            raise LimitError("was written on a machine of another byte order")
         storages = _ArchiveStorages(archive, root)
         return read_pickle(io.BytesIO(archive.read(content)), Rebuilder().made, storages.persistent)
 
@@ -136,7 +141,7 @@ def _read_legacy(file: BinaryIO, size: int) -> Any:
         read_pickle(file)
     system = read_pickle(file)
     if not isinstance(system, dict) or system.get("little_endian") is False:
-        raise ValueError("it was written on a machine of another byte order")
+        raise LimitError("was written on a machine of another byte order")
     storages: dict[str, tuple[bytearray, torch.Tensor]] = {}
     left = size
 
@@ -178,7 +183,7 @@ def _storage_facts(identifier: Any) -> tuple[Any, str, int]:
     if type(key) is not str or type(count) is not int or not 0 <= count < MOST_BYTES:
         raise ValueError("its pickle refers to a storage without a key or a length")
     if len(identifier) > 5 and identifier[5] is not None:
-        raise ValueError("its storages are parts of others, as before PyTorch 0.4")
+        raise LimitError("has storages that are parts of others, as before PyTorch 0.4")
     return kind, key, count
 
 

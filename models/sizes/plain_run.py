@@ -26,6 +26,9 @@ from ...core.errors import UnsupportedModelError, foreign_reason
 _COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")
 """Modules without which nothing is compiled: importing them takes a second."""
 
+_QUERIES = ("get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype")
+"""Functions that tell a network the type that it is to use."""
+
 _SKIPPED: ContextVar[set[str] | None] = ContextVar("skipped types of autocast", default=None)
 
 
@@ -53,19 +56,33 @@ def plain_run() -> Iterator[set[str]]:
 @contextmanager
 def _without_autocast() -> Iterator[None]:
     kind: Any = torch.autocast
-    enter, leave = kind.__enter__, kind.__exit__
-    kind.__enter__, kind.__exit__ = _noted, lambda *_: None
+    before = {(kind, name): getattr(kind, name) for name in ("__enter__", "__exit__")}
+    before |= {(torch, name): getattr(torch, name) for name in _QUERIES if hasattr(torch, name)}
+    entered: list[bool] = []
+
+    def enter(autocast: Any) -> Any:
+        entered.append(bool(autocast._enabled))
+        skipped = _SKIPPED.get()
+        if skipped is not None and autocast._enabled:
+            skipped.add(str(autocast.fast_dtype).rpartition(".")[2])
+        return autocast
+
+    def leave(*_: Any) -> None:
+        if entered:
+            entered.pop()
+
+    def query(real: Callable[..., torch.dtype]) -> Callable[..., torch.dtype]:
+        return lambda *device: torch.float32 if any(entered[-1:]) else real(*device)
+
+    kind.__enter__, kind.__exit__ = enter, leave
+    for (where, name), real in before.items():
+        if where is torch:
+            setattr(torch, name, query(real))
     try:
         yield
     finally:
-        kind.__enter__, kind.__exit__ = enter, leave
-
-
-def _noted(autocast: Any) -> Any:
-    skipped = _SKIPPED.get()
-    if skipped is not None and autocast._enabled:
-        skipped.add(str(autocast.fast_dtype).rpartition(".")[2])
-    return autocast
+        for (where, name), real in before.items():
+            setattr(where, name, real)
 
 
 class _FlexAttention(TorchFunctionMode):

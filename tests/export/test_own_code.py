@@ -19,6 +19,7 @@ from nystra.export import ExportOptions, Plan, export_module, mechanism
 from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites
 from nystra.export.found.loaded import with_found_sites
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import OwnNetwork, Port, load
 from nystra.runtime import Session, read_references, validate_against_references
 from nystra.runtime.checking.validation import further_differences
@@ -112,6 +113,40 @@ def test_autocast_is_left_out(device: str, dtype: torch.dtype) -> None:
     with torch.no_grad():
         assert torch.equal(loaded.network(image), own.conv(image))
         assert device == "cuda" or not torch.equal(own(image), own.conv(image)), "restored"
+
+
+class Queried(Cast):
+    def forward(self, image: Tensor) -> Tensor:
+        with torch.autocast(*self.kind):
+            image = self.conv(image).to(torch.get_autocast_dtype("cpu"))
+        return image @ image.transpose(2, 3) @ image
+
+
+def test_the_type_of_an_autocast_that_is_left_out_is_float32() -> None:
+    network = load(Queried("cpu", torch.bfloat16).eval()).network
+    with torch.no_grad():
+        assert network(torch.rand(1, 3, 9, 7)).dtype == torch.float32
+
+
+class Weighted(nn.Module):
+    """MultiheadAttention with a mask and its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, image: Tensor) -> Tensor:
+        tokens = F.pixel_unshuffle(image.mean(1, keepdim=True), 4).flatten(2).transpose(1, 2)
+        mask = torch.zeros(tokens.shape[1], tokens.shape[1])
+        out, weights = self.attention(tokens, tokens, tokens, attn_mask=mask)
+        return image + out.mean() + weights.mean()
+
+
+def test_a_network_whose_attention_takes_a_mask_by_name_runs_in_float64() -> None:
+    network = load(Weighted().eval()).network
+    image = torch.rand(1, 3, 8, 8)
+    got = torch.from_numpy(NetworkSession(network, torch.float64)(image.numpy()))
+    torch.testing.assert_close(got.float(), network(image).detach())
 
 
 class Two(nn.Module):

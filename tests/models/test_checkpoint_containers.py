@@ -170,6 +170,76 @@ def test_the_moving_average_is_taken_and_said(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.network.norm.bias, averaged["norm.bias"])
 
 
+AVERAGE = {key: value + 1 for key, value in state_of().items()}
+
+
+def undotted(prefix: str, name: str = "") -> dict[str, torch.Tensor]:
+    facts = {"model_ema.decay": torch.tensor(0.9), "model_ema.num_updates": torch.tensor(1)}
+    names = {key: f"model_ema.{(name + key).replace('.', '')}" for key in state_of()}
+    return prefixed(prefix) | {names[key]: value for key, value in AVERAGE.items()} | facts
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"state_dict": undotted("net.", "net.")},
+        {"state_dict": undotted("model.diffusion_model.", "diffusion_model")},
+        {"model": state_of(), "ema": {"decay": 0.9, "shadow_params": list(AVERAGE.values())}},
+        {"state_dict": prefixed("net."), "optimizer_states": [{"ema": tuple(AVERAGE.values())}]},
+        {"model": state_of(), "emaModel": AVERAGE},
+        {"netG": state_of(), "netGEMA": AVERAGE},
+        {
+            "model": state_of(),
+            "ema": prefixed("online_model.")
+            | {f"ema_model.{key}": value for key, value in AVERAGE.items()},
+        },
+        {
+            "state_dict": {f"net.{key}": value for key, value in AVERAGE.items()},
+            "current_model_state": prefixed("net."),
+        },
+    ],
+)
+def test_averages_under_other_names_and_without_names(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "a.pth")
+    loaded = load(tmp_path / "a.pth")
+    torch.testing.assert_close(loaded.network.norm.bias, AVERAGE["norm.bias"])
+    assert "the moving average of the weights" in " ".join(loaded.warnings)
+
+
+def test_an_average_that_does_not_fit_is_said(tmp_path: Path) -> None:
+    shadow = list(AVERAGE.values())[1:]
+    torch.save(
+        {"model": state_of(), "ema": {"shadow_params": [*shadow, ZERO["x"]]}}, tmp_path / "a"
+    )
+    loaded = load(tmp_path / "a")
+    torch.testing.assert_close(loaded.network.norm.bias, state_of()["norm.bias"])
+    assert "ignored ema/shadow_params, whose moving averages name no tensors" in loaded.warnings[0]
+
+
+def test_counts_of_thop_are_left_out(tmp_path: Path) -> None:
+    counts = {key: torch.zeros(1) for key in ("total_ops", "layers.0.total_params")}
+    torch.save(state_of() | counts, tmp_path / "a.pth")
+    assert load(tmp_path / "a.pth").checkpoint.state.keys() == state_of().keys()
+
+
+def test_a_compiled_module_and_the_suffix_of_another_format(tmp_path: Path) -> None:
+    network = torch.compile(load_of(tmp_path, state_of()).network)
+    torch.save(network, tmp_path / "a.safetensors")
+    assert load(tmp_path / "a.safetensors").checkpoint.state.keys() >= state_of().keys()
+
+
+def load_of(folder: Path, content: Any) -> Any:
+    torch.save(content, folder / "first.pth")
+    return load(folder / "first.pth")
+
+
+def test_too_many_tensors_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystra.models.checkpoints.rebuilding.MOST_TENSORS", 3)
+    torch.save(state_of(), tmp_path / "a.pth")
+    with pytest.raises(CheckpointError, match=r"nystra reads: it holds more than 3 tensors\. S"):
+        load(tmp_path / "a.pth")
+
+
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     state = {**prefixed("generator."), "discriminator.x": torch.zeros(1)}
     save_file(state, tmp_path / "a.safetensors")

@@ -200,7 +200,7 @@ def test_an_index_that_names_something_else(tmp_path: Path, content: Any, words:
 
 
 def test_folders(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is a folder with no safetensors file; expected one"):
+    with pytest.raises(CheckpointError, match="is a folder with no checkpoint; expected one"):
         load(tmp_path)
     save_file(state_of(), tmp_path / "net.safetensors")
     (tmp_path / "scheduler.bin").write_bytes(b"x")
@@ -208,3 +208,34 @@ def test_folders(tmp_path: Path) -> None:
     save_file(state_of(), tmp_path / "other.safetensors")
     with pytest.raises(CheckpointError, match=r"a folder with net\.safetensors, other"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "net_g_latest.pth",
+        "pytorch_model_fsdp.bin",
+        "unet/diffusion_pytorch_model.bin",
+        "global_step5/mp_rank_00_model_states.pt",
+        "snapshots/abc/model.safetensors",
+    ],
+)
+def test_the_only_checkpoint_of_a_folder(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"module": state_of(), "optimizer": None}
+    save_file(state_of(), path) if path.suffix == ".safetensors" else torch.save(content, path)
+    for other in ("optimizer.bin", "scheduler.pt", "random_states_0.pkl"):
+        (path.parent / other).write_bytes(b"x")
+    assert load(tmp_path).checkpoint.state.keys() == state_of().keys()
+    torch.save(content, tmp_path / "second.pth")
+    torch.save(content, tmp_path / "third.pth")
+    if "/" not in name:
+        with pytest.raises(CheckpointError, match=r"a folder with .*second\.pth, third\.pth"):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize("index", ["swin.safetensors.index.json", "model.index.fp16.json"])
+def test_shards_with_an_index_of_another_name(tmp_path: Path, index: str) -> None:
+    shards(tmp_path / "net", state_of(), "safetensors").rename(tmp_path / "net" / index)
+    assert load(tmp_path / "net").checkpoint.state.keys() == state_of().keys()
