@@ -78,7 +78,7 @@ class RestoreNode:
 
             interrupted.throw_exception_if_processing_interrupted()
             restored, _ = restorer(pixels, tile, overlap if tile else None, step)
-            check_output(restored, pixels, f"image {index + 1}")
+            check_output(restored, pixels, f"image {index + 1}", restorer)
             made.append(np.repeat(restored, 3, 2) if restored.shape[2] == 1 else restored)
         return (image.new_tensor(np.clip(np.stack(made), 0, 1)),)
 

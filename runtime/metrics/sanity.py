@@ -61,19 +61,24 @@ def find_problems(
     return findings
 
 
-def range_doubt(pixels: npt.NDArray[Any], source: npt.NDArray[Any]) -> str:
-    """Return why an output must have other values than 0..1, or an empty text.
+def beyond_doubt(pixels: npt.NDArray[Any]) -> str:
+    """Return why a finite output (H, W, C) has other values than 0..1, or an empty text."""
+    beyond = float(np.mean((pixels > 1 + _MARGIN) | (pixels < -_MARGIN)))
+    if beyond > _MOST_BEYOND:
+        return f"{beyond:.0%} of the output is far outside 0..1, and would be white or black"
+    return ""
 
-    An image that is white, black or without contrast itself is no reason: the output is compared
-    with it.
+
+def contrast_doubt(pixels: npt.NDArray[Any], source: npt.NDArray[Any]) -> str:
+    """Return that an output is white, black or flat and its input is not, or an empty text.
+
+    So is the output of a model that is given other values than it takes, and that of a model that
+    finds nothing in an image.
 
     Args:
         pixels: (H, W, C), the output, finite.
         source: (h, w, c) in 0..1, the input.
     """
-    beyond = float(np.mean((pixels > 1 + _MARGIN) | (pixels < -_MARGIN)))
-    if beyond > _MOST_BEYOND:
-        return f"{beyond:.0%} of the output is far outside 0..1, and would be white or black"
     shown = np.clip(pixels, 0, 1)
     mean, contrast = float(np.mean(shown)), float(np.std(source))
     if contrast < _FLAT_SOURCE:

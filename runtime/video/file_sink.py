@@ -216,6 +216,10 @@ def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
         )
     if (clip.light.mastering or any(clip.light.levels)) and encoding.codec not in RATED:
         warnings.append("not kept: the HDR mastering display and light levels: choose `codec` hevc")
+    if clip.color.bits > encoding.color.bits:
+        warnings.append(
+            f"not kept: {clip.color.bits} bits a channel, which became {encoding.color.bits}"
+        )
     return warnings
 
 

@@ -199,6 +199,35 @@ def test_honest_images_without_contrast_pass(tmp_path: Path, level: float) -> No
         assert main(["run", str(path), *out, "--threads", "1"]) == 0
 
 
+MASK = (
+    "f (float[b,3,h,w] input) => (float[b,1,h,w] output) <float t = {1.5}, int64[1] axes = {1}> "
+    "{m = ReduceMean (input, axes) found = Greater (m, t) output = Cast <to = 1> (found)}"
+)
+BINARY = IMAGE + "<float t = {0.5}> {light = Greater (input, t) output = Cast <to = 1> (light)}"
+CLIPPED = IMAGE + "<float a = {0}, float b = {1}> {output = Clip (input, a, b)}"
+
+
+@pytest.mark.parametrize(
+    ("graph", "more", "code"),
+    [(BINARY, (), 0), (MASK, (), 0), (CLIPPED, (), 0), (CLIPPED, ("--range", "255"), 1)],
+)
+def test_an_answer_without_contrast_is_no_other_range(
+    tmp_path: Path,
+    graph: str,
+    more: tuple[str, ...],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A dark page in black and white, and a mask of nothing, ended with a wrong range."""
+    path = save(tmp_path / "m.onnx", graph)
+    write_image(tmp_path / "in.png", ImageData(pixels(40, 37) * np.float32(0.45)))
+    files = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png"]
+    assert main(["run", str(path), *files, "--threads", "1", *more]) == code
+    printed = "".join(capsys.readouterr())
+    assert ("all 1480 values" in printed or "values are 0" in printed) == (graph in (BINARY, MASK))
+    assert ("--range" in printed) == bool(code)
+
+
 def test_a_stated_range_through_the_command(tmp_path: Path) -> None:
     ranges = ((0, 1023), (0, 65535))
     path = save_in_form(tmp_path / "m.onnx", "uint16", "NHWC", ranges)

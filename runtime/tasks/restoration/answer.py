@@ -11,11 +11,12 @@ from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ...images.image_data import ImageData, resize_plane
 from ...images.images import SUFFIXES, encode_image, format_named, image_head, left_out
-from ...metrics.sanity import find_problems, range_doubt
+from ...metrics.sanity import beyond_doubt, contrast_doubt, find_problems
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
 from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_role, file_tensor
 from .auxiliary_inputs import auxiliary_arrays
+from .probing import shows_pictures
 from .restorer import Restorer
 from .session_restorer import restorer_for
 
@@ -60,7 +61,7 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
         NystraError: The model fails.
     """
     pixels, tiles = restorer(before.pixels, **how)
-    warnings = check_output(pixels, before.pixels, name)
+    warnings = check_output(pixels, before.pixels, name, restorer)
     if tiles > 1 and restorer.tiling == DISCOURAGED:
         warnings.append(
             f"it was run in {tiles} tiles, but the model uses means over the whole image, so the "
@@ -70,13 +71,17 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
     return RestoredImage(with_pixels(before, pixels), tiles, warnings)
 
 
-def check_output(pixels: Array, source: Array, name: str) -> list[str]:
+def check_output(
+    pixels: Array, source: Array, name: str, restorer: Restorer | None = None
+) -> list[str]:
     """Return warnings about a model's output.
 
     Args:
         pixels: The output.
         source: The input: if it is flat, a flat output is correct.
         name: What to call the image in the messages.
+        restorer: The model. If it makes a mask of a color image, or a picture of a test picture,
+            an output without contrast is only a warning.
 
     Raises:
         UnusableOutputError: It is not finite, or its range is another one than assumed.
@@ -85,7 +90,15 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
     if any(finding.kind != "flat" for finding in findings):
         text = "; ".join(finding.message for finding in findings)
         raise UnusableOutputError(f"{text} for {name}")
-    if doubt := range_doubt(pixels, source):
+    doubt, flat = beyond_doubt(pixels), contrast_doubt(pixels, source)
+    if flat and not doubt:
+        if restorer is None or not (
+            restorer.output_channels < restorer.input_channels or shows_pictures(restorer)
+        ):
+            doubt = flat
+        elif not findings:
+            return [flat]
+    if doubt:
         raise UnusableOutputError(
             f"{doubt} for {name}: the model takes or returns other values than it was run with. "
             "State them: `range` 0..255, or `range` 0..1,0..255 if only the output has 0..255"

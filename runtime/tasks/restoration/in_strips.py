@@ -139,7 +139,7 @@ class _Run:
         self._reader.close()
         # Before the file is in its place: an output of another range is none.
         result, source = np.concatenate(self._outputs), np.concatenate(self._inputs)
-        self.warnings = check_output(result, source, self._name)
+        self.warnings = check_output(result, source, self._name, self._restorer)
 
     def _read(self, rows: int) -> Array:
         planes = self._reader.read(rows)

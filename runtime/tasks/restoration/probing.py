@@ -14,8 +14,9 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.pixels import from_range, to_range
 from ....core.ports.port import BYTES, UNIT, Range
-from ...metrics.sanity import range_doubt
+from ...metrics.sanity import beyond_doubt, contrast_doubt
 from ...tiling.mirror import mirror_to
+from ...tiling.tiled_network import TiledNetwork
 
 _SIDES = (32, 64, 128, 224, 256)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
@@ -85,6 +86,31 @@ def probe(
             least = 1 if side[0] == _SIDES[0] else side[0]
             return Probed(scale, count, got.shape[1], multiple or 1, least, only, *found)
     raise NystraError(f"a trial run of {path} failed: {failures[0]}")
+
+
+def shows_pictures(network: TiledNetwork) -> bool:
+    """Return whether the output of a model for a test picture is one in the model's ranges.
+
+    Then an output without contrast is the model's answer: an empty mask, a dark page in black and
+    white. A model that takes further inputs is not tried.
+    """
+    if network.auxiliary:
+        return False
+    step = network.size_multiple
+    side = -(-max(_SIDES[0], network.size_minimum) // step) * step
+    picture = _picture(network.input_channels, network.fixed_size or (side, side))
+    try:
+        output = network.function(to_range(picture, network.range))
+    except NystraError:
+        return False
+    output = from_range(output, network.output_range)[0]
+    return _is_picture(np.moveaxis(output, 0, 2), np.moveaxis(picture[0], 0, 2))
+
+
+def _is_picture(output: Array, source: Array) -> bool:
+    """Return whether an output (H, W, C) may be an image in 0..1 made of ``source``."""
+    finite = bool(np.isfinite(output).all())
+    return finite and not (beyond_doubt(output) or contrast_doubt(output, source))
 
 
 def padded(
@@ -164,7 +190,7 @@ def measured_ranges(
         if pair[0] not in outputs:
             outputs[pair[0]] = function(to_range(picture, pair[0]))
         output = np.moveaxis(from_range(outputs[pair[0]], pair[1])[0], 0, 2)
-        plausible = np.isfinite(output).all() and not range_doubt(output, source)
+        plausible = _is_picture(output, source)
         if plausible and pair == (taken[0], given[0]):
             return pair
         if plausible and (distance := _distance(output, source)) < error:
