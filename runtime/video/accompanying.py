@@ -105,7 +105,7 @@ class Accompanying:
 
 
 def lost_tags(source: Path, target: Path, opened: Any) -> list[str]:
-    """Return which chapters and tags of a video its copy does not have, one sentence each.
+    """Return which chapters, covers and tags of a video its copy does not have, one sentence each.
 
     Args:
         source: The video.
@@ -122,8 +122,13 @@ def lost_tags(source: Path, target: Path, opened: Any) -> list[str]:
                 lost += _missing(track.metadata, other.metadata, _OF_THE_STREAM)
                 if other.disposition | _DEFAULT != track.disposition | _DEFAULT:
                     marks.append(_name(track))
+        if "creation_time" in after.metadata:  # of the file, and not of each stream
+            lost = [key for key in lost if key != "creation_time"]
         first, second = before.chapters(), after.chapters()
+        pictures = [sum(map(is_still, file.streams.video)) for file in (before, after)]
     sentences = [f"not kept: the marks of the {name}, such as forced" for name in marks]
+    if pictures[1] < pictures[0]:
+        sentences.append(f"not kept: the cover{_hint(target.suffix)}")
     if lost:
         sentences.append(
             f"not kept: the tags {', '.join(dict.fromkeys(lost))}{_hint(target.suffix)}"

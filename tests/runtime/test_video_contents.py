@@ -140,6 +140,29 @@ def test_what_mp4_does_not_hold_is_said(
     assert (after["chapters"], after["pictures"]) == (before["chapters"], 1)
     assert after["tags"] == before["tags"] | {"mood": None}
     assert after["tracks"] == {"video": before["tracks"]["video"]}
+    assert run(model, source, tmp_path / "out.mov") == 0
+    assert "not kept: the cover, which .mov does not hold" in capsys.readouterr().err
+
+
+def test_the_time_of_a_recording_is_kept(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each stream of mp4 repeats it, and was said to lose it."""
+    import av
+
+    time = "2024-01-02T03:04:05.000000Z"
+    save_video(tmp_path / "in.mp4", STEADY)
+    with av.open(str(tmp_path / "in.mp4")) as source, av.open(str(tmp_path / "t.mp4"), "w") as copy:
+        copy.metadata["creation_time"] = time
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            packet.stream = stream
+            if packet.dts is not None:
+                copy.mux(packet)
+    assert run(model, tmp_path / "t.mp4", tmp_path / "out.mkv") == 0
+    assert capsys.readouterr().err == ""
+    with av.open(str(tmp_path / "out.mkv")) as made:
+        assert made.metadata["creation_time"] == time
 
 
 def test_subtitles_of_mp4(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
