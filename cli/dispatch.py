@@ -80,7 +80,7 @@ def build_parsers(
     )
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    parsers = {}
+    parsers: dict[str, argparse.ArgumentParser] = {}
     listed = not any(name in wanted for name in _COMMANDS)  # the help of nystra itself
     for name in _COMMANDS:
         if not listed and name not in wanted:
