@@ -15,19 +15,18 @@ PSNR_CAP = 200.0
 """The value in JSON of an infinite figure in dB, larger than float32 can reach."""
 
 
-def json_number(value: float, cap: float = PSNR_CAP) -> float | None:
+def json_number(value: float) -> float | None:
     """Return a number that JSON can hold.
 
     Args:
-        value: Any number; an infinite one (the PSNR of equal images) becomes ``cap`` with
+        value: Any number; an infinite one (the PSNR of equal images) becomes `PSNR_CAP` with
             its sign, NaN becomes None.
-        cap: The largest magnitude an infinity is written as.
     """
     number = float(value)
     if math.isnan(number):
         return None
     if math.isinf(number):
-        return math.copysign(cap, number)
+        return math.copysign(PSNR_CAP, number)
     return number
 
 

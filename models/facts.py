@@ -93,9 +93,9 @@ class Facts:
         step = 1 if self.pads else self.size_multiple
         return -(-side // step) * step
 
-    def test_size(self, cells: int = 4) -> dict[str, int]:
-        """Return a size of so many cells per side, or the fixed size of the network."""
-        return self.sides or image_size(cells * self.cell, cells * self.cell)
+    def test_size(self) -> dict[str, int]:
+        """Return a size of four cells per side, or the fixed size of the network."""
+        return self.sides or image_size(4 * self.cell, 4 * self.cell)
 
     def fixed(self, shape: Sequence[int]) -> Facts:
         """Return the facts with every axis of the inputs fixed by a shape of the first one.

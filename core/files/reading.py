@@ -63,9 +63,7 @@ def utf8_path(path: Path, what: str, by: str) -> str:
         ) from error
 
 
-def is_there(
-    path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
-) -> bool:
+def is_there(path: str | os.PathLike[str], what: str) -> bool:
     """Return whether a path exists; a link to a missing file counts.
 
     Raises:
@@ -76,7 +74,7 @@ def is_there(
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as reason:
-        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+        raise NystraError(f"cannot read {what} {path}: {_why(reason)}") from reason
     return True
 
 

@@ -57,23 +57,18 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
     return kind(**parameters)
 
 
-def refuse_foreign(key: str, shown: str, kind: type[Mechanism], owner: str = "") -> None:
+def refuse_foreign(key: str, shown: str, kind: type[Mechanism]) -> None:
     """Raise NystraError where a mechanism has no such parameter.
 
     Args:
         key: Name of the parameter.
         shown: The user's name for it.
         kind: The mechanism.
-        owner: The user's name for the mechanism; "": its own name.
     """
     if key in kind.declared():
         return
-    owner = owner or kind.name
     users = [name for name in mechanism_names() if key in mechanism_class(name).declared()]
     if users:
-        prefix = owner.removesuffix(kind.name)
-        raise NystraError(
-            f"{shown} does not apply to {owner}: it is for {prefix}{' or '.join(users)}"
-        )
+        raise NystraError(f"{shown} does not apply to {kind.name}: it is for {' or '.join(users)}")
     known = ", ".join(kind.declared()) or "no parameters"
-    raise NystraError(f"unknown key {shown!r:.40}; {owner} has {known}")
+    raise NystraError(f"unknown key {shown!r:.40}; {kind.name} has {known}")

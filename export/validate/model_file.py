@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,9 +133,9 @@ def libraries(*, bodies: bool) -> list[str | Path | None]:
     return [None, *built] if bodies else built
 
 
-def tool_versions(more: Sequence[str] = ("torch", "onnx", "onnxscript")) -> dict[str, str]:
+def tool_versions() -> dict[str, str]:
     """Return the versions of the programs that wrote and validated a file."""
     from importlib.metadata import version
 
     own = {"nystra": __version__, "python": platform.python_version()}
-    return own | {name: version(name) for name in ("numpy", *more)}
+    return own | {name: version(name) for name in ("numpy", "torch", "onnx", "onnxscript")}

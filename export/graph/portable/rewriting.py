@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ....core.errors import ExportError
 from ....plugins.domain import DOMAIN
 from .body_nodes import write_body
-from .left_over import left_over
+from .rules import RANK
 from .static_graph import StaticGraph
 
 OPSET = 18
@@ -58,4 +60,29 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", OPSET))
     model.graph.CopyFrom(written)
-    return left_over(graph, written.node)
+    return _left_over(graph, written.node)
+
+
+def _left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    """Return a sentence for each kind of node that not every engine supports.
+
+    Args:
+        graph: The graph with the nodes.
+        nodes: The nodes of the file.
+    """
+    many, whole = [], []
+    for node in nodes:
+        outputs = [graph.tensors[name] for name in node.output if name in graph.tensors]
+        if any(len(tensor.shape) > RANK for tensor in outputs):
+            many.append(node)
+        if any(tensor.kind == TensorProto.INT64 for tensor in outputs):
+            whole.append(node)
+    return [
+        f"{len(found)} nodes {what}, which not every engine supports; the first is "
+        f"{found[0].name} ({found[0].op_type})"
+        for found, what in (
+            (many, f"have more than {RANK} axes"),
+            (whole, "compute with 64-bit integers"),
+        )
+        if found
+    ]

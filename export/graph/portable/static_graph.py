@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-import onnx.defs
-import onnx.shape_inference
 from onnx import helper, numpy_helper
 
 from ....core.errors import ExportError
@@ -18,13 +16,6 @@ from .folding import folded
 from .rules import simpler
 
 Constant: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[Any]]"
-
-_NOT_INFERRED = (
-    onnx.defs.SchemaError,
-    onnx.shape_inference.InferenceError,
-    KeyError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True)

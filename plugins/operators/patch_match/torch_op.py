@@ -6,6 +6,7 @@ gradient; layers compute the scores of the found pairs again where they need one
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 
 from ....core.errors import NystraError
 from ..operator_torch import register
+from .random_table import BOUND, NUMBER_FACTOR, SEED_FACTOR, SIZE, TABLE
 from .schema import LARGEST_MAP, SCHEMA, STEPS
 from .scores_torch import PairScores
-from .table_torch import draw
 
 _DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
@@ -25,6 +26,19 @@ _ENTRIES_AT_ONCE = 1 << 20
 
 _PIXELS_AT_ONCE = 1 << 15
 """Pixels of images that are searched together: many small images take as few steps as one."""
+
+
+@functools.cache
+def _table(device: torch.device) -> Tensor:
+    return torch.from_numpy(TABLE).to(device)
+
+
+def _draw(y: Tensor, x: Tensor, number: int, seed: int) -> Tensor:
+    """Return draws in 0..2**30 - 1 of the query pixels in rows ``y`` and columns ``x`` (int64)."""
+    table = _table(y.device)
+    u = table[(x % SIZE + NUMBER_FACTOR * (number % SIZE) + SEED_FACTOR * seed) % SIZE]
+    v = table[(y % SIZE + u % SIZE) % SIZE]
+    return (u + v) % BOUND
 
 
 class _Search:
@@ -72,7 +86,7 @@ class _Search:
         listed = torch.cat([self.keys, self.keys.new_tensor([self.none])])
         for j in range(self.k):
             low, high = j * self.count // self.k, (j + 1) * self.count // self.k
-            drawn = low + draw(self.y, self.x, j, self.seed) % (high - low).clamp(min=1)
+            drawn = low + _draw(self.y, self.x, j, self.seed) % (high - low).clamp(min=1)
             place = torch.where(high > low, self.first_listed + drawn, len(self.keys))
             candidates.append(listed[place].unsqueeze(1))
         self._merge(torch.cat(candidates, 1))
@@ -112,7 +126,7 @@ class _Search:
     def _near(self, center: Tensor, radius: int, size: int, number: int) -> Tensor:
         low = (center - radius).clamp(0, size - 1)
         high = (center + radius).clamp(0, size - 1)
-        return low + draw(self.y, self.x, number, self.seed) % (high - low + 1)
+        return low + _draw(self.y, self.x, number, self.seed) % (high - low + 1)
 
     def _merge(self, candidates: Tensor) -> None:
         """Keep the k best of the rows and the candidates (n, any)."""

@@ -127,8 +127,8 @@ def padded(
     return call
 
 
-def _gray(channels: int, side: tuple[int, int], value: float = _GRAY) -> Array:
-    return np.full((1, channels, *side), value, np.float32)
+def _gray(channels: int, side: tuple[int, int]) -> Array:
+    return np.full((1, channels, *side), _GRAY, np.float32)
 
 
 def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int:
