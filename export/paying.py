@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import onnx
@@ -15,6 +16,7 @@ from ..core.errors import ExportError
 from ..core.files.scratch import scratch_folder
 from ..core.text import counted, milliseconds
 from ..runtime.session import Session
+from ..runtime.timing.turns import timed_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
 
@@ -178,23 +180,22 @@ def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:
 def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
     """Return the times of interleaved runs of both, in seconds; most runs near the limit."""
     with scratch_folder() as folder:
-        sessions, feeds = [], []
+        runs: dict[str, Callable[[], object]] = {}
         for number, model in enumerate((timed.own, timed.replaced)):
             path = folder / f"{number}.onnx"
             path.write_bytes(model.SerializeToString())
-            sessions.append(Session(path))
             known = {tensor.name for tensor in model.graph.initializer}
             taken = [value.name for value in model.graph.input if value.name not in known]
-            feeds.append({name: timed.feeds[name] for name in taken})
-            sessions[-1].run(feeds[-1])
-        seconds: list[list[float]] = [[] for _ in sessions]
+            feeds = {name: timed.feeds[name] for name in taken}
+            runs[path.name] = partial(Session(path).run, feeds)
+            runs[path.name]()
         begun = time.perf_counter()
-        while not _enough(seconds, time.perf_counter() - begun, limit):
-            for session, given, own in zip(sessions, feeds, seconds, strict=True):
-                start = time.perf_counter()
-                session.run(given)
-                own.append(time.perf_counter() - start)
-        return seconds
+
+        def active(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
+            enough = _enough([*times.values()], time.perf_counter() - begun, limit)
+            return [] if enough else [*runs]
+
+        return [*timed_in_turns(runs, active).values()]
 
 
 def _enough(times: Sequence[Sequence[float]], seconds: float, limit: float) -> bool:

@@ -4,7 +4,6 @@ from .fastest import choose_fastest as choose_fastest
 from .images.image_data import ImageData as ImageData
 from .images.images import read_image as read_image
 from .images.images import write_image as write_image
-from .machine.clock import interleaved as interleaved
 from .metrics.image_quality import psnr as psnr
 from .metrics.image_quality import ssim as ssim
 from .model.manifest import Manifest as Manifest
@@ -29,3 +28,4 @@ from .tiling.run_tiled import run_tiled as run_tiled
 from .tiling.stitching import Stitcher as Stitcher
 from .tiling.tile_plan import TilePlan as TilePlan
 from .tiling.tile_plan import plan_tiles as plan_tiles
+from .timing.turns import interleaved as interleaved

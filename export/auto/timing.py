@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...core.ports.port import Size, image_size
 from ...models.facts import Facts
 from ...runtime.images.images import read_image
-from ...runtime.machine.clock import least_seconds
+from ...runtime.timing.turns import least_seconds
 from ..attention.implementation import AnySite, implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap

@@ -10,8 +10,8 @@ from ...core.arrays import Array
 from ...core.ports.port import Port
 from ...models.sites import WindowSite
 from ...plugins import native
-from ...runtime.machine.clock import least_seconds
 from ...runtime.metrics.measures import measure_for
+from ...runtime.timing.turns import least_seconds
 from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
 from ..attention.implementation import unsupported_reason

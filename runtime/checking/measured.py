@@ -13,13 +13,13 @@ from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Size, image_size
 from ...plugins.domain import DOMAIN
-from ..machine.clock import interleaved
 from ..metrics.measures import PSNR_CEILING, ROUNDING
 from ..model.onnx_nodes import count_nodes, domain_nodes
 from ..model.references import References
 from ..model.weights import weights_digest
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
+from ..timing.turns import interleaved
 from .baseline import KERNELS
 from .integrity import find_changes, is_listed
 from .validation import (

@@ -22,6 +22,7 @@ from ..model.onnx_header import read_onnx_header
 from ..session_spec import SessionSpec
 from ..workers.child import Child, ChildError
 from .rows import Row
+from .turns import turns
 
 BODIES_BACKEND = "ort-cpu-bodies"
 """The name for ``ort-cpu`` with the operators' bodies, even if the library is installed."""
@@ -179,15 +180,12 @@ def _one_size(
             contenders.append(contender)
             _warm_up(contender, configuration, seconds)
         progress(f"measure {size_text(size)}")
-        turn = 0
-        while active := [c for c in contenders if c.unfinished(seconds, runs)]:
-            turn += 1
-            for contender in active if turn % 2 else reversed(active):
-                answer = contender.ask("run")
-                if answer is not None:
-                    contender.row.times.append(answer["seconds"])
-                    if answer["device_seconds"] is not None:
-                        contender.row.device_times.append(answer["device_seconds"])
+        for contender in turns(lambda: [c for c in contenders if c.unfinished(seconds, runs)]):
+            answer = contender.ask("run")
+            if answer is not None:
+                contender.row.times.append(answer["seconds"])
+                if answer["device_seconds"] is not None:
+                    contender.row.device_times.append(answer["device_seconds"])
         for contender in contenders:
             if contender.row.reason is None:
                 contender.row.memory = contender.ask("memory") or {}

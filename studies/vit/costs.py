@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from nystra.models.vit.network import ViT
-from nystra.runtime.machine.clock import interleaved
 from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.bench import WORKER
+from nystra.runtime.timing.turns import interleaved
 from nystra.runtime.workers.child import Child
 from studies.vit.networks import (
     BACKENDS,

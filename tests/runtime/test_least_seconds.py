@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nystra.runtime.machine.clock import least_seconds
+from nystra.runtime.timing.turns import least_seconds
 
 
 class Machine:

@@ -5,10 +5,50 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
 
 from ...core.errors import NystraError
+
+Member = TypeVar("Member")
+
+
+def turns(active: Callable[[], Sequence[Member]]) -> Iterator[Member]:
+    """Yield the members of interleaved rounds, until none is active.
+
+    Each round has every active member once, alternately in forward and reverse order, so that a
+    drift of the machine affects all of them equally.
+
+    Args:
+        active: Returns the members of the next round.
+    """
+    for number in count():
+        members = active()
+        if not members:
+            return
+        yield from reversed(members) if number % 2 else members
+
+
+def timed_in_turns(
+    functions: Mapping[str, Callable[[], object]],
+    active: Callable[[Mapping[str, Sequence[float]]], Sequence[str]],
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Call functions in interleaved rounds, and return the seconds of each call, by name.
+
+    Args:
+        functions: Name -> function.
+        active: Seconds of the calls so far, by name -> names of the functions of the next round.
+        clock: Returns the time in seconds.
+    """
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for name in turns(lambda: active(times)):
+        start = clock()
+        functions[name]()
+        times[name].append(clock() - start)
+    return times
 
 
 @dataclass(frozen=True)
@@ -38,8 +78,7 @@ def interleaved(
 ) -> Timing:
     """Time several functions in interleaved rounds.
 
-    Each round calls every function once, alternating between forward and reverse order, so that a
-    drift of the machine affects all of them equally; ratios are computed within a round.
+    Rounds are those of `turns`; ratios are computed within a round.
 
     Args:
         functions: Name -> function.
@@ -58,19 +97,15 @@ def interleaved(
     for _ in range(warmup):
         for function in functions.values():
             function()
-    times: dict[str, list[float]] = {name: [] for name in functions}
     order = list(functions)
+
+    def active(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
+        rounds, spent = len(times[order[0]]), time.perf_counter() - begin
+        late = rounds > 0 and spent >= (seconds if rounds >= minimum else 3.0 * seconds)
+        return order if rounds < maximum and not late else []
+
     start = time.perf_counter()
-    rounds = 0
-    while rounds < maximum:
-        for name in order if rounds % 2 == 0 else reversed(order):
-            before = time.perf_counter()
-            functions[name]()
-            times[name].append(time.perf_counter() - before)
-        rounds += 1
-        spent = time.perf_counter() - begin
-        if spent >= (seconds if rounds >= minimum else 3.0 * seconds):
-            break
+    times = timed_in_turns(functions, active)
     ratios = {
         (first, second): statistics.median(
             a / max(b, 1e-12) for a, b in zip(times[first], times[second], strict=True)
@@ -80,7 +115,7 @@ def interleaved(
         if first != second
     }
     medians = {name: statistics.median(values) for name, values in times.items()}
-    return Timing(medians, ratios, rounds, time.perf_counter() - start)
+    return Timing(medians, ratios, len(times[order[0]]), time.perf_counter() - start)
 
 
 def least_seconds(
@@ -105,16 +140,18 @@ def least_seconds(
             longer called.
         clock: Returns the time in seconds.
     """
-    least = dict.fromkeys(functions, math.inf)
-    running = list(functions)
     begin = clock()
-    for done in range(max(rounds, most_rounds)):
-        if done >= rounds and clock() - begin > seconds:
-            break
-        for name in running:
-            start = clock()
-            functions[name]()
-            least[name] = min(least[name], clock() - start)
-        if done + 1 == rounds:
-            running = [name for name in running if least[name] <= drop * least[running[0]]]
-    return least
+
+    def active(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
+        done = max(map(len, times.values()), default=0)
+        if done < rounds:
+            return list(functions)
+        if done >= most_rounds or clock() - begin > seconds:
+            return []
+        running = [name for name in functions if len(times[name]) == done]
+        if done > rounds:
+            return running
+        return [name for name in running if min(times[name]) <= drop * min(times[running[0]])]
+
+    times = timed_in_turns(functions, active, clock)
+    return {name: min(own, default=math.inf) for name, own in times.items()}
