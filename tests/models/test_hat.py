@@ -14,7 +14,7 @@ from nystra.export import Plan, mechanism
 from nystra.export.attention.advice import plan_warnings
 from nystra.export.attention.site import find_sites, refuse_untrained, resolve, swap
 from nystra.models import load
-from nystra.models.hat.hyper import hat_hyper
+from nystra.models.hat.checkpoint import hat_hyper
 from nystra.models.hat.index import published_index, published_rows
 from nystra.models.hat.network import HAT
 from nystra.models.registry import ARCHITECTURES, find_architecture
