@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import re
+import sysconfig
+import traceback
+from pathlib import Path
 
 import torch
 
 from ...core.errors import foreign_text
 
-_CALL = re.compile(r'following call raised this error:\s+File "([^"]+)", line (\d+)')
+_ROOT = Path(__file__).parents[2]
+_NOT_THEIRS = tuple(
+    f"{path}/"
+    for path in (
+        Path(torch.__file__).parent,
+        *(_ROOT / name for name in ("cli", "core", "export", "models", "plugins", "runtime")),
+    )
+)
+_STANDARD, _INSTALLED = (sysconfig.get_path(name) for name in ("stdlib", "purelib"))
 _LONGEST = 400
 
 
@@ -23,5 +33,15 @@ def trace_fault(error: BaseException) -> str:
     if lines[1:] and lines[1].startswith("  - "):  # which size became a constant
         reason += lines[1][3:]
     reason = reason.strip().rstrip(".")[:_LONGEST]
-    call = _CALL.search(str(error))
-    return reason if call is None else f"{reason} ({call[1].rpartition('/')[2]}, line {call[2]})"
+    return reason + _line(error)
+
+
+def _line(error: BaseException) -> str:
+    """Return the line of the network's code that an error came from, or ""."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = frame.filename
+        standard = file.startswith((f"{_STANDARD}/", "<")) and not file.startswith(_INSTALLED)
+        if standard or file.startswith(_NOT_THEIRS):
+            continue
+        return f" ({Path(file).name}, line {frame.lineno})"
+    return ""

@@ -57,7 +57,7 @@ def measured_ports(
 
 def _hint(reason: str) -> str:
     """Return advice for missing arguments and for mixed half-precision types, or ""."""
-    if "missing" in reason and "positional argument" in reason:
+    if "missing" in reason and "required" in reason and "argument" in reason:
         return (
             "; declare all inputs as ports of an OwnNetwork, and give numbers, such as a step or a "
             "strength, in a module that calls it with them"

@@ -81,31 +81,53 @@ def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
     """Return the tensors that a network returned, in the order of its outputs.
 
     Args:
-        returned: A tensor, a tuple or a list of them, or a dictionary or an object that has them
-            by the names of the outputs.
-        outputs: The expected outputs; a single one may be a tuple or list of one.
+        returned: A tensor, nested tuples and lists of them, or a dictionary or an object that has
+            them by the names of the outputs. None is no output.
+        outputs: The expected outputs; a single one may have any name.
 
     Raises:
-        UnsupportedModelError: It has another type, or another number of tensors.
+        UnsupportedModelError: It has another type, another number of tensors, or complex numbers.
     """
     names = [port.name for port in outputs]
-    if isinstance(returned, Mapping):
-        if not all(name in returned for name in names):
-            raise UnsupportedModelError(
-                f"the network returns a dictionary of {', '.join(map(str, returned)):.200}, "
-                f"expected {', '.join(names)}: {_DECLARE}"
-            )
-        returned = [returned[name] for name in names]
-    elif not isinstance(returned, (Tensor, tuple, list)):  # such as a dataclass
-        returned = [getattr(returned, name, returned) for name in names]
-    tensors = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
-    if len(tensors) != len(outputs) or not all(isinstance(each, Tensor) for each in tensors):
-        kinds = ", ".join(type(each).__name__ for each in tensors[:6])
+    entries = _entries(returned)
+    if all(name in entries for name in names):
+        values = [entries[name] for name in names]
+    else:
+        values = _flat([*entries.values()] if entries and len(names) == 1 else returned)
+    if len(values) != len(names) and entries:
         raise UnsupportedModelError(
-            f"the network returns {len(tensors)} values ({kinds}), expected {len(outputs)} of the "
+            f"the network returns a {type(returned).__name__} of {', '.join(entries):.200}, "
+            f"expected {', '.join(names)}: {_DECLARE}"
+        )
+    if len(values) != len(outputs) or not all(isinstance(each, Tensor) for each in values):
+        kinds = ", ".join(type(each).__name__ for each in values[:6])
+        raise UnsupportedModelError(
+            f"the network returns {len(values)} values ({kinds}), expected {len(outputs)} of the "
             f"kind Tensor: {_DECLARE}"
         )
-    return tensors
+    if any(each.is_complex() for each in values):
+        raise UnsupportedModelError(
+            "the network returns complex numbers, expected real ones: return their parts as "
+            "channels (`torch.view_as_real`) or one of them (`.real`); see docs/own.md"
+        )
+    return tuple(values)
+
+
+def _entries(returned: Any) -> dict[str, Any]:
+    """Return what a dictionary or an object, such as a dataclass, has by name."""
+    if isinstance(returned, Mapping):
+        return {str(name): value for name, value in returned.items()}
+    if hasattr(returned, "_asdict"):  # a named tuple
+        return dict(returned._asdict())
+    plain = isinstance(returned, (Tensor, tuple, list)) or not hasattr(returned, "__dict__")
+    return {} if plain else dict(vars(returned))
+
+
+def _flat(returned: Any) -> list[Any]:
+    """Return the values in nested tuples and lists in their order, without None."""
+    if isinstance(returned, (tuple, list)):
+        return [each for value in returned for each in _flat(value)]
+    return [] if returned is None else [returned]
 
 
 def _cropped(tensor: Tensor, port: Port, height: int, width: int) -> Tensor:

@@ -197,11 +197,51 @@ def test_two_outputs_are_exported_and_both_are_checked(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("wrap", "kinds"),
-    [(Output, "Output"), (lambda a, b: [a, b], "Tensor, Tensor"), (lambda a, _b: (a, None), "T")],
+    [
+        (Output, "a Output of coarse, final"),
+        (lambda a, b: [a, b], "Tensor, Tensor"),
+        (lambda a, b: {"x": a, "y": b}, "a dict of x, y"),
+    ],
 )
 def test_undeclared_outputs_are_refused_with_advice(wrap: Any, kinds: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"{kinds}.*as ports of an OwnNetwork, or"):
         load(Two(wrap).eval())
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda a, _b: (a, None),
+        lambda a, _b: ([a],),
+        lambda a, _b: {"sample": a, "loss": None},
+        lambda a, _b: Output(a, None),  # type: ignore[arg-type]
+    ],
+)
+def test_the_only_tensor_is_the_output(wrap: Any) -> None:
+    assert load(Two(wrap).eval()).facts.outputs[0].name == "output"
+
+
+def test_outputs_of_nested_tuples_are_taken_in_order() -> None:
+    network = load(OwnNetwork(Two(lambda a, b: (None, [a], b)).eval(), [IMAGE], OUTPUTS)).network
+    with torch.no_grad():
+        assert len(network(torch.rand(1, 3, 5, 6))) == 2
+
+
+def test_complex_outputs_are_refused_with_advice() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"complex numbers.*`torch.view_as_real`"):
+        load(Two(lambda a, _b: torch.fft.fft2(a)).eval())
+
+
+class Branching(Cast):
+    def forward(self, image: Tensor) -> Tensor:
+        image = self.conv(image)
+        return image if image.mean() > 0.5 else -image
+
+
+def test_the_line_of_the_network_is_named(tmp_path: Any) -> None:
+    line = Branching.forward.__code__.co_firstlineno + 2
+    with pytest.raises(NystraError, match=rf"on the values .*\(test_own_code\.py, line {line}\)"):
+        export_module(Branching("cpu", torch.float32), tmp_path / "a.onnx")
 
 
 class Stepped(nn.Module):
