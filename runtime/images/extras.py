@@ -22,6 +22,8 @@ _MOST_BITS = {"JPEG": 8, "WebP": 8, "PNG": 16}
 _NUMBERS = {16: "16 bits", 32: "floating point"}
 _LESS_THAN_ICC = ("gAMA", "cHRM")
 """Color chunks that a profile makes void."""
+_USUAL_PRIMARIES, _USUAL_TRANSFERS = (1, 2, 5, 6), (1, 2, 6, 13)
+"""Those of sRGB, BT.709 and BT.601, and unspecified ones."""
 _SAME_AS_SRGB = {
     "gAMA": struct.pack(">I", 45455),
     "cHRM": struct.pack(">8I", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000),
@@ -64,6 +66,14 @@ def of_aspect(across: int, down: int) -> list[str]:
     """Return a note on pixels that are not square, by their numbers in the same length."""
     note = f"its pixels are not square ({across}:{down}), which was left out"
     return [note] if across != down and across and down else []
+
+
+def colors_of(primaries: int, transfer: int) -> tuple[tuple[str, bytes], ...]:
+    """Return colors by their numbers in ITU-T H.273 as PNG states them, unless they are usual."""
+    usual = primaries in _USUAL_PRIMARIES and transfer in _USUAL_TRANSFERS
+    if usual or max(primaries, transfer) > 255:
+        return ()
+    return (("cICP", bytes((primaries, transfer, 0, 1))),)
 
 
 def in_resources(iptc: bytes) -> bytes:

@@ -17,7 +17,7 @@ import numpy as np
 from ...core.errors import NystraError
 from . import jpeg_segments, png_chunks
 from .exif import read_block
-from .extras import COMMENT, Extras, decoded
+from .extras import COMMENT, Extras, colors_of, decoded
 from .image_data import Metadata
 from .image_file import ImageFile, field, from_array, source
 from .libvips import libvips
@@ -32,8 +32,6 @@ _SEQUENCE = b"avis"
 """The first brand of an animated AVIF."""
 _HEAD = 1 << 16
 _EMBEDDED = b"DEBM"
-_USUAL_PRIMARIES, _USUAL_TRANSFERS = (1, 2), (1, 2, 6, 13)
-"""Of sRGB and BT.709 in ITU-T H.273, and unspecified ones."""
 
 Opener: TypeAlias = Callable[[BinaryIO, str], ImageFile]
 
@@ -130,10 +128,7 @@ def _colors_of_avif(head: bytes) -> tuple[tuple[str, bytes], ...]:
     _, found, colors = head.partition(b"colrnclx")
     if not found or len(colors) < 4:
         return ()
-    primaries, transfer = struct.unpack(">HH", colors[:4])
-    if (primaries in _USUAL_PRIMARIES and transfer in _USUAL_TRANSFERS) or primaries > 255:
-        return ()
-    return (("cICP", bytes((primaries, transfer & 255, 0, 1))),)
+    return colors_of(*struct.unpack(">HH", colors[:4]))
 
 
 def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:

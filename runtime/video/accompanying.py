@@ -104,6 +104,23 @@ class Accompanying:
         output.add_attachment(name, kind, bytes(picture))
 
 
+def besides_frames(source: Path, opened: Any) -> list[str]:
+    """Return the names of what a video holds besides its frames.
+
+    Args:
+        source: The video.
+        opened: Opens a video, as `open_video`.
+    """
+    with opened(source) as (container, video):
+        chapters = container.chapters()
+        parts = [_name(track) for track in container.streams if track.index != video.index]
+        if chapters:  # mp4 also holds their titles as a stream
+            parts = [name for name in parts if not name.startswith("data")]
+            parts.append(f"{len(chapters)} chapters")
+        parts += _tags(container.metadata, _OF_THE_FILE)
+    return parts
+
+
 def lost_tags(source: Path, target: Path, opened: Any) -> list[str]:
     """Return which chapters, covers and tags of a video its copy does not have, one sentence each.
 

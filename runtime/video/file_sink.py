@@ -95,6 +95,7 @@ class VideoSink:
             self.warnings.append(
                 f"not kept: the alpha of frame {frame.index + 1}, since the first has none"
             )
+        self.warnings = list(dict.fromkeys([*self.warnings, *image.notes, *_lost(image)]))
         planes = self.encoding.planes(image.pixels, image.alpha)
         self.parts.begin()
         with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
@@ -221,6 +222,14 @@ def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
             f"not kept: {clip.color.bits} bits a channel, which became {encoding.color.bits}"
         )
     return warnings
+
+
+def _lost(image: ImageData) -> list[str]:
+    """Return what the file of a frame holds and a video does not."""
+    held = image.metadata
+    parts = {"color profile": image.icc, "EXIF": held.exif, "XMP": held.xmp, "IPTC": held.iptc}
+    names = [name for name, part in {**parts, "texts": held.texts}.items() if part]
+    return [f"not kept: {', '.join(names)} of its frames"] if names else []
 
 
 def _check_target(target: Path, source: FrameSource, overwrite: bool) -> None:

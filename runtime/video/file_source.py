@@ -14,7 +14,8 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import open_regular
-from ..images.image_data import ImageData
+from ..images.extras import colors_of
+from ..images.image_data import ImageData, Metadata
 from .accompanying import is_still
 from .boxes import check_boxes
 from .clip import Clip, Frame
@@ -146,7 +147,10 @@ class VideoFile:
             pixels = to_rgb(planes, color)
             alpha = planes[-1].astype(np.float32) / np.float32((1 << color.bits) - 1)
         return ImageData(
-            self._upright(pixels), self._upright(alpha) if color.alpha else None, bits=bits
+            self._upright(pixels),
+            self._upright(alpha) if color.alpha else None,
+            bits,
+            metadata=Metadata(colors=colors_of(color.primaries, color.transfer)),
         )
 
     def _upright(self, plane: Array) -> Array:

@@ -10,7 +10,9 @@ from ...core.files.writing import check_can_make, make_folder
 from ..images.image_data import ImageData
 from ..images.images import write_image
 from ..images.naming import Naming
+from .accompanying import besides_frames
 from .clip import Frame, FrameSource
+from .file_source import VideoFile, open_video
 
 
 class FolderSink:
@@ -67,7 +69,7 @@ class FolderSink:
         self._skipped = there if skip_existing else set()
         self._overwrite = overwrite
         self._quality = quality
-        self.warnings = ()
+        self.warnings = _lost(source)
 
     def wants(self, index: int) -> bool:
         """Whether a frame is missing."""
@@ -90,3 +92,12 @@ class FolderSink:
     def keep(self) -> str:
         """Return how to continue."""
         return "Finished frames are kept: add `skip_existing` to continue from there."
+
+
+def _lost(source: FrameSource) -> list[str]:
+    if not isinstance(source, VideoFile):
+        return []
+    parts = besides_frames(source.path, open_video)
+    if not source.clip.even:
+        parts.append("the times of the frames")
+    return [f"not kept, since a folder holds frames only: {', '.join(parts)}"] if parts else []

@@ -14,7 +14,7 @@ from ..images.header import read_image_size
 from ..images.image_data import ImageData
 from ..images.images import READ_SUFFIXES, read_image
 from .clip import Clip, Frame
-from .color import Color, usual_matrix
+from .color import MATRICES, Color, usual_matrix
 
 
 class FrameFolder:
@@ -45,9 +45,13 @@ class FrameFolder:
         for file in self.files[1:]:
             _check_size(file, read_image_size(file), self.files[0], size)
         first = read_image(self.files[0])
-        matrix = usual_matrix(size[0])
+        matrix = primaries = transfer = usual_matrix(size[0])
+        stated = dict(first.metadata.colors).get("cICP", b"")[:2]
+        if len(stated) == 2 and 0 < stated[0] <= 12 and 0 < stated[1] <= 18:
+            primaries, transfer = stated
+            matrix = primaries if primaries in MATRICES else matrix
         bits, alpha = 10 if first.bits > 8 else 8, first.alpha is not None
-        color = Color(matrix, bits=bits, primaries=matrix, transfer=matrix, alpha=alpha)
+        color = Color(matrix, bits=bits, primaries=primaries, transfer=transfer, alpha=alpha)
         base = None if fps is None else 1 / fps
         self.clip = Clip(len(self.files), size, color, base, fps)
 

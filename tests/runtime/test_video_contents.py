@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from nystra.cli.main import main
-from nystra.runtime import read_image
+from nystra.runtime import read_image, write_image
+from nystra.runtime.images.image_data import ImageData, Metadata
 from nystra.runtime.video.containers import READ_SUFFIXES
 from nystra.runtime.video.light import Light
 from runtime_models import nystra_metadata, save_upscaler
@@ -163,6 +164,37 @@ def test_the_time_of_a_recording_is_kept(
     assert capsys.readouterr().err == ""
     with av.open(str(tmp_path / "out.mkv")) as made:
         assert made.metadata["creation_time"] == time
+
+
+def test_what_a_folder_of_frames_does_not_hold_is_said(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of it was dropped without a word; the colors of HDR too."""
+    assert run(model, save_film(tmp_path / "in.mkv", "subrip"), tmp_path / "out") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    for words in ("only: subtitles 1 (srt, ger), attachment font.ttf", "2 chapters", "title, "):
+        assert words in said
+    save_video(tmp_path / "uneven.mkv", [0, 3600, 9000])
+    assert run(model, tmp_path / "uneven.mkv", tmp_path / "uneven") == 0
+    assert "holds frames only: the times of the frames" in capsys.readouterr().err
+
+
+def test_the_colors_of_hdr_pass_through_frames(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They became those of BT.601, and a profile of frames was dropped without a word."""
+    pixels = np.full((24, 32, 3), 0.4, np.float32)
+    pixels[:, :16] = 0.6
+    colors = (("cICP", bytes((9, 16, 0, 1))),)
+    image = ImageData(pixels, bits=16, icc=b"p" * 200, metadata=Metadata(colors=colors))
+    (tmp_path / "in").mkdir()
+    write_image(tmp_path / "in/1.png", image)
+    assert run(model, tmp_path / "in", tmp_path / "out.mp4", "--fps", "25") == 0
+    assert "not kept: color profile of its frames" in capsys.readouterr().err
+    assert run(model, tmp_path / "out.mp4", tmp_path / "frames") == 0
+    again = read_image(tmp_path / "frames/frame_000001.png")
+    assert again.metadata.colors == colors
+    np.testing.assert_allclose(again.pixels, pixels, atol=0.01)
 
 
 def test_subtitles_of_mp4(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
