@@ -22,6 +22,8 @@ _INTERPRETATIONS = {
     "ushort": ("grey16", "rgb16"),
     "float": ("b-w", "scrgb"),
 }
+_SLICE = 2 << 20
+"""Bytes that are decoded at once."""
 _GRAYS, _COLORS = ("b-w", "grey16"), ("srgb", "rgb16", "scrgb", "rgb")
 
 
@@ -61,8 +63,7 @@ class ImageFile:
         """
         image, notes = gray_or_rgb(self.load(), name)
         kind, bands = image.format, image.bands
-        values = np.frombuffer(image.write_to_memory(), _DTYPES[kind])
-        values = values.reshape(image.height, image.width, bands)
+        values = _values(image)
         if kind == "float":
             _check_range(values, name)
         colors, bits = 1 if bands < 3 else 3, 8 * values.dtype.itemsize
@@ -108,6 +109,21 @@ def source(stream: BinaryIO) -> Any:
         if not os.path.sameopenfile(stream.fileno(), other.fileno()):
             raise NystraError(f"{stream.name} was replaced while it was read: try again")
         return libvips().Source.new_from_descriptor(other.fileno())
+
+
+def _values(image: Any) -> Array:
+    """Return the numbers of an image of pyvips (H, W, C), in rows from top to bottom.
+
+    The thread of the caller computes them: libvips starts threads to write a whole image.
+    """
+    region, rows, width = libvips().Region.new(image), image.height, image.width
+    values = np.empty((rows, width, image.bands), _DTYPES[image.format])
+    step = max(_SLICE // (values.nbytes // rows), 1)
+    for first in range(0, rows, step):
+        part = values[first : first + step]
+        data = region.fetch(0, first, width, len(part))
+        part[:] = np.frombuffer(data, values.dtype).reshape(part.shape)
+    return values
 
 
 def field(image: Any, name: str) -> Any:
