@@ -26,7 +26,7 @@ _KNOWN_FROM = 13
 """The opset that files of older ones are raised to."""
 
 _MADE_BY_ONNXRUNTIME = ("com.microsoft", "com.microsoft.nchwc")
-_QUANTIZED = ("Quantize", "Integer", "QLinear")
+_QUANTIZED = ("uantize", "Integer", "QLinear")
 
 CONTROL_FLOW = ("If", "Loop")
 """Operators that run graphs of their own."""

@@ -61,16 +61,28 @@ def test_ranges(tmp_path: Path, graph: str, taken: object, given: object) -> Non
     np.testing.assert_allclose(restorer(pixels(9, 11))[0], pixels(9, 11), atol=1e-5)
 
 
-def test_a_file_of_one_size_that_it_does_not_state(tmp_path: Path) -> None:
-    zeros = onnx.numpy_helper.from_array(np.zeros((1, 1, 32, 32), np.float32), "k")
+@pytest.mark.parametrize("side", [32, 48])
+def test_a_file_of_one_size_that_it_does_not_state(tmp_path: Path, side: int) -> None:
+    zeros = onnx.numpy_helper.from_array(np.zeros((1, 1, side, side), np.float32), "k")
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 20]>' + IMAGE + "{output = Add (input, k)}"
     )
     model.graph.initializer.append(zeros)
     onnx.save(model, tmp_path / "m.onnx")
     restorer = restorer_for(Session(tmp_path / "m.onnx", threads=1))
-    assert restorer.fixed_size == (32, 32)
+    assert restorer.fixed_size == (side, side)
     np.testing.assert_allclose(restorer(pixels(40, 20))[0], pixels(40, 20), atol=1e-6)
+
+
+def test_a_file_that_returns_another_shape_for_other_sizes(tmp_path: Path) -> None:
+    shape = onnx.numpy_helper.from_array(np.array([0, 3, -1, 32]), "k")
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]>' + IMAGE + "{output = Reshape (input, k)}"
+    )
+    model.graph.initializer.append(shape)
+    onnx.save(model, tmp_path / "m.onnx")
+    restorer = restorer_for(Session(tmp_path / "m.onnx", threads=1))
+    assert restorer.fixed_size == (32, 32)
 
 
 def test_half_precision_in_tiles(tmp_path: Path) -> None:

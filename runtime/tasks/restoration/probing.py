@@ -18,7 +18,7 @@ from ...metrics.sanity import beyond_doubt, contrast_doubt
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
 
-_SIDES = (32, 64, 128, 224, 256)
+_SIDES = (32, 64, 128, 224, 256, 48, 96, 192, 384, 512, 72, 80, 112, 120, 144, 160, 320)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 _GRAY = 0.5
 _FIT = 0.25
@@ -81,7 +81,7 @@ def probe(
             found = measured_ranges(function, got, count, side, ranges)
             if fixed is not None:
                 return Probed(scale, count, got.shape[1], 1, 1, fixed, *found)
-            multiple = _multiple(function, count, side[0])
+            multiple = _multiple(function, count, side[0], scale)
             only = side if multiple is None else None
             least = 1 if side[0] == _SIDES[0] else side[0]
             return Probed(scale, count, got.shape[1], multiple or 1, least, only, *found)
@@ -142,15 +142,18 @@ def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int
     return scale
 
 
-def _multiple(function: Callable[[Array], Array], channels: int, side: int) -> int | None:
+def _multiple(
+    function: Callable[[Array], Array], channels: int, side: int, scale: int
+) -> int | None:
     """Return the smallest multiple that works for sides; None if no other side works."""
     for multiple in _MULTIPLES:
         height, width, *_ = _odd_multiples(multiple, side)
         try:
-            function(_gray(channels, (height, width)))
+            got = function(_gray(channels, (height, width)))
         except NystraError:
             continue
-        return multiple
+        if got.shape[2:] == (scale * height, scale * width):
+            return multiple
     return None
 
 

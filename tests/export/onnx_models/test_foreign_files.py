@@ -140,6 +140,7 @@ def test_a_file_that_runs_at_one_size_only_is_read_as_such(tmp_path: Path) -> No
         ("Conv", "com.microsoft.nchwc", "onnxruntime optimized the file for one kind of machine"),
         ("FusedConv", "com.microsoft", "onnxruntime optimized the file for one kind of machine"),
         ("DynamicQuantizeLinear", "", "the file is quantized: give the float32 file that it"),
+        ("DequantizeLinear", "", "the file is quantized"),
         ("MatMulIntegerToFloat", "com.microsoft", "the file is quantized"),
     ],
 )
