@@ -200,7 +200,7 @@ class Fails(nn.Module):
         (ValueError("no\nway"), r"the network fails for \(1, 3, 64, 64\): no way"),
         (lambda x: [x, x], "returns 2 values .Tensor, Tensor., expected 1"),
         (lambda x: "text", "returns 1 values .str."),
-        (lambda x: {"other": x}, "a dictionary of other, expected output"),
+        (lambda x: {"other": x, "another": x}, "a dict of other, another, expected output"),
         (lambda x: x[:, :, ::2], r"the shape \(1, 3, 32, 64\) for \(1, 3, 64, 64\), expected a"),
         (lambda x: x[:, :, ::2, ::2], r"the shape \(1, 3, 32, 32\) for"),
         (lambda x: x.mean(), r"the shape \(\) for"),

@@ -132,7 +132,7 @@ def test_several_inputs_and_outputs(kind: type) -> None:
 def test_what_does_not_fit_the_outputs_is_refused() -> None:
     two = PaddedNetwork(Several(dict), Sides(), [Port("a", "picture"), Port("b", "picture")])
     ports = (IMAGE, Port("mask", "mask", lengths={"channels": 1}))
-    with pytest.raises(UnsupportedModelError, match=r"a dictionary of large, .* expected a, b"):
+    with pytest.raises(UnsupportedModelError, match=r"a dict of large, .* expected a, b"):
         tried(two, Stated(ports))
     one = PaddedNetwork(Several(), Sides(), [Port("a", "picture")])
     with pytest.raises(UnsupportedModelError, match=r"returns 3 values \(Tensor, .*expected 1 of"):
