@@ -141,12 +141,16 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and (value == "" or is_plain_name(value))
 
 
+_VERSION = re.compile(r"[\w+-]*(\.[\w+-]+)*(/[\w+-]+)*")
+"""``10.15.1.29``, ``2026.4.1-22982-e213a147257-releases/2026/4``: what is before the first dot, which
+names a library, is a word."""
+
 _FITS: dict[str, Callable[[Any], bool]] = {
     "engine": _is_file_name,
     "model": _is_file_name,
     "library": _is_file_name,
     "backend": _is_name,
-    "version": lambda version: re.fullmatch(r"[\w.+-]*", version) is not None,
+    "version": lambda version: _VERSION.fullmatch(version) is not None,
     "device": lambda device: _is_name(device.get("name", "")),
     "sha256": _is_hash,
     "hashes": lambda hashes: all(map(_is_hash, hashes.values())),

@@ -24,7 +24,7 @@ def test_a_window_that_ruins_the_image_fails_though_the_plan_is_exact() -> None:
     exact = {"a": float("inf")}
     fidelity = Fidelity(plan=exact, as_trained={"a": 10.0, "b": 11.8})
     network = torch.nn.Identity()
-    planned = Planned(Plan(), {}, Path("m.onnx"), (), Proposal(Plan()))
+    planned = Planned(Plan(), {}, Path("m.onnx"), {}, (), Proposal(Plan()))
     (warning,) = _below(fidelity, None, network, planned)
     assert "10.9 dB against the network at its trained window, below 35.0 dB" in warning
     assert "`window_size`" in warning

@@ -112,6 +112,7 @@ class FakeOnnxruntime(types.ModuleType):
 
         self.SessionOptions = SessionOptions
         self.InferenceSession = InferenceSession
+        self.RunOptions = ort.RunOptions
         self.OrtValue = OrtValue
 
     def get_available_providers(self) -> list[str]:

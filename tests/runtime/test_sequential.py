@@ -44,7 +44,9 @@ class Job:
         move(1, 1)
         return ImageOutput(read, RestoredImage(read.image, 1, []), 0.0)
 
-    def write(self, output: ImageOutput) -> ImageResult:
+    def write(self, output: ImageOutput | ImageResult) -> ImageResult:
+        if isinstance(output, ImageResult):
+            return output
         self._do("write", output.source.path)
         return ImageResult(str(output.source.path), output=str(output.source.target))
 

@@ -80,8 +80,9 @@ def check_output(
         pixels: The output.
         source: The input: if it is flat, a flat output is correct.
         name: What to call the image in the messages.
-        restorer: The model. If it makes a mask of a color image, or a picture of a test picture,
-            an output without contrast is only a warning.
+        restorer: The model. If it makes a mask of a color image, takes further inputs, which may
+            paint over the image, or makes a picture of a test picture, an output without contrast
+            is only a warning.
 
     Raises:
         UnusableOutputError: It is not finite, or its range is another one than assumed.
@@ -93,7 +94,9 @@ def check_output(
     doubt, flat = beyond_doubt(pixels), contrast_doubt(pixels, source)
     if flat and not doubt:
         if restorer is None or not (
-            restorer.output_channels < restorer.input_channels or shows_pictures(restorer)
+            restorer.output_channels < restorer.input_channels
+            or restorer.auxiliary
+            or shows_pictures(restorer)
         ):
             doubt = flat
         elif not findings:

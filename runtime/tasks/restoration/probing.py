@@ -92,10 +92,11 @@ def shows_pictures(network: TiledNetwork) -> bool:
     """Return whether the output of a model for a test picture is one in the model's ranges.
 
     Then an output without contrast is the model's answer: an empty mask, a dark page in black and
-    white. A model that takes further inputs is not tried.
+    white.
+
+    Args:
+        network: One without further inputs.
     """
-    if network.auxiliary:
-        return False
     step = network.size_multiple
     side = -(-max(_SIDES[0], network.size_minimum) // step) * step
     picture = _picture(network.input_channels, network.fixed_size or (side, side))
