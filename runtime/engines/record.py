@@ -142,8 +142,8 @@ def _is_name(value: Any) -> bool:
 
 
 _VERSION = re.compile(r"[\w+-]*(\.[\w+-]+)*(/[\w+-]+)*")
-"""``10.15.1.29``, ``2026.4.1-22982-e213a147257-releases/2026/4``: what is before the first dot, which
-names a library, is a word."""
+"""Such as ``2026.4.1-22982-e213a147257-releases/2026/4``: what is before the first dot names a
+library and is a word."""
 
 _FITS: dict[str, Callable[[Any], bool]] = {
     "engine": _is_file_name,
