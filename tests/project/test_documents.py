@@ -37,7 +37,10 @@ def test_the_steps_by_hand_are_those_of_make() -> None:
     section = README.split("## Run it\n")[1].split("\n## ")[0]
     (by_hand,) = re.findall(r"```text\n(.*?)```", section, re.S)
     shown = subprocess.run(
-        ["make", "-n", "-B", "demo", "PYTHON=python3"], cwd=ROOT, capture_output=True, text=True
+        ["make", "--no-print-directory", "-n", "-B", "demo", "PYTHON=python3"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     ).stdout.splitlines()
     made = [step.replace(".venv/bin/python -m ", "").replace(".venv/bin/", "") for step in shown]
     assert made[0] == "test -d .venv || python3 -m venv .venv"
