@@ -167,7 +167,7 @@ _INT8 = Transform(
     calibrated=True,
     remedy="the ranges of int8 are those of the images of `calibrate`: give more of them, unlike "
     "each other, dark and bright ones too; with a higher `min_psnr`, such as 60, more layers "
-    "return to float32; bf16 needs no images",
+    "return to float32; bf16 needs no images. On CPUs without VNNI onnxruntime's sums may saturate",
 )
 _ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT), _INT8)
 

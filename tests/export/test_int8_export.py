@@ -25,6 +25,7 @@ from nystra.runtime import Session, write_image
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.metrics.measures import clipped_psnr
 from nystra.runtime.model.references import read_references
+from processor import require_exact_int8
 from scaled_swinir import checkpoint
 from shared import shared_path
 from studies.precision.int8 import planes
@@ -44,6 +45,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def int8(images: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
+    require_exact_int8()
     folder = tmp_path_factory.mktemp("int8")
     options = ExportOptions(CLUSTER, precision="int8", calibrate=images, speed=False)
     return export_model(checkpoint(folder), folder, options)
@@ -192,6 +194,7 @@ def test_it_is_judged_in_bfloat16_too(int8: ExportResult, tmp_path: Path) -> Non
 def test_a_classifier_is_calibrated_as_its_images_are_prepared(
     images: Path, tmp_path: Path
 ) -> None:
+    require_exact_int8()
     hyper = {"num_heads": 2, "image_size": (8, 12)}
     options = ExportOptions(precision="int8", calibrate=images, hyper=hyper, speed=False)
     result = export_model(tiny_checkpoint(tmp_path), tmp_path, options)
@@ -208,6 +211,7 @@ def test_a_classifier_is_calibrated_as_its_images_are_prepared(
 @pytest.mark.full
 def test_five_photographs_calibrate_for_text_too(tmp_path: Path) -> None:
     """The book cover of Set14: 35.5 dB without copies of twice the contrast."""
+    require_exact_int8()
     photos = shared_path("data", "set5", "LR_bicubic", "X2")
     cover = planes(shared_path("data", "set14", "image_SRF_2", "img_013_SRF_2_LR.png"))
     options = ExportOptions(precision="int8", calibrate=photos, speed=False)
