@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -183,8 +183,9 @@ def allowed_differences(
         NystraError: The numbers of tolerances and cases differ, a tolerance is not a number or so
             large that any output would pass, or none was recorded for the precision.
     """
-    magnitude = max(map(_magnitude, references.cases), default=0.0)
-    return _limits(references.meta, len(references.cases), magnitude, tolerance, precision)
+    outputs = (output for case in references.cases for output in case.outputs.values())
+    count = len(references.cases)
+    return _limits(references.meta, count, _magnitude(outputs), tolerance, precision)
 
 
 def further_differences(
@@ -201,10 +202,9 @@ def further_differences(
         raise NystraError(f"the references have damaged {FURTHER}: export the model again")
     limits = {}
     for name, tolerances in recorded.items():
-        outputs = [case.outputs[name] for case in references.cases if name in case.outputs]
-        magnitude = max((float(np.abs(output).max(initial=0.0)) for output in outputs), default=0.0)
+        outputs = (case.outputs[name] for case in references.cases if name in case.outputs)
         count = len(references.cases)
-        limits[name] = _limits(tolerances, count, magnitude, tolerance, precision)
+        limits[name] = _limits(tolerances, count, _magnitude(outputs), tolerance, precision)
     return limits
 
 
@@ -242,8 +242,7 @@ def _recorded_for(tolerances: Mapping[str, Any], precision: str) -> dict[str, An
     return {"tolerances": limits} | ({} if means is None else {"mean_tolerances": means})
 
 
-def _magnitude(case: ReferenceCase) -> float:
-    outputs = case.outputs.values()
+def _magnitude(outputs: Iterable[Array]) -> float:
     return max((float(np.abs(output).max(initial=0.0)) for output in outputs), default=0.0)
 
 
