@@ -231,7 +231,9 @@ def test_it_is_said_why_equal_modules_are_not_traced_once(monkeypatch: pytest.Mo
     seen: list[str] = []
     found = with_found_sites(loaded, seen.append)
     assert len(find_sites(found.network)) == 1
-    assert seen[-1] == "find attention without reuse of equal modules: 'it is this one'"
+    raising = f"(test_found_networks.py, line {refusing.__code__.co_firstlineno + 1})"
+    why = f"'it is this one' {raising}"
+    assert seen[-1] == f"find attention without reuse of equal modules: {why}"
 
 
 @pytest.mark.full
