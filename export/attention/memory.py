@@ -14,6 +14,7 @@ from ...models.facts import Facts
 from ...models.sites import MapSite, PatchSite
 from .full.parameters import Full
 from .mechanism import Mechanism
+from .operations import without_values
 from .site import find_sites, neutral, swap
 
 BYTES_PER_SCORE = 20
@@ -41,9 +42,9 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
             inner: Any = module.implementation
             counted: Any = _counting(inner, module, counts)
             module.implementation = counted
-    # A real run: on meta tensors, those that a network makes on the CPU itself could not be mixed.
-    with torch.inference_mode():
-        copied(*map(torch.from_numpy, example_arrays(facts.inputs, size).values()))
+    arrays = example_arrays(facts.inputs, size).values()
+    with torch.no_grad():
+        without_values(lambda: copied(*map(torch.from_numpy, arrays)))
     return max(counts) / math.prod(size.values()) ** 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...models.facts import Facts
 from .site import find_sites, neutral, swap
+
+_Result = TypeVar("_Result")
 
 
 class _Meter:
@@ -31,14 +33,21 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
     """Return the operations of one image with attention as trained, in all and at each site.
 
     The image is 4 windows (or 16 size multiples) a side. Counted by PyTorch on tensors without
-    values: convolutions and matrix products, 2 for each multiply-add. A network that branches on
-    values is counted in a real run.
+    values: convolutions and matrix products, 2 for each multiply-add.
+    """
+    return without_values(lambda: _counted(network, facts))
+
+
+def without_values(run: Callable[[], _Result]) -> _Result:
+    """Return what a run of a network gives that is asked for its shapes only.
+
+    It is done on tensors without values; a network that branches on values is run really.
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            return _counted(network, facts)
+            return run()
     except (RuntimeError, NotImplementedError):
-        return _counted(network, facts)
+        return run()
 
 
 def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
