@@ -127,14 +127,10 @@ def find_network(
     for state in inside.values():
         _check_keys(state, path)
     search = _Search(wanted)
-    found = [one for name, state in inside.items() for one in _own(name, name, state, search)]
+    found = _in_all(inside, _wanted(search))
     if not found or any(_names(one.left) - _TRAINING_ONLY for one in found):
         deepest = 0 if found else _DEEPEST  # a whole that a library reads, before a part
-        found = [
-            one
-            for name, state in inside.items()
-            for one in _others(name, name, state, search, deepest)
-        ] or found
+        found = _in_all(inside, _of_libraries(search, deepest)) or found
     if not found:
         nearest = max(search.tried, key=lambda each: wanted.nearness(each[1]))  # type: ignore[arg-type]
         found = [_Found("", *nearest)]
@@ -149,42 +145,65 @@ def find_network(
     return _tensors(one.state, path), one.wrapper, notes
 
 
-def _own(
-    name: str, wrapper: str, state: Leaves, search: _Search, depth: int = 0
+@dataclass(frozen=True)
+class _Way:
+    """A way to find networks in a state dict.
+
+    Attributes:
+        forms: The state dicts to try at a level, the best first.
+        fits: Whether one of them, with the names around it, is a network.
+        deepest: Names before a part that is tried.
+        share: A part needs this fraction (1 / share) of the tensors; None: any number.
+    """
+
+    forms: Callable[[_Level], tuple[Leaves, ...]]
+    fits: Callable[[Leaves, str], bool]
+    deepest: int
+    share: int | None = None
+
+
+def _wanted(search: _Search) -> _Way:
+    """Return how the wanted networks are found."""
+
+    def forms(level: _Level) -> tuple[Leaves, ...]:
+        plain = (unwrapped(level.kept, parallel=parallel) for parallel in (True, False))
+        return (*plain, level.whole)
+
+    return _Way(forms, search.fits, _DEEPEST)
+
+
+def _of_libraries(search: _Search, deepest: int) -> _Way:
+    """Return how networks are found that a library reads; it may remove wrappers by itself."""
+
+    def forms(level: _Level) -> tuple[Leaves, ...]:
+        plain = (unwrapped(level.kept, parallel=parallel) for parallel in (False, True))
+        return (level.whole, level.kept, *plain)
+
+    deepest = min(deepest, _DEEPEST_ELSEWHERE)
+    return _Way(forms, lambda form, _: search.elsewhere(form), deepest, _SMALLEST_SHARE)
+
+
+def _in_all(inside: Mapping[str, Leaves], way: _Way) -> list[_Found]:
+    return [one for name, state in inside.items() for one in _networks(name, name, state, way)]
+
+
+def _networks(
+    name: str, wrapper: str, state: Leaves, way: _Way, depth: int = 0
 ) -> Iterator[_Found]:
-    """Yield the wanted networks in a state dict: it, without a common prefix, or parts of it."""
+    """Yield the networks in a state dict: it, without a common prefix, or parts of it."""
     level = _Level("", state, state, ())
     for level in _levels(state):
-        plain = unwrapped(level.kept, parallel=True), unwrapped(level.kept, parallel=False)
-        for form in _different(*plain, level.whole):
-            if search.fits(form, wrapper):
+        for form in _different(*way.forms(level)):
+            if way.fits(form, wrapper):
                 left = () if form is level.whole else level.left
                 yield _Found(_joined(name, level.prefix), wrapper, form, left)
                 return
-    if depth < _DEEPEST:
-        yield from _parts(
-            name, level, lambda label, part: _own(label, wrapper, part, search, depth + 1)
-        )
-
-
-def _others(
-    name: str, wrapper: str, state: Leaves, search: _Search, deepest: int, depth: int = 0
-) -> Iterator[_Found]:
-    """Yield the networks that a library reads, as `_own` does the wanted ones."""
-    level = _Level("", state, state, ())
-    for level in _levels(state):
-        plain = unwrapped(level.kept, parallel=False), unwrapped(level.kept, parallel=True)
-        for form in _different(level.whole, level.kept, *plain):
-            if search.elsewhere(form):
-                left = () if form is level.whole else level.left
-                yield _Found(_joined(name, level.prefix), wrapper, form, left)
-                return
-    if depth < min(deepest, _DEEPEST_ELSEWHERE):
+    if depth < way.deepest:
         yield from _parts(
             name,
             level,
-            lambda label, part: _others(label, wrapper, part, search, deepest, depth + 1),
-            len(level.kept) // _SMALLEST_SHARE,
+            lambda label, part: _networks(label, wrapper, part, way, depth + 1),
+            len(level.kept) // way.share if way.share else 0,
         )
 
 
