@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import openvino
 
 from nystra.runtime.timing.worker import Opened, serve
 
@@ -16,6 +15,8 @@ SIDE = 128
 
 def alone(request: Mapping[str, Any]) -> Opened:
     """Compile the file and return a function that runs it on an image of noise."""
+    import openvino  # after nystra, which turns its telemetry off
+
     settings = {
         "INFERENCE_PRECISION_HINT": request["precision"],
         "INFERENCE_NUM_THREADS": request["threads"],
