@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from ..plugins.operators.attention import softmax_attention
+from ..plugins.operators.attention_torch import softmax_attention
 from ..plugins.operators.window_softmax.torch_op import softmax_windows
 from .geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from .layers.patches import exact_patches

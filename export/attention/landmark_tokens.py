@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...models.geometry import TokenGeometry
-from ...plugins.operators import attention
+from ...plugins.operators import attention_torch
 from .landmarks import Landmarks
 
 
@@ -25,7 +25,7 @@ def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tens
         like: A tensor whose type and device the matrix takes.
     """
     pools = [
-        attention.landmark_pool(side, parts).to(like)
+        attention_torch.landmark_pool(side, parts).to(like)
         for side, parts in zip(grid, landmarks, strict=True)
     ]
     return functools.reduce(torch.kron, pools)
@@ -45,7 +45,7 @@ def linear_tokens(
     Tokens before those of the grid (a class token) are landmarks by themselves, and attend exactly.
 
     Args:
-        name: Name of the function in ``plugins.operators.attention``.
+        name: Name of the function in ``plugins.operators.attention_torch``.
         q: Queries.
         k: Keys.
         v: Values.
@@ -56,7 +56,7 @@ def linear_tokens(
     before = q.shape[2] - math.prod(geometry.query_grid)
     queries = _landmarks(q, geometry.query_grid, mechanism)
     keys = _landmarks(k, geometry.key_grid, mechanism)
-    out: Tensor = getattr(attention, name)(
+    out: Tensor = getattr(attention_torch, name)(
         q[:, :, before:],
         k,
         v,
@@ -69,7 +69,7 @@ def linear_tokens(
     )
     if not before:
         return out
-    first = attention.softmax_attention(q[:, :, :before], k, v, geometry.scale)
+    first = attention_torch.softmax_attention(q[:, :, :before], k, v, geometry.scale)
     return torch.cat([first, out], 2)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...plugins.operators.attention import softmax_attention
+from ...plugins.operators.attention_torch import softmax_attention
 from ..geometry import TokenGeometry
 from .attention import Attention
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...plugins.operators.attention import nystromformer_attention, softmax_attention
+from ...plugins.operators.attention_torch import nystromformer_attention, softmax_attention
 from ..geometry import TokenGeometry
 from .attention import Attention
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import NystraError
-from .attention import Regions, landmark_pool
+from .attention_torch import Regions, landmark_pool
 from .window_geometry import WindowGeometry
 
 _AXES = {2: ("height", "width"), 3: ("length", "height", "width")}

@@ -41,7 +41,7 @@ from nystra.models.layers.image_network import ImageNetwork
 from nystra.models.loading import LoadedModel
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
-from nystra.plugins.operators.attention import softmax_attention
+from nystra.plugins.operators.attention_torch import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op
 from nystra.runtime.metrics.measures import MEASURES
 

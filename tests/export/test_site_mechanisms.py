@@ -14,7 +14,7 @@ from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import TokenSite, WindowSite, exact_tokens, exact_windows
-from nystra.plugins.operators.attention import nystrom_attention, nystromformer_attention
+from nystra.plugins.operators.attention_torch import nystrom_attention, nystromformer_attention
 from nystra.plugins.operators.windows_torch import merge, partition
 
 

@@ -9,7 +9,7 @@ from nystra.core.option_kinds import most_square
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
-from nystra.plugins.operators.attention import nystrom_attention
+from nystra.plugins.operators.attention_torch import nystrom_attention
 from nystra.plugins.operators.windows_torch import merge, partition
 
 _SAME = ("upscale", "num_blocks", "depths", "num_heads", "inputconv_groups", "deformable_groups")

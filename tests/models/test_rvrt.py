@@ -147,7 +147,7 @@ def test_window_attention() -> None:
 
 def attend_masked(module: Any, mask: torch.Tensor) -> None:
     """Give a site a mechanism that adds a mask (windows, N, N) to the scores."""
-    from nystra.plugins.operators.attention import softmax_attention
+    from nystra.plugins.operators.attention_torch import softmax_attention
     from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
     from nystra.plugins.operators.windows_torch import merge, partition
 

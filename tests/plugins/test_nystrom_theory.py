@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nystra.plugins.operators.attention import nystrom_attention, softmax_attention
+from nystra.plugins.operators.attention_torch import nystrom_attention, softmax_attention
 
 LANDMARKS, TOKENS, HEAD = 16, 256, 8
 

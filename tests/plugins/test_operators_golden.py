@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nystra.plugins.operators.attention import (
+from nystra.plugins.operators.attention_torch import (
     exp_linear,
     nystrom_attention,
     pinv,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nystra.core.errors import NystraError
-from nystra.plugins.operators.attention import (
+from nystra.plugins.operators.attention_torch import (
     landmark_pool,
     nystrom_attention,
     nystrom_terms,

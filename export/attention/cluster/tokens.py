@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....models.geometry import TokenGeometry
-from ....plugins.operators.attention import softmax_attention
+from ....plugins.operators.attention_torch import softmax_attention
 from ....plugins.operators.cluster_torch import Blocks, attend, key_clusters
 from ....plugins.operators.window_cluster.schema import cluster_seeds
 from .parameters import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....core.errors import NystraError
-from ..attention import pinv
+from ..attention_torch import pinv
 from ..operator_torch import register
 from ..schema import Attributes
 from .schema import SCHEMA

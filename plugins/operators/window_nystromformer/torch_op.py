@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..attention import nystromformer_attention
+from ..attention_torch import nystromformer_attention
 from ..landmark_windows_torch import landmark_problem
 from ..operator_torch import register
 from ..window_geometry import WindowGeometry

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....core.errors import NystraError
-from ..attention import softmax_attention
+from ..attention_torch import softmax_attention
 from ..operator_torch import register
 from ..schema import OperatorSchema
 from ..window_geometry import WindowGeometry
