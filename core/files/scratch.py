@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from ..errors import NystraError
-from .ownership import is_mine
-from .temporary import owner_lives, temporary_path
+from .temporary import remove_leftovers, temporary_path
 
 
 @contextmanager
@@ -27,7 +23,7 @@ def scratch_folder() -> Iterator[Path]:
         NystraError: The system's folder of temporary files cannot be written.
     """
     place = Path(tempfile.gettempdir())
-    _remove_dead(place)
+    remove_leftovers(place)
     folder = temporary_path(place / "scratch")
     try:
         folder.mkdir(mode=0o700)
@@ -40,13 +36,3 @@ def scratch_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@cache
-def _remove_dead(place: Path) -> None:
-    """Remove folders of this user's dead processes, once per process."""
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(place):
-            dead = owner_lives(entry.name) is False and entry.is_dir(follow_symlinks=False)
-            if dead and is_mine(Path(entry.path)):
-                shutil.rmtree(entry.path, ignore_errors=True)

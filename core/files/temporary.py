@@ -1,14 +1,23 @@
-"""Names of temporary files: hidden, next to their target, with their owner in the name."""
+"""Temporary files: hidden, next to their target, with the process that owns them in the name.
+
+The next process that writes to a folder removes what a killed one left in it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import re
 import secrets
+import shutil
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+
+from .ownership import is_mine
 
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _NAME = re.compile(r"\..*\.nystra-([0-9a-f]{8})-(\d{1,18})-[0-9a-f]{8}(\..*)?", re.DOTALL)
@@ -20,45 +29,52 @@ def temporary_path(target: Path) -> Path:
     """Return a new hidden name in the target's folder, with its suffix and the writing process."""
     _folders.add(target.parent.absolute())
     owner = f"nystra-{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
-    return target.with_name(f".{_short(target.stem)}.{owner}{target.suffix}")
+    # Shorter than 255 bytes, and without what the system's encoding cannot say, so that every
+    # library can open the file.
+    stem = os.fsencode(target.stem)[:80].decode(sys.getfilesystemencoding(), "ignore")
+    return target.with_name(f".{stem}.{owner}{target.suffix}")
 
 
-def owner_lives(name: str) -> bool | None:
-    """Return whether the process that made a temporary name may still run; None: another name.
+@cache
+def remove_leftovers(folder: Path) -> None:
+    """Remove the files and folders of dead processes in a folder, once per process.
 
-    True also for processes of other machines (a shared folder), and where the system cannot tell
-    (Windows).
+    Those of another user, or of a process that may still run, are left alone; of a link only the
+    link is removed.
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    return sys.platform == "win32" or match[1] != _HOST or _lives(int(match[2]))
+    _remove(folder, _is_dead)
 
 
-def is_own(name: str) -> bool:
-    """Return whether this process made a temporary name."""
-    match = _NAME.fullmatch(name)
-    return match is not None and (match[1], match[2]) == (_HOST, str(os.getpid()))
+def remove_own() -> None:
+    """Remove the temporary files of this process, which is about to end."""
+    own = (_HOST, str(os.getpid()))
+    for folder in list(_folders):
+        _remove(folder, lambda owner: owner == own)
 
 
-def used_folders() -> list[Path]:
-    """Return the folders for which this process has made temporary names."""
-    return list(_folders)
+def _remove(folder: Path, wanted: Callable[[tuple[str, str]], bool]) -> None:
+    """Remove temporary files by their owner: host and process."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            match = _NAME.fullmatch(entry.name)
+            if match is None or not wanted((match[1], match[2])) or not is_mine(Path(entry.path)):
+                continue
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
 
 
-def _short(stem: str) -> str:
-    """Shorten a name so that the temporary name does not exceed 255 bytes.
-
-    What the system's encoding cannot say is left out, so that every library can open the file.
-    """
-    return os.fsencode(stem)[:80].decode(sys.getfilesystemencoding(), "ignore")
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+def _is_dead(owner: tuple[str, str]) -> bool:
+    """Whether a process has ended; False on other machines (a shared folder) and on Windows."""
+    host, process = owner
+    if sys.platform == "win32" or host != _HOST:
         return False
-    except (PermissionError, OverflowError):
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
         return True
-    return True
+    except (PermissionError, OverflowError):
+        return False
+    return False

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import NystraError
-from .file_set import file_set
+from .temporary import remove_leftovers, temporary_path
+
+try:
+    import fcntl
+except ImportError:  # Windows: folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -37,6 +44,166 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     check_writable_folder(Path(path).parent)
     with file_set(path) as files:
         files.write(path, data)
+
+
+@contextmanager
+def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
+    """Yield a set of files that replaces the former one when the block succeeds.
+
+    All are written under temporary names and synced before the first is renamed, and the leader is
+    renamed last. If the block or a rename raises, all former files are unchanged. If the process
+    is killed between two renames, the leader is the former one, whole, and some of the others are
+    new: they name the leader's hash, by which readers see that.
+
+    Args:
+        leader: The file that the others describe, and that readers open.
+
+    Raises:
+        NystraError: The folder does not exist or cannot be written, or the disk is full.
+    """
+    files = FileSet(Path(leader))
+    try:
+        yield files
+        files.commit()
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(f"cannot write {files}: {reason}. Check the folder and disk.") from error
+    finally:
+        files.discard()
+
+
+class FileSet:
+    """Targets and the temporary files next to them."""
+
+    def __init__(self, leader: Path) -> None:
+        self._leader = leader
+        self._temporary: dict[Path, Path] = {}
+        self._former: dict[Path, Path] = {}
+
+    def __str__(self) -> str:
+        return ", ".join(str(target) for target in self._temporary) or "nothing"
+
+    def temporary(self, path: str | os.PathLike[str]) -> Path:
+        """Return the temporary path for the new content of ``path``, which keeps its suffix."""
+        target = Path(path)
+        remove_leftovers(target.parent.absolute())
+        self._temporary[target] = temporary_path(target)
+        return self._temporary[target]
+
+    def write(self, path: str | os.PathLike[str], data: bytes) -> None:
+        """Write the whole new content of ``path``."""
+        with self.temporary(path).open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def commit(self) -> None:
+        """Rename all files, the leader last; on an error restore the former ones."""
+        targets = sorted(self._temporary, key=lambda target: target == self._leader)
+        if len(targets) == 1:
+            os.replace(self._temporary[targets[0]], targets[0])
+            return
+        with _locked(self._leader.parent):
+            for target in targets:
+                _sync(self._temporary[target])
+                if os.path.lexists(target):
+                    self._former[target] = _second_name(target)
+            try:
+                for target in targets:
+                    os.replace(self._temporary[target], target)
+            except BaseException:
+                self._restore(targets)
+                raise
+
+    def discard(self) -> None:
+        """Remove the remaining temporary files."""
+        for path in (*self._temporary.values(), *self._former.values()):
+            path.unlink(missing_ok=True)
+
+    def _restore(self, targets: list[Path]) -> None:
+        for target in targets:
+            if os.path.lexists(self._temporary[target]):  # not renamed
+                continue
+            if target in self._former:
+                os.replace(self._former[target], target)
+            else:
+                target.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one writer of sets rename files in a folder at a time, where the system can lock it."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as stream, contextlib.suppress(OSError):  # Windows: open for writing only
+        os.fsync(stream.fileno())
+
+
+def _second_name(target: Path) -> Path:
+    """Return a second name of an existing file."""
+    kept = temporary_path(target)
+    try:
+        os.link(target, kept, follow_symlinks=False)
+    except (OSError, NotImplementedError):  # a file system without links
+        shutil.copy2(target, kept, follow_symlinks=False)
+    return kept
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a new folder next to ``path``, which is moved to ``path`` when the block succeeds.
+
+    If the block raises, the new folder is removed and an existing one at ``path`` is unchanged.
+
+    Args:
+        path: The folder; its parents are created.
+        overwrite: Replace an existing folder with all its content.
+
+    Raises:
+        NystraError: It exists and may not be replaced, or it cannot be written.
+    """
+    target = Path(path).absolute()
+    if target.exists() and not (overwrite and target.is_dir()):
+        what = "exists" if target.is_dir() else "is a file, expected a folder"
+        raise NystraError(f"{path} {what}: choose another output or add `overwrite`")
+    make_folder(target.parent)
+    remove_leftovers(target.parent)
+    temporary = temporary_path(target)
+    try:
+        temporary.mkdir()
+        yield temporary
+        _move_folder(temporary, target)
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(f"cannot write {path}: {reason}. Check the folder and disk.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move_folder(temporary: Path, target: Path) -> None:
+    """Replace the existing folder by the new one; on an error restore it."""
+    if not target.exists():
+        os.rename(temporary, target)
+        return
+    former = temporary_path(target)
+    os.rename(target, former)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        os.rename(former, target)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def check_writable_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ...core.files.folder import atomic_folder
+from ...core.files.writing import atomic_folder
 from ...runtime.model.model_copy import ModelCopy
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.session_restorer import restorer_for

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import NystraError
-from ...core.files.folder import atomic_folder
 from ...core.files.reading import file_sha256
+from ...core.files.writing import atomic_folder
 from ...core.plain_text import printable
 from ...runtime.engines.cache import check_hash
 from ...runtime.engines.record import EngineRecord

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ...core.files.folder import atomic_folder
+from ...core.files.writing import atomic_folder
 from ...runtime.session import Session
 from ..host_model import HostModel
 from .options import VapourSynthOptions

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ...core.files.folder import atomic_folder
 from ...core.files.reading import is_there
+from ...core.files.writing import atomic_folder
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.model.references import read_references
 from ...runtime.session import Session

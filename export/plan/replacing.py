@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.files.journal import recover
 from ...runtime.model.manifest import Manifest
 from ..attention.plan import Plan
 from ..options import ExportOptions
@@ -28,7 +27,7 @@ def export_form(options: ExportOptions) -> dict[str, Any]:
 
 
 def export_files(target: Path) -> tuple[Path, ...]:
-    """Return the files of an export in the order of writing: the manifest is last."""
+    """Return the files of an export; the manifest is last."""
     sidecars = (target.with_suffix(".plan.json"), target.with_suffix(".npz"))
     return (*sidecars, target, Manifest.path_for(target))
 
@@ -47,7 +46,6 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
         plan: The plan to write.
         form: From `export_form`.
     """
-    recover(target)
     existing = [path for path in export_files(target) if path.exists()]
     if not existing:
         return

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...core.errors import ValidationError
-from ...core.files.file_set import file_set
+from ...core.files.writing import file_set
 from ...core.json_text import json_number, stable_json
 from ...core.metadata import ModelMetadata
 from ...runtime.model.manifest import Manifest
@@ -60,13 +60,17 @@ def write(
 def _write_set(
     leader: Path, contents: dict[Path, bytes], manifest: Manifest, listing: Path
 ) -> None:
-    """Write files and, last, the manifest that lists their hashes: all of them or none."""
+    """Write the manifest, which lists the hashes of the files, then them, the leader last.
+
+    So a process that is killed meanwhile leaves the former model whole, and a manifest that shows
+    which files do not belong to it.
+    """
     for path, content in contents.items():
         manifest.add_file(path.name, content)
-    contents[listing] = manifest.content()
     with file_set(leader) as files:
-        for path, content in contents.items():
+        for path, content in {listing: manifest.content(), **contents}.items():
             files.write(path, content)
+    contents[listing] = manifest.content()
 
 
 def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:

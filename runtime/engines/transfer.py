@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ...core.files.file_set import file_set
-from ...core.files.journal import recover
-from ...core.files.writing import check_writable_folder
+from ...core.files.writing import check_writable_folder, file_set
 from . import cache
 from .build import BuiltEngine
 from .model import EngineModel
@@ -17,7 +15,7 @@ from .record import EngineRecord
 
 
 def copy_engine(built: BuiltEngine, output: Path) -> EngineRecord:
-    """Copy an engine and its record out of the cache, both or neither.
+    """Copy an engine and its record out of the cache.
 
     Returns:
         The record, without a seal.
@@ -44,7 +42,6 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine
     Raises:
         NystraError: It is not trusted, was changed, or is of another model or plugin library.
     """
-    recover(engine)
     record = EngineRecord.read(EngineRecord.path_for(engine))
     if not trust:
         raise NystraError(

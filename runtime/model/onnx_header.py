@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...core.errors import NystraError
-from ...core.files.journal import recover
 from ...core.files.reading import regular_file
 from ...plugins.domain import DOMAIN
 from .protobuf import TruncatedError, message_fields, message_strings, text
@@ -65,12 +64,9 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
 def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
     """Yield the bytes of a model file; errors in the block become `NystraError`.
 
-    An export that was killed while it renamed its files is finished first.
-
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
-    recover(path)
     file = regular_file(path, "the model")
     try:
         with file.open("rb") as stream:

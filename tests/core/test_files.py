@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from nystra.core.errors import NystraError
-from nystra.core.files.leftovers import remove_leftovers
-from nystra.core.files.temporary import temporary_path
+from nystra.core.files.temporary import remove_leftovers, temporary_path
 from nystra.core.files.writing import atomic_write_bytes
 from nystra.runtime.checking.baseline import read_baseline
 from nystra.runtime.model.references import read_references

@@ -13,8 +13,8 @@ import pytest
 
 import nystra
 from nystra.core.errors import NystraError
-from nystra.core.files import scratch
 from nystra.core.files.scratch import scratch_folder
+from nystra.core.files.temporary import remove_leftovers
 
 KILLED = """
 import os, signal
@@ -31,7 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the system's folder of temporary files, as if it were empty."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    scratch._remove_dead.cache_clear()
+    remove_leftovers.cache_clear()
     return tmp_path
 
 
@@ -54,10 +54,12 @@ def test_what_a_killed_process_left_the_next_one_removes(place: Path) -> None:
     left = Path(done.stdout.strip())
     assert (left / "model.onnx").exists(), "nothing could be removed by a killed process"
     (place / "other").mkdir()
+    (place / "other" / "kept").touch()
     link = left.with_name(left.name.replace("scratch", "link"))
     link.symlink_to(place / "other")
     with scratch_folder() as own:
-        assert sorted(place.iterdir()) == sorted([own, place / "other", link])
+        assert sorted(place.iterdir()) == sorted([own, place / "other"])
+        assert (place / "other" / "kept").exists(), "of a link only the link is removed"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have no owners there")

@@ -15,8 +15,8 @@ from classifier_models import save_classifier
 from image_files import png_header
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
-from nystra.core.files.folder import atomic_folder
 from nystra.core.files.reading import file_sha256
+from nystra.core.files.writing import atomic_folder
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
 from nystra.deploy.triton.text_format import Symbol, text_format
@@ -245,7 +245,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_the_next_writer_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom nystra.core.files.folder import atomic_folder\n"
+        "import os, sys\nfrom nystra.core.files.writing import atomic_folder\n"
         "with atomic_folder(sys.argv[1] + '/a') as folder:\n"
         "    (folder / 'half').touch()\n    os._exit(9)"
     )

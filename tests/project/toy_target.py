@@ -26,7 +26,7 @@ import json
 import shutil
 from pathlib import Path
 
-from ...core.files.folder import atomic_folder
+from ...core.files.writing import atomic_folder
 from .options import ToyOptions
 
 

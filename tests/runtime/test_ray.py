@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from nystra.cli.main import main
-from nystra.core.files.leftovers import remove_leftovers
+from nystra.core.files.temporary import remove_leftovers
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.run import run_distributed

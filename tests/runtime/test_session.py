@@ -10,8 +10,6 @@ import onnx
 import pytest
 
 from nystra.core.errors import BackendUnavailableError, NystraError
-from nystra.core.files.journal import Rename, write_journal
-from nystra.core.files.temporary import temporary_path
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.backends import _library, backend_names
@@ -113,15 +111,6 @@ def test_every_truncation_is_a_clear_error(tmp_path: Path) -> None:
         (tmp_path / "cut").write_bytes(good[:length])
         with pytest.raises(NystraError):
             Session(tmp_path / "cut")
-
-
-def test_a_model_of_a_killed_export_is_the_new_one(tmp_path: Path) -> None:
-    path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(2))
-    new = temporary_path(path)
-    save_upscaler(new, 3, metadata=nystra_metadata(3))
-    write_journal(path, [Rename(path.name, new.name, None)], forward=True)
-    assert Session(path).facts.scale == 3
-    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_header_reads_what_onnx_wrote(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nystra.cli.main import main
-from nystra.core.files import file_set
+from nystra.core.files import writing
 from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import look, save_frames, save_temporal_mean, save_video
@@ -173,11 +173,11 @@ def test_no_space_left(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_set.os, "fsync", full)
+        patch.setattr(writing.os, "fsync", full)
         refused(capsys, run(model, clip, tmp_path / "out.mp4"), "No space left on device")
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:  # the parts are there, the video itself does not fit
-        patch.setattr(file_set.os, "replace", rename_but("out.mp4", full))
+        patch.setattr(writing.os, "replace", rename_but("out.mp4", full))
         code = run(model, clip, tmp_path / "out.mp4")
         refused(capsys, code, "No space left", "12 finished frames are kept")
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4.parts"]
@@ -186,7 +186,7 @@ def test_no_space_left(
 
 
 def rename_but(name: str, full):  # type: ignore[no-untyped-def]
-    rename = file_set.os.replace
+    rename = writing.os.replace
 
     def replace(source: Path, target: Path) -> None:
         return full() if Path(target).name == name else rename(source, target)
