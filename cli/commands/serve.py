@@ -78,7 +78,7 @@ def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
         print_json({"address": address, "models": [model.name for model in models.served]})
     elif not args.quiet:
         for model in models.served:
-            echo(f"{model.name}: {address}/v1/{models.route_of(model)}", file=sys.stderr)
+            echo(f"{model.name}: {address}/v1/{model.handler.route}", file=sys.stderr)
             if model.session.library_refused:
                 warn(f"{model.name}: {model.session.library_reason}")
             elif args.verbose:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.answer import check_output
+from ...runtime.tasks.restoration.restore import check_output
 from ...runtime.tasks.restoration.restorer import Restorer
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from ...runtime.tiling.tile_plan import DEFAULT_OVERLAP

@@ -9,7 +9,7 @@ from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata, key_of
 from ...core.ports.port import SIDES, Port
 from ...runtime.model.model_facts import ModelFacts
-from ...runtime.tasks.answer import AnswerTensor
+from ...runtime.tasks.handler import AnswerTensor
 from .options import TritonOptions
 from .text_format import Symbol
 

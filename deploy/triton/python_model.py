@@ -10,9 +10,9 @@ from typing import Any
 
 from ...core.arrays import Array
 from ...runtime.session import Session
-from ...runtime.tasks.answer import read_parameters
 from ...runtime.tasks.errors import in_one_line
-from ...runtime.tasks.registry import find_answerer
+from ...runtime.tasks.handler import read_parameters
+from ...runtime.tasks.registry import find_handler
 
 
 class TritonPythonModel:
@@ -38,7 +38,7 @@ class TritonPythonModel:
             parameters["library"],
             range=parameters.get("range"),
         )
-        self._answer = find_answerer(session).open(session, session.path.stem)
+        self._answer = find_handler(session).open(session, session.path.stem)
         defaults = self._answer.parameters()
         known = defaults.declared()
         own = {name: text for name, text in parameters.items() if name in known}

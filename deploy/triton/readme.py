@@ -7,7 +7,7 @@ from shlex import quote
 
 from ...runtime.engines.record import EngineRecord
 from ...runtime.model.model_facts import ModelFacts
-from ...runtime.tasks.answer import Answerer
+from ...runtime.tasks.handler import Handler
 from .options import TritonOptions
 
 _NOT_RUN = {
@@ -25,7 +25,7 @@ def readme(
     name: str,
     options: TritonOptions,
     facts: ModelFacts,
-    answerer: Answerer | None,
+    handler: Handler | None,
     library: Path | None,
     record: EngineRecord | None,
 ) -> str:
@@ -35,14 +35,14 @@ def readme(
         name: Name of the model on the server.
         options: The options.
         facts: Facts of the model file.
-        answerer: What answers requests, for the python backend.
+        handler: What answers requests, for the python backend.
         library: The operator library that lies in the folder, or None.
         record: Record of the engine, for TensorRT.
     """
     parts = [
         f"# {name}\n\nFor Triton's backend `{options.backend}`, by `nystra deploy triton`.",
         f"## Start\n\n{_start(name, options, library, record)}",
-        f"## Send a request\n\n{_ask(name, options, facts, answerer)}",
+        f"## Send a request\n\n{_ask(name, options, facts, handler)}",
         f"## What was tested\n\n{_NOT_RUN[options.backend]}",
     ]
     return "\n\n".join(parts) + "\n"
@@ -96,9 +96,9 @@ def _start(
     return "\n\n".join(notes)
 
 
-def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answerer | None) -> str:
+def _ask(name: str, options: TritonOptions, facts: ModelFacts, handler: Handler | None) -> str:
     ports = facts.inputs
-    if answerer is None:
+    if handler is None:
         inputs = ", ".join(f"`{port.name}` ({port.role}, {port.layout})" for port in ports)
         return (
             f"Tensors: {inputs}, RGB, values {_range(facts)}; the client has to handle tiles, "
@@ -108,8 +108,8 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
     more = "".join(
         f"\n# and the same for the input {port.name!r}, the {port.role}" for port in ports[1:]
     )
-    labeled = [tensor.name for tensor in answerer.tensors if tensor.labeled]
-    known = answerer.parameters.declared()
+    labeled = [tensor.name for tensor in handler.tensors if tensor.labeled]
+    known = handler.parameters.declared()
     if labeled:
         output = labeled[-1]
         end = (
@@ -119,7 +119,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         )
         names, note = "InferInput, InferRequestedOutput", "Probability, number and label of five."
     else:
-        output = answerer.tensors[0].name
+        output = handler.tensors[0].name
         extra = ', parameters={"format": "png"}' if "format" in known else ""
         end = (
             f'answer = client.infer("{name}", [a]{extra})\n'

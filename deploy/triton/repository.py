@@ -22,9 +22,9 @@ from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.options import RANGE
 from ...runtime.session import Session
-from ...runtime.tasks.answer import Answerer
 from ...runtime.tasks.classification.labels import check_labels, read_labels
-from ...runtime.tasks.registry import find_answerer
+from ...runtime.tasks.handler import Handler
+from ...runtime.tasks.registry import find_handler
 from .config import (
     LABELS,
     WARM_UP_IMAGE,
@@ -99,7 +99,7 @@ class _Model:
         self.copy = ModelCopy.of(path)
         self.record = self._record()
         self.library = library_for(options, self.header, self.record)
-        self.answerer: Answerer | None = None
+        self.handler: Handler | None = None
         self._check_backend()
 
     def write(self, folder: Path) -> None:
@@ -119,7 +119,7 @@ class _Model:
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
             self._write_warm_up(folder, config)
         (folder / "config.pbtxt").write_text(text_format(config), encoding="utf-8")
-        text = readme(self.name, self.how, self.facts, self.answerer, self.library, self.record)
+        text = readme(self.name, self.how, self.facts, self.handler, self.library, self.record)
         (folder / "README.md").write_text(text, encoding="utf-8")
 
     def _config(self, version: Path) -> dict[str, Any]:
@@ -127,8 +127,8 @@ class _Model:
         about = kept_metadata(self.header.metadata)
         copied = version / COPY
         about["nystra.model.sha256"] = file_sha256(copied if copied.is_file() else self.path)
-        if self.answerer is not None:
-            tensors = self.answerer.tensors
+        if self.handler is not None:
+            tensors = self.handler.tensors
             config = file_config(self.name, self.facts, tensors, how, labels=labels)
             about |= {
                 "session_backend": "ort-cuda" if how.gpu else "auto",
@@ -175,7 +175,7 @@ class _Model:
     def _check_backend(self) -> None:
         """Refuse a model that the backend would refuse on the server."""
         if self.how.backend == "python":
-            self.answerer = find_answerer(self.session).open(self.session, self.name)
+            self.handler = find_handler(self.session).open(self.session, self.name)
         elif self.how.backend == "openvino" and self.header.has_operators:
             raise NystraError(
                 f"{self.path} has operators of nystra, which Triton's openvino backend does not "

@@ -17,9 +17,9 @@ from ..machine.memory import available_memory, resident_memory
 from ..session import Session
 from ..session_spec import SessionSpec
 from ..tasks.errors import in_one_line
-from ..tasks.restoration.answer import RestoredImage, restore
 from ..tasks.restoration.image_job import ImageJob
 from ..tasks.restoration.options import RunOptions
+from ..tasks.restoration.restore import RestoredImage, restore
 from ..tasks.restoration.restorer import Restorer
 from ..tasks.restoration.result import ImageResult
 from ..tasks.restoration.sequential import LockedModel

@@ -9,12 +9,11 @@ from types import MappingProxyType
 from ...core.errors import NystraError
 from ..session import Session
 from ..session_spec import SessionSpec
-from ..tasks.registry import find_answerer, find_task
+from ..tasks.registry import find_handler
 from .batcher import OnRun
 from .errors import UnknownModelError
 from .limits import Limits
-from .sequential_model import sequential_service
-from .service import Served, Service
+from .served_model import ServedModel
 
 
 class Models:
@@ -22,27 +21,25 @@ class Models:
 
     Attributes:
         served: All of them, in the order they were given.
-        services: Route -> its `Service`, for routes that have a model.
+        routes: The models of each route that has one.
     """
 
     def __init__(self) -> None:
-        self.served: list[Served] = []
-        self.services: dict[str, Service] = {}
-        self._routes: dict[str, list[Served]] = {}
+        self.served: list[ServedModel] = []
+        self.routes: dict[str, list[ServedModel]] = {}
 
-    def add(self, service: Service, model: Served) -> None:
+    def add(self, model: ServedModel) -> None:
         """Add a model."""
         self.served.append(model)
-        self.services[service.route] = service
-        self._routes.setdefault(service.route, []).append(model)
+        self.routes.setdefault(model.handler.route, []).append(model)
 
-    def find(self, route: str, name: str | None) -> Served:
+    def find(self, route: str, name: str | None) -> ServedModel:
         """Return the model of a name; without a name the first of the route.
 
         Raises:
             UnknownModelError: There is none; the message lists the names.
         """
-        there = self._routes[route]
+        there = self.routes[route]
         if name is None:
             return there[0]
         named = next((model for model in there if model.name == name), None)
@@ -50,10 +47,6 @@ class Models:
             names = ", ".join(model.name for model in there)
             raise UnknownModelError(f"no model {name!r} is served at /v1/{route}, expected {names}")
         return named
-
-    def route_of(self, model: Served) -> str:
-        """Return the route of a model."""
-        return next(route for route, models in self._routes.items() if model in models)
 
     def close(self) -> None:
         """Stop the threads of the models."""
@@ -89,21 +82,10 @@ def open_models(
     try:
         for spec in specs:
             session, name = Session.open(spec), spec.model.stem
-            service = service_of(session)
             on_run = ran.get(name, lambda images, seconds: None)
-            models.add(service, service.open(session, name, limits, on_run))
+            models.add(ServedModel(find_handler(session), session, name, limits, on_run))
     except BaseException:
         with suppress(Exception):
             models.close()
         raise
     return models
-
-
-def service_of(session: Session) -> Service:
-    """Return the `Service` of a model's task.
-
-    Raises:
-        NystraError: The task is unknown, or cannot be served.
-    """
-    task, answerer = find_task(session), find_answerer(session)
-    return sequential_service(task, answerer) if task.service is None else task.service()

@@ -18,7 +18,7 @@ from .task import Task
 if TYPE_CHECKING:
     from ...core.option import Options
     from ..session import Session
-    from .answer import Answerer
+    from .handler import Handler
     from .quality import Quality
 
 
@@ -40,8 +40,7 @@ TASKS = [
         run=_part("video.dispatch", "run_restoration"),
         summary=_part("restoration.summary"),
         options=_RESTORING,
-        answer=_part("restoration.answer", "RestorationAnswerer"),
-        service=_part(".serving.restoration", "SERVICE"),
+        handler=_part("restoration.handler", "RestorationHandler"),
         quality=_part("video.quality", "QUALITY"),
         run_distributed=_part(".distributed.run", "run_distributed"),
     ),
@@ -65,8 +64,7 @@ TASKS = [
         summary=_part("classification.summary"),
         options=(_part("classification.options", "ClassOptions"),),
         needs_output=False,
-        answer=_part("classification.answer", "ClassificationAnswerer"),
-        service=_part(".serving.classification", "SERVICE"),
+        handler=_part("classification.handler", "ClassificationHandler"),
         quality=_part("classification.quality", "QUALITY"),
     ),
 ]
@@ -116,20 +114,20 @@ def find_task(session: Session) -> Task:
     return task
 
 
-def find_answerer(session: Session) -> type[Answerer]:
+def find_handler(session: Session) -> type[Handler]:
     """Return the class that answers requests to a model file.
 
     Raises:
         NystraError: As `find_task`; also if the task answers no requests.
     """
     task = find_task(session)
-    if task.answer is None:
-        known = ", ".join(name for row in TASKS if row.answer is not None for name in row.names)
+    if task.handler is None:
+        known = ", ".join(name for row in TASKS if row.handler is not None for name in row.names)
         raise NystraError(
             f"{session.path} is a model of the task {session.facts.task!r}, which cannot be "
             f"served: expected {known}. nystra run supports it"
         )
-    return task.answer()
+    return task.handler()
 
 
 def _newer(session: Session) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from ...core.option import Options
-    from .answer import Answerer
+    from .handler import Handler
     from .quality import Quality
     from .result import Result
 
@@ -48,10 +48,8 @@ class Task:
         options: The records that ``run`` takes, in their order: a field for each flag of ``nystra
             run`` that applies to the task; other flags are refused.
         needs_output: A run needs ``-o``; otherwise results are printed.
-        answer: The class that answers requests with files, for ``nystra serve``, Triton and Ray
+        handler: The class that answers requests with files, for ``nystra serve``, Triton and Ray
             Serve; None: the task has no requests.
-        service: The `Service` with which ``nystra serve`` does more than one request after the
-            other, such as shared runs; None if ``answer`` suffices.
         quality: Measures the quality of a file's outputs; None: nothing is measured.
         run_distributed: As ``run``, with the workers of a cluster; None: not supported.
     """
@@ -64,7 +62,6 @@ class Task:
     summary: Callable[[], Summary]
     options: tuple[Callable[[], type[Options]], ...]
     needs_output: bool = True
-    answer: Callable[[], type[Answerer]] | None = None
-    service: Callable[[], Any] | None = None
+    handler: Callable[[], type[Handler]] | None = None
     quality: Callable[[], Quality] | None = None
     run_distributed: Callable[[], Runner] | None = None

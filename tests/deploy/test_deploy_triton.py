@@ -25,8 +25,8 @@ from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import decode_image, encode_image
 from nystra.runtime.session import Session
-from nystra.runtime.tasks.answer import read_parameters
-from nystra.runtime.tasks.restoration.answer import RestorationAnswerer, RestoreParameters
+from nystra.runtime.tasks.handler import read_parameters
+from nystra.runtime.tasks.restoration.handler import RestorationHandler, RestoreParameters
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 
@@ -259,7 +259,7 @@ def test_the_next_writer_removes_the_folder_of_a_killed_one(tmp_path: Path) -> N
 def test_answers_to_requests(model: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 65536, (9, 8, 3)).astype(np.float32) / 65535
     sent = encode_image(ImageData(pixels, bits=16), "TIFF")
-    answer = RestorationAnswerer.open(Session(model, threads=1), "double")
+    answer = RestorationHandler.open(Session(model, threads=1), "double")
     own = RestoreParameters(tile=4, overlap=0)
     got = answer({"image": sent}, own)
     expected = encode_image(ImageData(pixels.repeat(2, 0).repeat(2, 1), bits=16), "TIFF")

@@ -59,17 +59,15 @@ assert "TYPE_FP32" in config and "[-1, -1]" in config, config
 
 from nystra.runtime.serving.limits import Limits
 from nystra.runtime.serving.opening import open_models
-from nystra.runtime.serving.service import answer_request
 from nystra.runtime.serving.work import Work
 models = open_models([session.spec], Limits())
-service = models.services["toy"]
 model = models.find("toy", None)
 files = {"image": Path("set/a.png").read_bytes()}
-parameters = service.parameters(unit=2.0)
+parameters = model.handler.parameters(unit=2.0)
 assert model.cost(files, parameters) > 0
-answer = answer_request(model, files, parameters, Work(lambda work: None))
+answer = model.answer(files, parameters, Work(lambda work: None))
 np.testing.assert_array_equal(np.load(io.BytesIO(answer.content)), np.load("a.npy"))
-assert answer.media_type in service.gives
+assert answer.media_type in model.handler.media_types
 """
 
 

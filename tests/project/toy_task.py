@@ -43,51 +43,65 @@ class TruthOptions(Options):
     )
 '''
 
-ANSWER = '''"""One image to its depth map."""
+HANDLER = '''"""One image to its depth map."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.option import Options
 from ...images.image_data import ImageData
 from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_role
+from ..handler import Answer, AnswerTensor, Files, Handler, UnusableOutputError, decode_role
 from .options import DepthParameters
 
 
-def depth_of(session: Session, image: ImageData, unit: float) -> npt.NDArray[np.float32]:
+def depth_of(
+    model: Callable[..., Array], image: ImageData, unit: float
+) -> npt.NDArray[np.float32]:
     """Return the depth (H, W) of every pixel."""
-    image = np.ascontiguousarray(np.moveaxis(image.pixels, 2, 0)[None])
-    depth = session.run({session.facts.inputs[0].name: image})[session.facts.outputs[0].name]
+    depth = model(np.ascontiguousarray(np.moveaxis(image.pixels, 2, 0)[None]))
     if not np.isfinite(depth).all():
         raise UnusableOutputError("the depth holds NaN or infinity")
     return np.float32(depth[0, 0] * unit)
 
 
 @dataclass(frozen=True)
-class DepthAnswerer:
+class DepthHandler(Handler):
     """Answers requests with the content of a ``.npy`` file."""
 
+    route: ClassVar[str] = "toy"
+    summary: ClassVar[str] = "The depth of an image"
     parameters: ClassVar[type[Options]] = DepthParameters
     media_types: ClassVar[tuple[str, ...]] = ("application/octet-stream",)
-    session: Session
+    model: Callable[..., Array]
+    output: str
 
     @classmethod
-    def open(cls, session: Session, name: str) -> DepthAnswerer:
+    def open(cls, session: Session, name: str) -> DepthHandler:
         """Take an open session."""
-        return cls(session)
+        return cls(session, session.facts.outputs[0].name)
+
+    @property
+    def function(self) -> Callable[..., Array]:
+        """The model."""
+        return self.model
+
+    def calling(self, function: Callable[..., Array], images: int) -> DepthHandler:
+        """Return it with another function."""
+        return replace(self, model=function)
 
     @property
     def tensors(self) -> tuple[AnswerTensor, ...]:
         """The map itself."""
-        return (AnswerTensor(self.session.facts.outputs[0].name, "float32", (-1, -1)),)
+        return (AnswerTensor(self.output, "float32", (-1, -1)),)
 
     def __call__(
         self,
@@ -99,11 +113,11 @@ class DepthAnswerer:
         """Return the depth of the image."""
         image = decode_role(files, max_pixels=max_pixels)
         check()
-        depth = depth_of(self.session, image, parameters.unit)
+        depth = depth_of(self.model, image, parameters.unit)
         stream = io.BytesIO()
         np.save(stream, depth)
-        name = self.tensors[0].name
-        return Answer(stream.getvalue(), self.media_types[0], depth.size, {}, {name: depth})
+        tensors = {self.output: depth}
+        return Answer(stream.getvalue(), self.media_types[0], depth.size, {}, tensors)
 '''
 
 RUN = '''"""What ``nystra run`` does: an image in, a ``.npy`` file out."""
@@ -120,7 +134,7 @@ from ....core.errors import NystraError
 from ....core.files.writing import atomic_write_bytes
 from ...images.images import read_image
 from ..result import Result
-from .answer import depth_of
+from .handler import depth_of
 
 
 def write_depth(session, input, output, options, *, report=None):
@@ -150,7 +164,7 @@ from ....core.errors import NystraError
 from ...metrics.guarded_figure import GuardedFigure
 from ...images.images import read_image
 from ..quality import Quality
-from .answer import depth_of
+from .handler import depth_of
 from .options import TruthOptions
 
 
@@ -239,7 +253,7 @@ TASKS = [
         run=_part("toy.run", "write_depth"),
         summary=_part("toy.summary"),
         options=(_part("toy.options", "DepthOptions"),),
-        answer=_part("toy.answer", "DepthAnswerer"),
+        handler=_part("toy.handler", "DepthHandler"),
         quality=_part("toy.quality", "QUALITY"),
     ),
 """
@@ -263,7 +277,7 @@ TOY = Toy(
         f"runtime/tasks/<name>/{name}.py": text
         for name, text in (
             ("options", OPTIONS),
-            ("answer", ANSWER),
+            ("handler", HANDLER),
             ("run", RUN),
             ("quality", QUALITY),
             ("summary", SUMMARY),

@@ -273,8 +273,8 @@ def test_what_is_costed_is_what_is_decoded(
     reply = service.ask(f"{RESTORE}?format=png", stream.getvalue())
     np.testing.assert_array_equal(pixels(reply.body), values.repeat(2, 0).repeat(2, 1))
     monkeypatch.setattr(
-        "nystra.runtime.serving.restoration.measured",
-        lambda files, most: dict.fromkeys(files, ((1, 1), "PNG")),
+        "nystra.runtime.serving.served_model.measured",
+        lambda files, most: dict.fromkeys(files, (1, 1)),
     )
     reply = service.ask(RESTORE, png(65, 64))
     assert (reply.status, reply.code) == (400, "bad_request")

@@ -150,12 +150,11 @@ def test_every_row_loads_what_runs_it() -> None:
             assert set(quality.fixed) < quality.options.declared().keys()
             assert all(item.needs for item in quality.items.values())
         assert row.run_distributed is None or callable(row.run_distributed())
-        if row.answer is not None:
-            assert row.answer().media_types
-            assert all(kind.doc for kind in row.answer().parameters.declared().values())
-        if row.service is not None:
-            assert row.answer is not None
-            assert row.service().parameters is row.answer().parameters
+        if row.handler is not None:
+            handler = row.handler()
+            assert handler.media_types and handler.route and handler.summary
+            assert handler.parts == (*row.takes, *row.may_take)
+            assert all(kind.doc for kind in handler.parameters.declared().values())
 
 
 def test_an_input_that_is_no_image_has_ports_too() -> None:

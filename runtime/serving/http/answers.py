@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ....core.errors import NystraError
 from ....core.option import spelled
 from ....core.plain_text import printable
-from ...tasks.answer import Answer
+from ...tasks.handler import Answer
 from ..errors import ServiceError
 
 _PIECE = 1 << 18

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from ....core.errors import NystraError
 from ....core.option_kinds import Choice
-from ...tasks.answer import Answer
+from ...tasks.handler import Answer, Handler
 from ..errors import (
     BadRequestError,
     GoneError,
@@ -28,7 +28,6 @@ from ..errors import (
 from ..limits import Limits
 from ..opening import Models
 from ..request_queue import RequestQueue
-from ..service import Service, answer_request
 from ..work import Work, out_of_time
 from .answers import answered, refused
 from .guard import Guard
@@ -69,7 +68,7 @@ def create_app(
     app = FastAPI(
         title="nystra", version=version, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    known = {f"/v1/{route}" for route in models.services} | {"/", "/v1/models", "/metrics"}
+    known = {f"/v1/{route}" for route in models.routes} | {"/", "/v1/models", "/metrics"}
 
     def count(path: str, model: str, status: int) -> None:
         metrics.counted(path if path in known else "other", model, status)
@@ -111,8 +110,8 @@ def create_app(
         headers = {"Content-Security-Policy": _PAGE_MAY, "X-Content-Type-Options": "nosniff"}
         return FileResponse(_PAGE, headers=headers)
 
-    for service in models.services.values():
-        _add(app, service, models, queue, limits, metrics)
+    for first, *_ in models.routes.values():
+        _add(app, first.handler, models, queue, limits, metrics)
     return app
 
 
@@ -121,7 +120,7 @@ def describe(models: Models) -> list[dict[str, Any]]:
     return [
         {
             "name": model.name,
-            "route": f"/v1/{models.route_of(model)}",
+            "route": f"/v1/{model.handler.route}",
             "task": model.session.facts.task,
             "architecture": model.session.facts.architecture,
             "license": model.session.facts.license,
@@ -135,43 +134,43 @@ def describe(models: Models) -> list[dict[str, Any]]:
 
 def _add(
     app: FastAPI,
-    service: Service,
+    handler: Handler,
     models: Models,
     queue: RequestQueue,
     limits: Limits,
     metrics: Metrics,
 ) -> None:
-    """Add the route of a service."""
-    question = _query(service)
+    """Add the route of the models of a task."""
+    question = _query(handler)
 
     async def handle(request: Request, query: Annotated[question, Query()]) -> Response:  # type: ignore[valid-type]
         values: Mapping[str, Any] = dict(query)
-        model = models.find(service.route, values["model"])
+        model = models.find(handler.route, values["model"])
         request.state.model = model.name
-        how = service.parameters(**{name: values[name] for name in values if name != "model"})
-        roles = tuple(dict.fromkeys((*service.parts, *model.facts()["parts"])))
+        how = handler.parameters(**{name: values[name] for name in values if name != "model"})
+        roles = tuple(dict.fromkeys((*handler.parts, *model.facts()["parts"])))
         parts = await read_parts(request, roles, limits.max_bytes)
         begin = time.perf_counter()
         with naming_data_binary(request):
             cost = await run_in_threadpool(model.cost, parts, how)
-            work = Work[Answer](lambda work: answer_request(model, parts, how, work), cost)
+            work = Work[Answer](lambda work: model.answer(parts, how, work), cost)
             queue.submit(work)
             answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin
-        metrics.answered(f"/v1/{service.route}", model.name, seconds, work.waited, answer.pixels)
+        metrics.answered(f"/v1/{handler.route}", model.name, seconds, work.waited, answer.pixels)
         return answered(answer)
 
     app.add_api_route(
-        f"/v1/{service.route}",
+        f"/v1/{handler.route}",
         handle,
         methods=["POST"],
-        summary=service.summary,
+        summary=handler.summary,
         response_class=Response,
         responses={
-            200: {"content": {kind: {} for kind in service.gives}},
+            200: {"content": {kind: {} for kind in handler.media_types}},
             **{status: {"model": _Refused} for status in _REFUSALS},
         },
-        openapi_extra={"requestBody": _body(service)},
+        openapi_extra={"requestBody": _body(handler)},
     )
 
 
@@ -241,27 +240,27 @@ class _Refused(BaseModel):
     error: _Problem
 
 
-def _query(service: Service) -> type[BaseModel]:
-    """Return the parameters of a service in the form of FastAPI."""
-    hints = get_type_hints(service.parameters)
+def _query(handler: Handler) -> type[BaseModel]:
+    """Return the parameters of requests in the form of FastAPI."""
+    hints = get_type_hints(handler.parameters)
     named: dict[str, Any] = {
         "model": (str | None, Field(None, description="name of the model (default: the first)"))
     }
-    for name, kind in service.parameters.declared().items():
+    for name, kind in handler.parameters.declared().items():
         hint = Literal[kind.choices] | None if isinstance(kind, Choice) else hints[name]
         named[name] = (hint, Field(kind.default, description=kind.help))
     config = ConfigDict(extra="forbid")
-    parsed: type[BaseModel] = create_model(service.parameters.__name__, __config__=config, **named)
+    parsed: type[BaseModel] = create_model(handler.parameters.__name__, __config__=config, **named)
     return parsed
 
 
-def _body(service: Service) -> dict[str, Any]:
+def _body(handler: Handler) -> dict[str, Any]:
     """Return the description of the images for OpenAPI."""
     file = {"type": "string", "format": "binary"}
     form = {
         "type": "object",
-        "required": [service.parts[0]],
-        "properties": dict.fromkeys(service.parts, file),
+        "required": [handler.parts[0]],
+        "properties": dict.fromkeys(handler.parts, file),
     }
     return {
         "required": True,

@@ -15,12 +15,11 @@ from ..errors import in_one_line
 from ..restoration.image_job import read_input
 from ..restoration.worklist import list_images
 from ..task import Report
-from .answer import ranked
 from .classifier import classifier_for
 from .labels import read_labels
 from .listing import check_listing, listing
 from .options import ClassOptions
-from .result import ClassResult
+from .result import ClassResult, ranked
 
 
 def classify_images(

@@ -24,10 +24,10 @@ from ...images.images import (
 )
 from ...images.naming import STREAM
 from ..errors import in_one_line
-from .answer import RestoredImage, restore
 from .auxiliary_inputs import AuxiliaryInputs
 from .large import is_large
 from .options import RunOptions
+from .restore import RestoredImage, restore
 from .restorer import Restorer
 from .result import ImageResult
 from .worklist import check_pair

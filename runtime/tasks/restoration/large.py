@@ -8,7 +8,7 @@ from ....core.files.reading import regular_file
 from ...images.header import read_image_size
 from ...images.images import image_format
 from ...images.naming import STREAM
-from .answer import DISCOURAGED
+from .restore import DISCOURAGED
 from .restorer import Restorer
 
 LARGE = 1 << 30

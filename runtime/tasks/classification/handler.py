@@ -1,9 +1,9 @@
-"""One image to its classes: for `nystra run`, and for requests."""
+"""Requests to models that classify images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +14,15 @@ from ....core.json_text import stable_json
 from ....core.option import Options, option
 from ...options import TOP
 from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, decode_role
+from ..handler import Answer, AnswerTensor, Files, Handler, decode_role
 from .classifier import Classifier, classifier_for
-from .result import RankedClass
+from .result import ranked, softmax
 
 PROBABILITIES = "probabilities"
 """Name of the array that is the softmax of the logits."""
+
+
+_TRIAL = (224, 224)
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class ClassParameters(Options):
 
 
 @dataclass(frozen=True)
-class ClassificationAnswerer:
-    """A model that classifies images; see `Answerer`.
+class ClassificationHandler(Handler):
+    """A model that classifies images; see `Handler`.
 
     Attributes:
         classifier: The model.
@@ -39,6 +42,8 @@ class ClassificationAnswerer:
         output: Name of its output.
     """
 
+    route: ClassVar[str] = "classify"
+    summary: ClassVar[str] = "Classify an image"
     parameters: ClassVar[type[Options]] = ClassParameters
     media_types: ClassVar[tuple[str, ...]] = ("application/json",)
     classifier: Classifier
@@ -46,9 +51,27 @@ class ClassificationAnswerer:
     output: str
 
     @classmethod
-    def open(cls, session: Session, name: str) -> ClassificationAnswerer:
-        """Return the answerer of an open session; see `classifier_for`."""
+    def open(cls, session: Session, name: str) -> ClassificationHandler:
+        """Return the handler of an open session; see `classifier_for`."""
         return cls(classifier_for(session), name, session.facts.outputs[0].name)
+
+    @property
+    def function(self) -> Callable[..., Array]:
+        """The model."""
+        return self.classifier.function
+
+    def calling(self, function: Callable[..., Array], images: int) -> ClassificationHandler:
+        """Return it with another function."""
+        return replace(self, classifier=replace(self.classifier, function=function))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the properties that a client needs."""
+        labels = list(self.classifier.preprocessing.labels)
+        return {"classes": self.classifier.classes, "labels": labels} | super().facts()
+
+    def try_out(self) -> None:
+        """Classify a gray image."""
+        self.classifier(np.full((*(self.classifier.sides or _TRIAL), 3), 0.5, np.float32))
 
     @property
     def tensors(self) -> tuple[AnswerTensor, ...]:
@@ -82,30 +105,3 @@ class ClassificationAnswerer:
             image.size[0] * image.size[1],
             tensors={name: array.astype(np.float32) for name, array in arrays.items()},
         )
-
-
-def softmax(logits: Array) -> Array:
-    """Return the probabilities (classes) of logits (classes)."""
-    powers: Array = np.exp(logits - logits.max())
-    shares: Array = powers / powers.sum()
-    return shares
-
-
-def ranked(logits: Array, labels: Sequence[str], top: int) -> list[RankedClass]:
-    """Return the classes of the largest logits, best first; of equal ones the smaller number.
-
-    Args:
-        logits: (classes).
-        labels: Names of the classes; empty if unknown.
-        top: Number of classes to return.
-    """
-    shares = softmax(logits)
-    return [
-        RankedClass(
-            int(place),
-            labels[place] if labels else None,
-            float(shares[place]),
-            float(logits[place]),
-        )
-        for place in np.argsort(-logits, kind="stable")[:top]
-    ]

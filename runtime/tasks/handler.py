@@ -1,13 +1,14 @@
-"""Answering a request: the content of files in, the content of one file out.
+"""Handling a request: the content of files in, the content of one file out.
 
 ``nystra serve``, Triton and Ray Serve use it; the implementation belongs to the model's task.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.option import Options
 from ..images.image_data import ImageData
-from ..images.images import decode_image
+from ..images.images import DECODING_BYTES, decode_image
 from ..session import Session
 
 Files: TypeAlias = Mapping[str, bytes]
 """Role or name of an input -> content of its file."""
+
+Size: TypeAlias = tuple[int, int]
+"""Height and width of an image."""
 
 Parameters = TypeVar("Parameters", bound=Options)
 
@@ -71,19 +75,26 @@ class AnswerTensor:
     labeled: bool = False
 
 
-class Answerer(Protocol):
-    """An open model that answers requests.
+class Handler(ABC):
+    """An open model that handles requests: the base of each task's.
 
     Attributes:
+        route: Last part of its path in HTTP: ``/v1/<route>``.
+        summary: What it does, in a few words.
+        parts: Roles of the files that it may take; the first is required.
         parameters: The record of the parameters of a request.
         media_types: Media types of the answers.
     """
 
+    route: ClassVar[str]
+    summary: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]] = ("image",)
     parameters: ClassVar[type[Options]]
     media_types: ClassVar[tuple[str, ...]]
 
     @classmethod
-    def open(cls, session: Session, name: str) -> Answerer:
+    @abstractmethod
+    def open(cls, session: Session, name: str) -> Handler:
         """Open with a session and the name of the model for clients.
 
         Raises:
@@ -91,9 +102,25 @@ class Answerer(Protocol):
         """
 
     @property
+    @abstractmethod
     def tensors(self) -> tuple[AnswerTensor, ...]:
         """The arrays for clients of tensors."""
 
+    @property
+    @abstractmethod
+    def function(self) -> Callable[..., Array]:
+        """The model: (B, C, h, w), and other inputs by name -> (B, ...)."""
+
+    @abstractmethod
+    def calling(self, function: Callable[..., Array], images: int) -> Handler:
+        """Return it with another function in place of `function`, such as one that shares runs.
+
+        Args:
+            function: Called as `function`.
+            images: How many images one call may have.
+        """
+
+    @abstractmethod
     def __call__(
         self,
         files: Files,
@@ -113,6 +140,43 @@ class Answerer(Protocol):
             UnreadableFileError: A file cannot be read.
             UnusableOutputError: The output of the model is invalid.
             NystraError: The request is wrong in another way, or the model fails.
+        """
+
+    def limited(self, tile: int) -> Handler:
+        """Return it for a service, where several requests are handled at the same time.
+
+        Args:
+            tile: The largest side of a tile, in pixels.
+        """
+        return self
+
+    @property
+    def pixels_per_run(self) -> int | None:
+        """The most pixels of all images in one run that requests share; None is any number."""
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the properties that a client needs, in JSON form."""
+        return {"parts": list(self.parts)}
+
+    def cost(self, files: Files, sizes: Mapping[str, Size], parameters: Any) -> int:
+        """Return the bytes that a request needs besides those of its files.
+
+        Args:
+            files: As in `__call__`.
+            sizes: Height and width of each, from its header.
+            parameters: As in `__call__`.
+
+        Raises:
+            NystraError: The request is refused.
+        """
+        return DECODING_BYTES * sum(height * width for height, width in sizes.values())
+
+    def try_out(self) -> None:  # noqa: B027
+        """Run once on an image, where one can be made up.
+
+        Raises:
+            NystraError: The model fails.
         """
 
 

@@ -1,32 +1,16 @@
-"""One image to its restored image: for `nystra run` in all its forms, and for requests."""
+"""One image to its restored image."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ....core.arrays import Array
-from ....core.option import Options, option
-from ....core.option_kinds import Choice
 from ...images.image_data import ImageData, resize_plane
-from ...images.images import SUFFIXES, encode_image, format_named, image_head, left_out
 from ...metrics.sanity import beyond_doubt, contrast_doubt, find_problems
-from ...options import OVERLAP, QUALITY, TILE
-from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_role, file_tensor
-from .auxiliary_inputs import auxiliary_arrays
+from ..handler import UnusableOutputError
 from .probing import shows_pictures
 from .restorer import Restorer
-from .session_restorer import restorer_for
-
-MEDIA_TYPES = {
-    "PNG": "image/png",
-    "JPEG": "image/jpeg",
-    "TIFF": "image/tiff",
-    "WebP": "image/webp",
-}
-"""Format of an image file -> its media type."""
 
 DISCOURAGED = "discouraged"
 """Tiling of a model whose result depends on the tiles."""
@@ -114,77 +98,3 @@ def with_pixels(before: ImageData, pixels: Array) -> ImageData:
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
     return replace(before, pixels=pixels, alpha=alpha).with_profile_of(before)
-
-
-@dataclass(frozen=True)
-class RestoreParameters(Options):
-    """The parameters of a request."""
-
-    format: str | None = option(
-        Choice(None, "of the answer", ("png", "jpg", "tif", "webp"), usual="the image's, else png")
-    )
-    quality: int | None = option(QUALITY)
-    tile: int = option(TILE, usual="0, the service's own")
-    overlap: int | None = option(OVERLAP)
-
-
-@dataclass(frozen=True)
-class RestorationAnswerer:
-    """A model from images to images; see `Answerer`.
-
-    Attributes:
-        restorer: The model.
-        output: Name of its output.
-    """
-
-    parameters: ClassVar[type[Options]] = RestoreParameters
-    media_types: ClassVar[tuple[str, ...]] = tuple(MEDIA_TYPES.values())
-    restorer: Restorer
-    output: str
-
-    @classmethod
-    def open(cls, session: Session, name: str) -> RestorationAnswerer:
-        """Return the answerer of an open session; see `restorer_for`."""
-        return cls(restorer_for(session), session.facts.outputs[0].name)
-
-    @property
-    def tensors(self) -> tuple[AnswerTensor, ...]:
-        """The restored image as a file."""
-        return (AnswerTensor(self.output),)
-
-    def __call__(
-        self,
-        files: Files,
-        parameters: RestoreParameters,
-        check: Callable[[], None] = lambda: None,
-        max_pixels: int | None = None,
-    ) -> Answer:
-        """Return the restored image as a file; ``check`` is called after each tile."""
-        before = decode_role(files, max_pixels=max_pixels)
-        others = {key: decode_role(files, key, max_pixels) for key in files if key != "image"}
-        auxiliary, warnings = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
-        restored = restore(
-            self.restorer,
-            before,
-            "the image",
-            tile=parameters.tile,
-            overlap=parameters.overlap,
-            progress=lambda done, total: check(),
-            auxiliary=auxiliary,
-        )
-        check()
-        _, own_format = image_head(files["image"])
-        kind = own_format if own_format in SUFFIXES.values() else "PNG"
-        if parameters.format is not None:
-            kind = format_named(parameters.format)
-        content = encode_image(restored.image, kind, quality=parameters.quality)
-        lost = left_out(restored.image, kind)
-        warnings = [*warnings, *restored.warnings, *restored.image.notes, *lost]
-        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(warnings)}
-        return Answer(
-            content,
-            MEDIA_TYPES[kind],
-            before.size[0] * before.size[1],
-            {name: text for name, text in notes.items() if text},
-            {self.output: file_tensor(content)},
-        )

@@ -1,0 +1,122 @@
+"""A model that a service runs: its handler, and the thread in which requests share runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ...core.errors import NystraError
+from ..images.images import image_head
+from ..session import Session
+from ..tasks.handler import (
+    Answer,
+    Files,
+    Handler,
+    Size,
+    UnreadableFileError,
+    UnusableOutputError,
+)
+from .batch_limit import images_per_run
+from .batcher import Batcher, OnRun
+from .errors import BadRequestError, ModelFailedError, TooLargeError
+from .limits import Limits
+from .work import Work
+
+
+class ServedModel:
+    """A model of any task.
+
+    Attributes:
+        name: Its name for clients.
+        session: Its session.
+        handler: What answers requests.
+    """
+
+    def __init__(
+        self, handler: type[Handler], session: Session, name: str, limits: Limits, on_run: OnRun
+    ) -> None:
+        """Open a model and try it.
+
+        Args:
+            handler: Of the model's task.
+            session: The model.
+            name: Its name for clients.
+            limits: Limits of requests.
+            on_run: As in `Batcher`.
+
+        Raises:
+            NystraError: The model has other inputs or outputs, or fails.
+        """
+        self.name, self.session = name, session
+        self._most_pixels = limits.max_pixels
+        self.handler = handler.open(session, name).limited(limits.tile)
+        self._images = images_per_run(session, limits.batch)
+        pixels = self.handler.pixels_per_run
+        self._batcher = Batcher(
+            self.handler.function, images=self._images, pixels=pixels, on_run=on_run
+        )
+        try:
+            self._sharing(Work(lambda _: None)).try_out()
+        except Exception as error:
+            self.close()
+            raise NystraError(f"a trial run of {session.path} failed: {error}") from error
+
+    def facts(self) -> dict[str, Any]:
+        """Return the properties that a client needs, in JSON form."""
+        return {**self.handler.facts(), "batch": self._images, "max_pixels": self._most_pixels}
+
+    def cost(self, files: Files, parameters: Any) -> int:
+        """Return the bytes that a request needs, from the headers of its images.
+
+        Raises:
+            NystraError: The request is refused.
+        """
+        sizes = measured(files, self._most_pixels)
+        return self.handler.cost(files, sizes, parameters) + sum(map(len, files.values()))
+
+    def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
+        """Return the answer; calls ``work.check`` between the steps.
+
+        Raises:
+            ServiceError: A file cannot be read (400), or the output of the model is invalid (500).
+            NystraError: Anything else is wrong with the request.
+        """
+        try:
+            return self._sharing(work)(files, parameters, work.check, self._most_pixels)
+        except UnreadableFileError as error:
+            raise BadRequestError(str(error)) from error
+        except UnusableOutputError as error:
+            raise ModelFailedError(str(error)) from error
+
+    def close(self) -> None:
+        """End the thread that runs the model."""
+        self._batcher.close()
+
+    def _sharing(self, work: Work[Any]) -> Handler:
+        """Return the handler of one request, whose runs are shared with others."""
+        return self.handler.calling(partial(self._batcher, work), self._images)
+
+
+def measured(files: Files, most: int) -> dict[str, Size]:
+    """Return the size of each image, from its header.
+
+    Args:
+        files: The images.
+        most: The most pixels of each.
+
+    Raises:
+        ServiceError: One is not an image, or has more pixels.
+    """
+    sizes = {}
+    for role, data in files.items():
+        try:
+            sizes[role] = height, width = image_head(data, f"the {role}")[0]
+        except Exception as error:  # any error of a decoder is a fault of the file
+            raise BadRequestError(str(error)) from error
+        if height * width > most:
+            raise TooLargeError(
+                f"the {role} is {width}x{height}, more than the {most} pixels that this "
+                "service accepts: cut it into parts, or start the service with a larger "
+                "`max_pixels`"
+            )
+    return sizes
