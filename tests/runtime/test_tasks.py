@@ -152,7 +152,7 @@ def test_every_row_loads_what_runs_it() -> None:
         assert row.run_distributed is None or callable(row.run_distributed())
         if row.handler is not None:
             handler = row.handler()
-            assert handler.media_types and handler.route and handler.summary
+            assert all([handler.media_types, handler.route, handler.summary])
             assert handler.parts == (*row.takes, *row.may_take)
             assert all(kind.doc for kind in handler.parameters.declared().values())
 
