@@ -35,6 +35,10 @@ _FEWEST_ROUNDS, _LONGEST = 3, 12.0
 _NEAR = 1.15
 """A ratio is near a limit if it is less than this factor away."""
 
+_LONG = 2.0
+"""Seconds of all replaced attention from which on the whole file is not timed beside its pieces:
+runs of it would take minutes, and what attention gains there is more than any fusion."""
+
 _GAIN = 0.9
 """Share of its time that a replaced piece may take by itself: in the whole file the gain is
 smaller, since onnxruntime fuses the original nodes with their neighbors."""
@@ -98,8 +102,8 @@ def keep_faster(
     """Return a plan with reasons for sites that are not faster; ``left`` gets these too.
 
     Sites that are planned to be exact are measured, with the library if there is one, in
-    interleaved runs: each kind of piece, then all faster pieces together, if the whole exists as a
-    file or some pieces cannot be traced alone.
+    interleaved runs: each kind of piece, then all faster pieces together, if some pieces cannot be
+    traced alone, or the whole exists as a file and its attention takes less than two seconds.
 
     Args:
         network: The network.
@@ -111,7 +115,7 @@ def keep_faster(
     kinds: dict[str, list[Piece]] = {}
     for piece in network.pieces(exact):
         kinds.setdefault(piece.kind, []).append(piece)
-    alone = True
+    alone, seconds = True, 0.0
     for number, pieces in enumerate(kinds.values(), 1):
         progress(f"{number}/{len(kinds)} time the attention of {network.source}")
         try:
@@ -119,11 +123,14 @@ def keep_faster(
         except ExportError:  # it cannot be traced alone: it is timed with the whole
             alone = False
             continue
-        if reason := _reason(timed, network.source):
+        times = _interleaved(timed, _GAIN)
+        if reason := _reason(times, network.source):
             network.left.update((path, reason) for piece in pieces for path in piece.sites)
+        else:
+            seconds += len(pieces) * min(times[0])
     paths = {path for pieces in kinds.values() for piece in pieces for path in piece.sites}
     kept = paths - network.left.keys()
-    if kept and (network.is_written or not alone):
+    if kept and (not alone or (network.is_written and seconds < _LONG)):
         progress(f"time {network.source} with its attention replaced")
         if reason := _reason_of_all(network.whole(kept), network.source):
             network.left.update((path, reason) for path in sorted(kept))
@@ -144,9 +151,8 @@ def left_sentences(left: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _reason(piece: Timed, source: str) -> str:
-    """Return why a piece is not replaced, or ""."""
-    seconds = _interleaved(piece, _GAIN)
+def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
+    """Return why a piece is not replaced, by the times of both, or ""."""
     ratio = max(_ratios(seconds))
     if ratio <= _GAIN:
         return ""

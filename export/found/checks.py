@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, fx
 
 from ...core.errors import NystraError, foreign_text
+from ..rewrite.site_modules import FoundMap, FoundTokens, FoundWindows, blind
 from .graph import Traced, shared_copy
 from .regions import Region, values_of
-from .site_modules import FoundMap, FoundTokens, FoundWindows, blind
 
 ALLOWED = 1e-5
 """Largest allowed difference of a site's result, relative to its largest value."""

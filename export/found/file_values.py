@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from .map_form import NotOnMap, is_symbolic
+from ..rewrite.site_modules import NotOnMap
+from .map_form import is_symbolic
 from .rules import Provenance
 from .values import Core, Value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,19 +13,6 @@ from .map_form import CONSTANT
 aten = torch.ops.aten
 TENTATIVE = "found_site_"
 """Prefix of the names of sites while a graph is rewritten."""
-
-
-def unique_paths(paths: Sequence[str]) -> list[str]:
-    """Return paths, with a number appended to those that occur several times."""
-    times, seen = Counter(paths), Counter[str]()
-    unique = []
-    for path in paths:
-        name = path or "attention"
-        if times[path] > 1 or not path:
-            name = f"{name}.attention_{seen[path]}"
-            seen[path] += 1
-        unique.append(name)
-    return unique
 
 
 def put_sites(graph: fx.GraphModule, paths: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import common_window, find_sites
+from ..rewrite.story import left_as_trained
 from ..tracing.shortcuts import without_simplified_roundings, without_stack_traces
 from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
 from ..tracing.trace_fault import trace_fault
@@ -38,8 +39,6 @@ _SMALLEST = 1, 1
 _LEAST_UNIT = 8
 _ODD = 3
 """Pixels by which sides without a required multiple are smaller."""
-_NAMED = 4
-"""Largest number of attentions that are listed by name for one reason."""
 
 
 def with_found_sites(
@@ -75,7 +74,7 @@ def with_found_sites(
             f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
         )
         return _with_unserved(loaded, [text])
-    named = _with_unserved(loaded, left_as_trained(found))
+    named = _with_unserved(loaded, left_as_trained(found.attentions))
     if not found.served:
         return named
     sited.requires_grad_(requires_grad=False).eval()
@@ -261,22 +260,6 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     return False
-
-
-def left_as_trained(found: FoundGraph) -> list[str]:
-    """Return one sentence per reason why attention is not a site of a map."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for attention in found.attentions:
-        if attention.reason:
-            groups.setdefault((attention.level, attention.reason), []).append(attention.path)
-    sentences = []
-    for (level, reason), paths in groups.items():
-        where = ", ".join(paths[:_NAMED])
-        if len(paths) > _NAMED:
-            where += f" and {len(paths) - _NAMED} more"
-        how = "is served as a list of tokens" if level == "tokens" else "stays as trained"
-        sentences.append(f"attention {how}: {reason} ({where})")
-    return sentences
 
 
 @contextlib.contextmanager

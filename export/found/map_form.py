@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import decode, is_constant, unshared
+from ..rewrite.site_modules import NotOnMap
+from ..search.places import decode, is_constant, unshared
 from .rules import Provenance
 from .values import Core, Value
 
@@ -30,10 +31,6 @@ _RUN = 8
 
 FREE = "free"
 """Key in the ``meta`` of a graph: whether a graph of a fixed size stands for every size."""
-
-
-class NotOnMap(Exception):  # noqa: N818 - no error: the attention is served in another way
-    """A tensor cannot be written as a map; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from .map_form import MapForm, MapWriter, NotOnMap
+from ..rewrite.site_modules import NotOnMap
+from ..search.places import agreed
+from .map_form import MapForm, MapWriter
 from .map_padding import filling, padding_of
 from .movement import MOVES, move, node_name, unfolded
-from .places import agreed
 from .values import Value
 
 aten = torch.ops.aten

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..search.places import unshared
 from .map_form import FREE, MapForm, MapWriter, side_axes
 from .movement import node_name
-from .places import unshared
 
 _PADS = {"pad": ("mode", "value"), "constant_pad_nd": ("value",)}
 """Operators that pad, with the names of their arguments after (tensor, amounts)."""

@@ -5,62 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, fx
 
-from ...core.errors import NystraError
-from ...models.geometry import WindowGeometry
-from .layout import WINDOWS, Layout
-from .map_form import MapForm, MapWriter, NotOnMap, Places, tentative
+from ..rewrite.site_modules import NotOnMap, map_site
+from ..search.layout import Layout
+from .map_form import MapForm, MapWriter, Places, tentative
 from .map_operators import multiplied, rewritten, written
-from .site_modules import FoundMap, FoundWindows
 from .values import Core
-
-
-def refusal(layout: Layout) -> str:
-    """Return why the layout of an attention is not one of a map site, or ""."""
-    if layout.reason:
-        return layout.reason
-    if layout.kind not in WINDOWS:
-        return "its tokens are not windows of a map"
-    if any(layout.before):
-        return "tokens without a position precede those of the map"
-    if layout.step != (1, 1) and any(layout.margin):
-        return "keys extend beyond strided windows"
-    return ""
-
-
-def map_site(
-    layout: Layout, factor: float, dtype: torch.dtype, *, whole: bool
-) -> FoundWindows | FoundMap:
-    """Return the site that computes an attention on its map.
-
-    Args:
-        layout: The layout of its tokens.
-        factor: Factor of queries and keys, in addition to that of the scores.
-        dtype: Type of the position biases.
-        whole: Whether all positions of a map of any size attend to each other.
-
-    Raises:
-        NotOnMap: No site computes it.
-    """
-    scale = factor * (layout.scale if isinstance(layout.scale, float) else 1.0)
-    if whole:
-        if layout.table is not None or any(layout.shift) or layout.masked:
-            raise NotOnMap("attention over a whole map of any size has biases")
-        return FoundMap(layout.heads, layout.head_dim, layout.value_dim, scale)
-    try:
-        geometry = WindowGeometry(
-            layout.heads,
-            layout.head_dim,
-            layout.value_dim,
-            layout.window,
-            layout.shift,
-            layout.masked == "regions",
-            scale,
-            layout.margin if any(layout.margin) else (),
-        )
-    except NystraError as error:
-        raise NotOnMap(str(error)) from error
-    table = None if layout.table is None else layout.table.to(dtype)
-    return FoundWindows(geometry, table, grid=layout.step != (1, 1))
 
 
 class MapSites:

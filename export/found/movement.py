@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from .places import MOVED, NONE, compact, extended, reshaped
-from .values import Number, Score, Value, as_number
+from ..search.places import MOVED, NONE, compact, extended, reshaped
+from ..search.tokens import Number, as_number
+from .values import Score, Value
 
 
 def names(text: str) -> frozenset[str]:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import MIXED, NONE, agreed, broadcasts
-from .values import Core, Score, Value, as_number
+from ..search.places import MIXED, NONE, agreed, broadcasts
+from ..search.tokens import as_number
+from .values import Core, Score, Value
 
 PRODUCTS = ("bmm", "mm", "addmm", "baddbmm", "matmul", "mv", "dot", "linear")
 FUSED = (
@@ -138,12 +139,12 @@ def find_core(
     if not isinstance(q, fx.Node) or not isinstance(k, fx.Node):
         return "its queries or keys are not tensors"
     return Core(
-        q,
-        k,
-        value_node,
-        node,
-        score.product,
-        score.softmax,
+        q=q,
+        k=k,
+        v=value_node,
+        out=node,
+        product=score.product,
+        softmax=score.softmax,
         q_place=left_place,
         k_place=right_place.transpose(1, 2),
         v_place=v_place,
@@ -213,12 +214,12 @@ def fused_core(node: fx.Node, args: Any, kwargs: Any) -> Core | str:
     blank = (k.data == 0).all(-1) & (v.data == 0).all(-1)
     nodes: Any = node.args[:3]
     return Core(
-        nodes[0],
-        nodes[1],
-        nodes[2],
-        node,
-        node,
-        node,
+        q=nodes[0],
+        k=nodes[1],
+        v=nodes[2],
+        out=node,
+        product=node,
+        softmax=node,
         q_place=q.place.flatten(0, -3),
         k_place=k.place.flatten(0, -3),
         v_place=v.place.flatten(0, -3),

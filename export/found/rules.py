@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ..search.layout import Layout, layout_of
+from ..search.places import MIXED, agreed, broadcasts, fresh_places
 from .copied_parts import CopiedParts
 from .hints import hint_of, hinted_score, unserved
-from .layout import Layout, layout_of
 from .movement import MOVES, PADS, moved_values, name_of, names, padded_places, unfolded
-from .places import MIXED, agreed, broadcasts, fresh_places
 from .products import (
     FUSED,
     PRODUCTS,

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .places import broadcasts
-from .values import Number, Score, Value, as_number
+from ..search.places import broadcasts
+from ..search.tokens import Number, as_number
+from .values import Score, Value
 
 SOFTMAXES = ("_softmax", "softmax", "_safe_softmax")
 KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropout", "contiguous")

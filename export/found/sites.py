@@ -5,42 +5,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from torch import Tensor, fx
 
-from .agreement import Agreement, agreement
+from ..rewrite.site_modules import NotOnMap, refusal
+from ..rewrite.story import FoundAttention, Level
+from ..search.agreement import Agreement, agreement
+from ..search.layout import Layout
+from ..search.paths import unique_paths
 from .checks import fault_of, recorded_values
-from .grafting import TENTATIVE, unique_paths
+from .grafting import TENTATIVE
 from .graph import Traced, module_path, shared_copy, tidied
-from .layout import Layout
-from .map_form import FREE, NotOnMap, Places
-from .map_sites import MapSites, NearSite, map_codes, refusal
+from .map_form import FREE, Places
+from .map_sites import MapSites, NearSite, map_codes
 from .regions import Region, Replacement, region_of
 from .rewritten import Rewritten, Swap
 from .rules import Provenance, search
 from .token_sites import put_tokens
 from .values import Core, Value
 
-Level = Literal["map", "tokens", "as trained"]
 _UNSERVED = ("channels", "neighbourhood")
-
-
-@dataclass(frozen=True)
-class FoundAttention:
-    """One softmax attention of a graph, supported or not.
-
-    Attributes:
-        path: Path of its site, or of its softmax if it stays as trained.
-        level: ``map`` or ``tokens`` for a site, else ``as trained``.
-        layout: The layout of its tokens, as one line of text.
-        reason: Why it is not a site of a map, or "".
-    """
-
-    path: str
-    level: Level
-    layout: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ...models.geometry import TokenGeometry
+from ..rewrite.site_modules import FoundTokens, NotOnMap, token_geometry
+from ..search.layout import Layout
 from .biases_by_replay import Shapes, replayed
 from .file_values import is_value, result_of, stacked, unstacked
-from .layout import Layout
-from .map_form import NotOnMap, add_constant, is_symbolic, tentative
+from .map_form import add_constant, is_symbolic, tentative
 from .rules import Provenance
-from .site_modules import FoundTokens
 from .values import Core
 
 aten = torch.ops.aten
-
-
-def token_geometry(layout: Layout) -> TokenGeometry:
-    """Return the geometry of an attention's tokens; tokens without a known grid form one row."""
-    queries = _grid(layout.window, layout.tokens, layout.before[0])
-    keys = _grid(layout.key_window, layout.keys, layout.before[1])
-    if layout.columns_first or not queries or not keys:
-        queries, keys = (1, layout.tokens), (1, layout.keys)
-    margin = layout.margin if any(layout.margin) and len(keys) == 2 and keys[0] > 1 else ()
-    scale = layout.scale if isinstance(layout.scale, float) else 1.0
-    return TokenGeometry(queries, keys, scale, margin)
-
-
-def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
-    return window if window and math.prod(window) + before == tokens else ()
 
 
 def put_tokens(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from .places import agreed, unshared
-
-Number = Tensor | float
+from ..search.tokens import Number, Tokens
 
 _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
 
@@ -100,9 +97,9 @@ class Value:
             self.place = _NO_NUMBERS
 
 
-@dataclass
-class Core:
-    """One attention: out = softmax(alpha q k^T + beta) v, in groups g (windows times heads).
+@dataclass(kw_only=True)
+class Core(Tokens):
+    """One attention, in a graph of PyTorch's operators.
 
     Attributes:
         q: Node of the queries, (g, N, d), or (g, d, N) if ``swapped``.
@@ -111,17 +108,10 @@ class Core:
         out: Node of the result.
         product: Node of the product of queries and keys.
         softmax: Node of the softmax.
-        q_place: Places of the queries, (g, N, d).
-        k_place: Places of the keys, (g, Nk, d).
-        v_place: Places of the values, (g, Nk, e).
-        alpha: Factor of the scores, broadcastable to (g, N, Nk).
-        beta: Term added to the scores; after `without_pairs` only whether there is one.
-        by_data: Whether the added term depends on the input.
         swapped: Whether the product is k q^T.
         v_left: Whether the result is v^T p^T.
         fused: Whether one operator computes the attention, with leading axes instead of g.
         blank: Whether a key and its value are zero in all channels, (g, Nk).
-        reason: Why the attention cannot be replaced, or "".
     """
 
     q: fx.Node
@@ -130,31 +120,10 @@ class Core:
     out: fx.Node
     product: fx.Node
     softmax: fx.Node
-    q_place: Tensor
-    k_place: Tensor
-    v_place: Tensor
-    alpha: Number
-    beta: Number
-    by_data: bool
     blank: Tensor
     swapped: bool = False
     v_left: bool = False
     fused: bool = False
-    reason: str = ""
-
-    def without_pairs(self) -> Core:
-        """Return the attention without values per pair: with one factor per group."""
-        alpha, beta = self.alpha, self.beta
-        if isinstance(beta, Tensor):
-            beta = (unshared(beta) != 0).any().double()
-        if isinstance(alpha, Tensor):
-            alpha = alpha[:, :1, :1].clone()
-        return replace(self, alpha=alpha, beta=beta)
-
-    def token_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the place of each token and whether all its channels have it, (g, N) both."""
-        place, exact = agreed(places, 2)
-        return place[..., 0], exact[..., 0]
 
 
 @dataclass(frozen=True)
@@ -168,13 +137,3 @@ class Passed:
 
     softmax: fx.Node
     reason: str
-
-
-def as_number(number: Any) -> Tensor:
-    """Return a number as float64, and a tensor with axes as float32 unless it is float64.
-
-    Values per pair of tokens take most of the memory of a search.
-    """
-    if isinstance(number, Tensor) and number.dim():
-        return number if number.dtype == torch.float64 else number.float()
-    return torch.as_tensor(number, dtype=torch.float64)

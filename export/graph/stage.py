@@ -16,10 +16,10 @@ from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
 from ..found.found_network import FoundNetwork
 from ..load.stage import Prepared
-from ..onnx_models.file_network import FileNetwork
-from ..onnx_models.pieces import attach_fitting_bodies, rewritten
 from ..plan.stage import Planned
 from ..progress import Steps
+from ..rewrite.file_network import FileNetwork
+from ..rewrite.written import attach_fitting_bodies, rewritten
 from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
@@ -85,7 +85,7 @@ def _cut_file(
     """Return the file that a network was read from, with the planned nodes in it."""
     progress("trace")
     source, functions = network.source.model, prepared.options.functions
-    written = rewritten(source, network, planned.resolved, network.left)
+    written = rewritten(network, planned.resolved, network.left)
     model = written.model
     if functions != "none":
         attach_fitting_bodies(model)

@@ -17,7 +17,7 @@ from ...models.own.network import OwnNetwork
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..found.loaded import not_searched, with_found_sites
-from ..onnx_models.file_type import is_onnx
+from .file_type import is_onnx
 
 
 def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:

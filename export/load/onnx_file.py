@@ -1,4 +1,4 @@
-"""An ONNX file of another program as a loaded network, compared with the file in onnxruntime."""
+"""An ONNX file of another program as a loaded network."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import onnx
+import onnx_ir as ir
 
-from ...core.errors import NystraError, UnsupportedModelError
+from ...core.arrays import Array
+from ...core.errors import NystraError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
+from ...core.ports.port import image_size
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ...runtime.session import Session
+from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
-from ..onnx_models.facts import facts_of
-from ..onnx_models.file_network import FileNetwork, read_file
-from ..onnx_models.finding import cut_attention
-from ..onnx_models.network import NodeError
-from ..onnx_models.operators.values import limited_to
-from .images import validation_feeds
+from ..execute.sized import Sized, at_size
+from ..rewrite.file_network import FileNetwork, SourceFile
+from ..rewrite.story import Found, find, left_as_trained
+from .onnx_facts import facts_of
+from .onnx_reading import OLDEST_SEARCHED, opset_of, read_model
 
-_ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference between a file in onnxruntime and its PyTorch form, relative to the largest
-value, by the coarsest type of the file."""
+_UNITS = ((2, 3), (3, 5)), ((4, 6), (6, 10))
+"""Rows and columns of two images, in units; the second pair is for windows that grow with the
+image. Free sides are those that differ between the two images."""
+
+_BATCHES = (2, 3)
+_LEAST_UNIT = 8
 
 _SMALL = (1, 3, 64, 64)
 """Default shape of an image, if the file has no fixed one."""
@@ -42,72 +47,119 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
 
     Raises:
         NystraError: The file is damaged or hostile, or hyper-parameters are given.
-        UnsupportedModelError: A part of it is not supported, or its values in PyTorch differ.
+        UnsupportedModelError: A part of it is not supported, or needs too much memory.
     """
     if hyper:
         raise NystraError(
             f"`{next(iter(hyper))}` does not apply to an ONNX file, whose graph is complete; "
             "omit it"
         )
-    network = read_file(path)
-    taken, given = len(network.graph.inputs), len(network.graph.outputs)
-    if (taken, given) != (1, 1):
-        raise UnsupportedModelError(
-            f"{path} has {taken} inputs and {given} outputs: expected one image as the input "
-            "and one output; export it again with these only; see docs/own.md"
-        )
+    source = read_file(path)
     try:
-        _try_small(network)
-        facts, sizes = facts_of(path)
-        warnings = (*network.source.notes, *sizes, *cut_attention(network, facts))
-        facts = replace(facts, window=common_window(network))
-        _compare(network, facts)
-    except NodeError as error:
-        raise UnsupportedModelError(
-            f"{path} cannot be computed: {error}; see docs/own.md"
-        ) from error
-    digest = file_sha256(path, "the model")
-    checkpoint = Checkpoint(path, digest, {})
+        network, facts, warnings = _searched(source)
+    except UnsupportedModelError as error:
+        if str(path) in str(error):
+            raise
+        raise UnsupportedModelError(f"{path}: {error}; see docs/own.md") from error
+    facts = replace(facts, window=common_window(network))
+    checkpoint = Checkpoint(path, file_sha256(path, "the model"), {})
     return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
 
 
-def _try_small(network: FileNetwork) -> None:
-    """Run a file's network on a small image, before onnxruntime opens the file.
+def read_file(path: Path) -> SourceFile:
+    """Return a file with one input and one output, of an opset that is searched.
 
     Raises:
-        NodeError: It declares a result that is too large; other failures at this size are ignored.
+        NystraError: The file is damaged or hostile.
+        UnsupportedModelError: A part of it is not supported.
     """
-    (value,) = (v for v in network.source.model.graph.input if v.name == network.graph.inputs[0])
-    sides = value.type.tensor_type.shape.dim
-    shape = [side.dim_value or usual for side, usual in zip(sides, _SMALL, strict=False)]
+    read_onnx_header(path)
+    model = read_model(path)
+    held = {tensor.name for tensor in model.graph.initializer}
+    taken = [value.name for value in model.graph.input if value.name not in held]
+    given = len(model.graph.output)
+    if (len(taken), given) != (1, 1):
+        raise UnsupportedModelError(
+            f"{path} has {len(taken)} inputs and {given} outputs: expected one image as the input "
+            "and one output; export it again with these only; see docs/own.md"
+        )
+    opset = opset_of(model)
+    raised = _raised(path, model, opset) if opset < OLDEST_SEARCHED else None
+    return SourceFile(path, model, ir.from_proto(model if raised is None else raised), raised)
+
+
+def _raised(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return a model converted to a later opset; its values keep their names."""
+    from onnx import version_converter
+
     try:
-        with torch.inference_mode(), limited_to(math.prod(shape[2:])):
-            network(torch.zeros(shape))
-    except NodeError as error:
-        if error.too_large:
-            raise
+        converted: onnx.ModelProto = version_converter.convert_version(model, OLDEST_SEARCHED)
+    except RuntimeError as error:
+        reason = foreign_text(error).partition("\n")[0]
+        raise UnsupportedModelError(
+            f"{path} has opset {opset}, and cannot be raised to {OLDEST_SEARCHED}, which nodes of "
+            f"nystra need: {reason:.200}; see docs/own.md"
+        ) from error
+    return converted
 
 
-def _compare(network: FileNetwork, facts: Facts) -> None:
-    """Compare the network with its file in plain onnxruntime, at the sizes of the validation.
+def _searched(source: SourceFile) -> tuple[FileNetwork, Facts, tuple[str, ...]]:
+    """Return the network of a file with its sites, its facts, and what to warn of.
 
     Raises:
-        UnsupportedModelError: They differ.
+        UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
-    path = network.source.path
-    session = Session(path, library=None)
-    types = {tensor.dtype for tensor in network.constants().values()}
-    allowed = max(_ALLOWED.get(dtype, 0.0) for dtype in {torch.float32, *types, *network.types})
-    for feeds in validation_feeds(facts):
-        expected = next(iter(session.run(feeds).values())).astype(np.float32)
-        with torch.inference_mode():
-            got = network(*(torch.from_numpy(array) for array in feeds.values())).numpy()
-        scale = max(float(np.abs(expected).max(initial=0.0)), 1e-30)
-        same = got.shape == expected.shape
-        difference = float(np.abs(got - expected).max(initial=0.0)) / scale if same else np.inf
-        if not difference <= allowed:
-            shape = "x".join(map(str, next(iter(feeds.values())).shape))
-            raise UnsupportedModelError(
-                f"{path}, converted to PyTorch, differs from onnxruntime by {difference:.0e} of "
-                f"its largest value at {shape}: it cannot be exported; see docs/own.md"
-            )
+    model = source.searched
+    first = _at(source, _shape(source.model))  # before onnxruntime opens the whole file
+    facts, sizes = facts_of(source.path)
+    if not any(
+        "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"
+        for node in model.graph
+    ):
+        return _network(source, ()), facts, sizes
+    found = Found((), ())
+    for units in _UNITS:
+        shapes = [_image(facts, size, batch) for size, batch in zip(units, _BATCHES, strict=True)]
+        free = shapes[0] != shapes[1]
+        one = first if shapes[0] == _shape(source.model) else _at(source, shapes[0])
+        other = _at(source, shapes[1]) if free else None
+        found = find(model, one, other)
+        if not found.changing or not free:
+            break
+    warnings = (*sizes, *left_as_trained(found.attentions))
+    return _network(source, found.replacements), facts, warnings
+
+
+def _network(source: SourceFile, replacements: Any) -> FileNetwork:
+    network = FileNetwork(source, replacements)
+    return network.eval().requires_grad_(requires_grad=False)
+
+
+def _at(source: SourceFile, shape: tuple[int, ...]) -> Sized:
+    graph = source.searched.graph
+    (value,) = (v for v in graph.inputs if not v.is_initializer())
+    dtype = value.dtype or ir.DataType.FLOAT
+    noise: Array = np.random.default_rng(0).random(shape, np.float32).astype(dtype.numpy())
+    return at_size(source.searched, {str(value.name): noise})
+
+
+def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
+    """Return the shape of a file's image, small where it is free."""
+    held = {tensor.name for tensor in model.graph.initializer}
+    (value,) = (v for v in model.graph.input if v.name not in held)
+    sides = value.type.tensor_type.shape.dim
+    return tuple(
+        side.dim_value or usual
+        for side, usual in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
+    )
+
+
+def _image(facts: Facts, units: tuple[int, int], batch: int) -> tuple[int, ...]:
+    """Return the shape of an image with a number of units per side, several if that is free."""
+    port = facts.inputs[0]
+    unit = max(facts.size_multiple, _LEAST_UNIT)
+    unit *= math.ceil(facts.size_minimum / (unit * min(units)))
+    size = dict(facts.sides or image_size(unit * units[0], unit * units[1]))
+    if "batch" not in port.lengths:
+        size["batch"] = batch
+    return tuple(port.shape(size))

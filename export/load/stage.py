@@ -16,14 +16,14 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
 from ..found.found_network import FoundNetwork
-from ..onnx_models.file_network import FileNetwork
-from ..onnx_models.file_type import is_onnx
-from ..onnx_models.options import refuse_options
 from ..options import ExportOptions
+from ..rewrite.file_network import FileNetwork
 from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
+from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
+from .onnx_options import refuse_options
 from .samples import choose_samples
 from .targeted import for_target, refuse_padding
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing

@@ -16,9 +16,9 @@ from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto.proposal import Proposal
 from ..found.paying import FoundPieces
 from ..load.stage import Prepared
-from ..onnx_models.file_network import FileNetwork
-from ..onnx_models.paying import FilePieces
 from ..paying import Replaceable, keep_faster, left_sentences
+from ..rewrite.file_network import FileNetwork
+from ..rewrite.timed import FilePieces
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 

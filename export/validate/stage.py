@@ -16,8 +16,8 @@ from ..attention.memory import quadratic_bytes
 from ..graph.stage import BuiltModel, is_timed, serialized
 from ..load.source import Source
 from ..load.stage import Prepared
-from ..onnx_models.file_network import FileNetwork
 from ..plan.stage import Planned
+from ..rewrite.file_network import FileNetwork
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references

@@ -11,8 +11,8 @@ import found_toys as toys
 from nystra.export.attention.site import find_sites
 from nystra.export.found.checks import outputs_differ
 from nystra.export.found.graph import Traced, exported_graph, recorded_graph
-from nystra.export.found.site_modules import FoundMap, FoundWindows, blind
 from nystra.export.found.sites import FoundGraph, find_in_graph
+from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, blind
 
 FIRST, SECOND = (2, 3, 16, 24), (2, 3, 32, 16)
 

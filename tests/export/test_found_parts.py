@@ -9,12 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nystra.export.found.agreement import agreement
-from nystra.export.found.biases import bias_table, read_biases
-from nystra.export.found.grafting import put_module, unique_paths
+from nystra.export.found.grafting import put_module
 from nystra.export.found.graph import recorded_graph
-from nystra.export.found.layout import Layout, rectangle
-from nystra.export.found.places import (
+from nystra.export.found.rules import search
+from nystra.export.found.sites import layouts_only
+from nystra.export.found.values import Core, Value
+from nystra.export.search.agreement import agreement
+from nystra.export.search.biases import bias_table, read_biases
+from nystra.export.search.layout import Layout, rectangle
+from nystra.export.search.paths import unique_paths
+from nystra.export.search.places import (
     MIXED,
     NONE,
     agreed,
@@ -26,9 +30,6 @@ from nystra.export.found.places import (
     is_constant,
     reshaped,
 )
-from nystra.export.found.rules import search
-from nystra.export.found.sites import layouts_only
-from nystra.export.found.values import Core, Value
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 

@@ -13,8 +13,8 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions
 from nystra.export.graph.pad_heads import pad_heads
+from nystra.export.load.onnx_options import refuse_options
 from nystra.export.load.targeted import refuse_padding
-from nystra.export.onnx_models.options import refuse_options
 from nystra.export.targets import TARGETS
 from nystra.export.transforms import find_transform
 from nystra.plugins.domain import DOMAIN

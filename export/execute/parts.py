@@ -1,0 +1,242 @@
+"""Runs an ONNX graph in onnxruntime, a part at a time: any values of it, with bounded memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+import onnxruntime
+
+from ...core.errors import UnsupportedModelError, foreign_text
+
+Values = dict[str, onnxruntime.OrtValue]
+
+MOST_BYTES = 3 << 30
+"""Most bytes of all values that are needed at one time."""
+
+_PART = 48
+"""Nodes of a part whose values are all kept until it has run."""
+
+_NO_TENSORS = ("Sequence", "SplitToSequence", "ConcatFromSequence", "Optional")
+"""Beginnings of operators whose results may be no tensors: a graph with them is one part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive nodes of a graph.
+
+    Attributes:
+        nodes: The nodes, in order.
+        takes: Names of the values of earlier nodes or inputs that they read.
+        gives: Names of their results that later nodes or the caller need.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+
+def names_read(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the values that a node and its subgraphs read, without those of the subgraphs."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in graphs_of(node):
+        own = {*graph.inputs, *graph.initializers.values()}
+        for inner in graph:
+            yield from (value for value in names_read(inner) if value not in own)
+            own.update(inner.outputs)
+        yield from (value for value in graph.outputs if value not in own)
+
+
+def graphs_of(node: ir.Node) -> list[ir.Graph]:
+    """Return the subgraphs of a node."""
+    graphs: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs.append(attribute.value)
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs.extend(attribute.value)
+    return graphs
+
+
+def is_held(value: ir.Value) -> bool:
+    """Return whether a value is a constant that the model holds."""
+    return value.const_value is not None and value.producer() is None
+
+
+def parts_of(nodes: Sequence[ir.Node], wanted: Collection[str], size: int = _PART) -> list[Part]:
+    """Return nodes cut into parts, such that wanted values are results of their part.
+
+    Args:
+        nodes: Nodes in order.
+        wanted: Names of values that the caller needs.
+        size: Number of nodes of a part.
+    """
+    if any(node.op_type.startswith(_NO_TENSORS) for node in nodes):
+        size = max(len(nodes), 1)
+    return parts_between(
+        [nodes[start : start + size] for start in range(0, len(nodes), size)], wanted
+    )
+
+
+def parts_between(groups: Sequence[Sequence[ir.Node]], wanted: Collection[str]) -> list[Part]:
+    """Return groups of nodes as parts; each may read what earlier groups give."""
+    needed, parts = set(wanted), []
+    for group in reversed(groups):
+        made = {str(v.name) for node in group for v in node.outputs if v.name}
+        read = dict.fromkeys(
+            str(value.name)
+            for node in group
+            for value in names_read(node)
+            if value.name not in made and not is_held(value)
+        )
+        gives = tuple(name for name in made if name in needed)
+        parts.append(Part(tuple(group), tuple(read), gives))
+        needed = (needed - made) | read.keys()
+    return parts[::-1]
+
+
+class PartRunner:
+    """Runs parts of one model."""
+
+    def __init__(
+        self, model: ir.Model, threads: int | None = None, *, bounded: bool = False
+    ) -> None:
+        """Take a model, whose graph is not modified; ``bounded`` as in `session_of`."""
+        self.model = model
+        self.threads = threads
+        self.bounded = bounded
+        self._functions = [ir.to_proto(function) for function in model.functions.values()]
+
+    def run(self, part: Part, values: Values, *, optimized: bool = False) -> Values:
+        """Return the results of a part.
+
+        Args:
+            part: The part.
+            values: Values by name, with those that it takes.
+            optimized: Whether onnxruntime may fuse nodes.
+
+        Raises:
+            UnsupportedModelError: onnxruntime cannot compute it.
+        """
+        if not part.gives:
+            return {}
+        feeds = {name: values[name] for name in part.takes}
+        return self.results(self.session(part, feeds, optimized=optimized), part, feeds)
+
+    def results(self, session: onnxruntime.InferenceSession, part: Part, feeds: Values) -> Values:
+        """Return the results of a part from its session.
+
+        Raises:
+            UnsupportedModelError: onnxruntime cannot compute it.
+        """
+        try:
+            made = session.run_with_ort_values(list(part.gives), feeds)
+        except Exception as error:  # onnxruntime raises errors of several kinds
+            line = _first_line(error)
+            if self.bounded and "Available memory of" in line:
+                line = f"its values need more than {MOST_BYTES / 2**30:.0f} GB at one time"
+            raise UnsupportedModelError(f"onnxruntime cannot compute it: {line}") from error
+        return dict(zip(part.gives, made, strict=True))
+
+    def session(
+        self, part: Part, feeds: Mapping[str, onnxruntime.OrtValue], *, optimized: bool = False
+    ) -> onnxruntime.InferenceSession:
+        """Return a session of a part, for inputs of these types."""
+        types = {name: value.element_type() for name, value in feeds.items()}
+        try:
+            return session_of(
+                self.proto(part, types),
+                optimized=optimized,
+                threads=self.threads,
+                bounded=self.bounded,
+            )
+        except Exception as error:  # onnxruntime raises errors of several kinds
+            raise UnsupportedModelError(
+                f"onnxruntime cannot open it: {_first_line(error)}"
+            ) from error
+
+    def proto(self, part: Part, types: Mapping[str, int]) -> onnx.ModelProto:
+        """Return a part as a model whose inputs have these types of ONNX, and any shape."""
+        return part_model(self.model, part, types, self._functions)
+
+
+def part_model(
+    model: ir.Model,
+    part: Part,
+    types: Mapping[str, int],
+    functions: Sequence[onnx.FunctionProto] = (),
+) -> onnx.ModelProto:
+    """Return a part as a model; ``types`` are those of its inputs, in numbers of ONNX."""
+    read = {value.name: value for node in part.nodes for value in names_read(node)}
+    held = [tensor_of(value) for name, value in read.items() if is_held(value)]
+    inputs = [onnx.helper.make_tensor_value_info(name, types[name], None) for name in part.takes]
+    graph = onnx.helper.make_graph(
+        [ir.to_proto(node) for node in part.nodes],
+        "part",
+        inputs,
+        [onnx.ValueInfoProto(name=name) for name in part.gives],
+        held,
+    )
+    opsets = [
+        onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()
+    ]
+    made = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
+    made.ir_version = max(model.ir_version, 8)
+    return made
+
+
+def tensor_of(value: ir.Value) -> onnx.TensorProto:
+    """Return a constant that a model holds.
+
+    Raises:
+        ValueError: It holds none.
+    """
+    if value.const_value is None:
+        raise ValueError(f"{value.name} is no constant")
+    proto: onnx.TensorProto = ir.to_proto(value.const_value)
+    proto.name = str(value.name)
+    return proto
+
+
+def session_of(
+    model: onnx.ModelProto | bytes,
+    *,
+    optimized: bool = True,
+    threads: int | None = None,
+    bounded: bool = False,
+) -> onnxruntime.InferenceSession:
+    """Return a session of plain onnxruntime on the CPU.
+
+    Args:
+        model: The model.
+        optimized: Whether nodes may be fused.
+        threads: Number of threads; None for all.
+        bounded: Whether runs fail that need more than `MOST_BYTES`, instead of taking the memory.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if bounded:
+        _bound_memory()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    content = model if isinstance(model, bytes) else model.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+@functools.cache
+def _bound_memory() -> None:
+    """Give onnxruntime an allocator of limited size, for the sessions that ask for it."""
+    arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    info = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)
+    as_needed = {"max_mem": MOST_BYTES, "arena_extend_strategy": 1}
+    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg(as_needed))
+
+
+def _first_line(error: Exception) -> str:
+    return foreign_text(error).partition("\n")[0]

@@ -1,0 +1,195 @@
+"""Reads and checks an ONNX file of another program before it is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, helper
+
+from ...core.errors import NystraError, UnsupportedModelError
+from ...plugins.domain import DOMAIN
+from ...runtime.model.external_data import external_files
+from ..execute.sized import MOST_ELEMENTS
+
+OLDEST, NEWEST = 7, 25
+"""Opsets of the files that are read."""
+
+OLDEST_SEARCHED = 18
+"""The oldest opset that is searched: files of older ones are raised to it."""
+
+_SIZES: dict[int, int] = {  # bits of an element, by the number of the type in ONNX
+    **dict.fromkeys((TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT32), 32),
+    **dict.fromkeys((TensorProto.DOUBLE, TensorProto.INT64, TensorProto.UINT64), 64),
+    **dict.fromkeys((TensorProto.FLOAT16, TensorProto.BFLOAT16), 16),
+    **dict.fromkeys((TensorProto.INT16, TensorProto.UINT16), 16),
+    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL), 8),
+    **dict.fromkeys(range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1), 8),
+    **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4), 4),
+}
+
+_ONNX_DOMAINS = ("", "ai.onnx")
+_DEEPEST = 16
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Return a model with all tensors in memory, after a check.
+
+    Raises:
+        NystraError: The file cannot be read, is damaged, declares tensors without their data, has
+            data outside of its folder, or its nodes are not sorted.
+        UnsupportedModelError: It has an unsupported type or opset.
+    """
+    data = external_files(path)
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except (DecodeError, ValueError) as error:
+        raise NystraError(f"{path} is not an ONNX file: {error}") from error
+    except OSError as error:
+        raise NystraError(f"cannot read the model {path}: {error.strerror or error}") from error
+    _check_opset(path, model)
+    for tensor in _tensors(model.graph, path):
+        _complete(path, tensor, data)
+    _check_inputs(path, model.graph)
+    _check_graph(path, model.graph, set(), 0)
+    return model
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the opset of ONNX's own operators that a model imports; 0 if none."""
+    versions = [entry.version for entry in model.opset_import if entry.domain in _ONNX_DOMAINS]
+    return max(versions, default=0)
+
+
+def _check_opset(path: Path, model: onnx.ModelProto) -> None:
+    if any(entry.domain == DOMAIN for entry in model.opset_import):
+        raise UnsupportedModelError(
+            f"{path} already has operators of nystra: export again from its checkpoint or its "
+            "original ONNX file; see docs/own.md"
+        )
+    opset = opset_of(model)
+    if not OLDEST <= opset <= NEWEST:
+        raise UnsupportedModelError(
+            f"{path} has opset {opset}, expected {OLDEST} to {NEWEST}: export it again with one "
+            "of these; see docs/own.md"
+        )
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[TensorProto]:
+    """Yield the tensors of a graph and of its subgraphs."""
+    if depth > _DEEPEST:
+        raise NystraError(f"{path} has graphs nested more than {_DEEPEST} deep: not supported")
+    if graph.sparse_initializer:
+        raise UnsupportedModelError(f"{path} has sparse tensors: not supported; see docs/own.md")
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for inner in _graphs(node):
+            yield from _tensors(inner, path, depth + 1)
+
+
+def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
+    """Check a tensor against its data, and load external data into it, in place."""
+    where = f"the tensor {tensor.name!r:.80} of {path}"
+    if tensor.data_type not in _SIZES:
+        raise UnsupportedModelError(
+            f"{where} is of the type {tensor.data_type} of ONNX: not supported; see docs/own.md"
+        )
+    count, sides = math.prod(tensor.dims), [side or 1 for side in tensor.dims]
+    if min(tensor.dims, default=0) < 0 or math.prod(sides) > MOST_ELEMENTS:
+        shape = "x".join(map(str, tensor.dims))
+        raise NystraError(
+            f"{where} is declared as {shape}, expected at most {MOST_ELEMENTS} elements"
+        )
+    size = -(-count * _SIZES[tensor.data_type] // 8)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        tensor.raw_data = _external(where, tensor, data, size)
+        del tensor.external_data[:]
+        tensor.data_location = TensorProto.DEFAULT
+    if tensor.HasField("raw_data"):
+        held, expected = len(tensor.raw_data), size
+    else:
+        field = helper.tensor_dtype_to_field(tensor.data_type)
+        held, expected = len(getattr(tensor, field)), count
+    if held != expected:
+        unit = "bytes" if tensor.HasField("raw_data") else "numbers"
+        raise NystraError(f"{where} holds {held} {unit}, its shape needs {expected}")
+
+
+def _external(where: str, tensor: TensorProto, data: dict[str, Path], size: int) -> bytes:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    try:
+        offset = int(entries.get("offset", 0))
+        length = int(entries.get("length", size))
+        with data[entries["location"]].open("rb") as stream:
+            stream.seek(offset)
+            content = stream.read(size) if length == size else b""
+    except (KeyError, ValueError, OverflowError, OSError) as error:
+        raise NystraError(f"the data of {where} cannot be read: {error}") from error
+    if len(content) != size:
+        raise NystraError(
+            f"the data of {where} are {min(length, len(content))} bytes at {offset}, its shape "
+            f"needs {size}"
+        )
+    return content
+
+
+def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
+    for value in [*graph.input, *graph.output]:
+        sides = [side.dim_value for side in value.type.tensor_type.shape.dim]
+        if value.type.tensor_type.elem_type not in _SIZES:
+            raise UnsupportedModelError(
+                f"{path}: {value.name!r:.80} is not a tensor of numbers: not supported; "
+                "see docs/own.md"
+            )
+        if min(sides, default=0) < 0 or math.prod(side or 1 for side in sides) > MOST_ELEMENTS:
+            raise NystraError(
+                f"{path}: {value.name!r:.80} is declared as {'x'.join(map(str, sides))}, "
+                f"expected at most {MOST_ELEMENTS} elements"
+            )
+
+
+def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int) -> None:
+    """Refuse undefined values, and values that are defined twice."""
+    own = [value.name for value in [*graph.input, *graph.initializer]]
+    known = outer | set(own)
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise NystraError(
+                    f"{path}: {_described(node)} takes {name!r:.80}, which no node before it "
+                    "computes: the graph has a cycle or is not sorted"
+                )
+        for inner in _graphs(node):
+            _check_graph(path, inner, known, depth + 1)
+        _refuse_twice(path, node, known)
+        known.update(filter(None, node.output))
+    missing = [value.name for value in graph.output if value.name not in known]
+    if missing:
+        raise NystraError(f"{path}: no node computes the output {missing[0]!r:.80}")
+
+
+def _refuse_twice(path: Path, node: onnx.NodeProto, known: set[str]) -> None:
+    twice: Sequence[str] = [name for name in node.output if name and name in known]
+    if twice:
+        raise NystraError(
+            f"{path}: {_described(node)} gives {twice[0]!r:.80} a second time, expected "
+            "each value once"
+        )
+
+
+def _described(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} {node.name!r:.80}" if node.name else f"a {node.op_type}"

@@ -1,1 +1,0 @@
-"""ONNX files of other programs: read as a network whose attention is replaced."""

@@ -1,0 +1,1 @@
+"""Writes nodes of nystra into an ONNX graph."""

@@ -1,0 +1,166 @@
+"""Makes nodes and constants that are inserted into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..execute.sites import SITE
+from ..execute.sized import Sized
+from .site_modules import NotOnMap
+
+Side = ir.Value | int
+"""A length: a number, or a value of one element."""
+
+
+class Builder:
+    """Collects new nodes, which read values of a graph.
+
+    Attributes:
+        sized: The graph at the size of the search.
+        other: The graph at another size; None if its sizes are fixed.
+        nodes: The new nodes, in order.
+        constants: Their constants.
+    """
+
+    def __init__(self, graph: ir.Graph, sized: Sized, other: Sized | None, prefix: str) -> None:
+        """Start without nodes; all names begin with the prefix."""
+        self.graph, self.sized, self.other = graph, sized, other
+        self.nodes: list[ir.Node] = []
+        self.constants: dict[str, ir.Value] = {}
+        self._prefix = prefix
+        self._count = 0
+        self._known: dict[tuple[Any, ...], ir.Value] = {}
+        self._shapes: dict[tuple[ir.Value, int], ir.Value] = {}
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain."""
+        return int(self.graph.opset_imports.get("", 18))
+
+    @property
+    def free(self) -> bool:
+        """Whether the graph is searched for any size."""
+        return self.other is not None
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Remove the nodes that were added if `NotOnMap` is raised."""
+        kept = len(self.nodes)
+        try:
+            yield
+        except NotOnMap:
+            del self.nodes[kept:]
+            made = {output for node in self.nodes for output in node.outputs}
+            self._shapes = {key: v for key, v in self._shapes.items() if v in made}
+            raise
+
+    def name(self, what: str) -> str:
+        """Return a new name."""
+        self._count += 1
+        return f"{self._prefix}{what}_{self._count}"
+
+    def op(self, operator: str, *inputs: Any, domain: str = "", **attributes: Any) -> ir.Value:
+        """Add a node with one result; inputs that are no values become constants."""
+        taken = [self._input(value) for value in inputs]
+        return self.node(domain, operator, taken, ir.convenience.convert_attributes(attributes))
+
+    def node(
+        self, domain: str, operator: str, inputs: Sequence[ir.Value | None], attributes: Any
+    ) -> ir.Value:
+        """Add a node of given attributes with one result."""
+        name = self.name(operator.lower())
+        node = ir.Node(domain, operator, inputs, attributes, num_outputs=1, name=name)
+        node.outputs[0].name = f"{name}_out"
+        self.nodes.append(node)
+        return node.outputs[0]
+
+    def like(self, node: ir.Node, inputs: Sequence[ir.Value | None], **changed: Any) -> ir.Value:
+        """Add a copy of a node with other inputs, and some attributes changed; None removes one."""
+        held = {name: attr for name, attr in node.attributes.items() if name not in changed}
+        given = {name: value for name, value in changed.items() if value is not None}
+        attributes = [*held.values(), *ir.convenience.convert_attributes(given)]
+        return self.node(node.domain, node.op_type, inputs, attributes)
+
+    def site(self, path: str, inputs: Sequence[ir.Value | None]) -> ir.Value:
+        """Add the node of a site."""
+        made = self.node(SITE, "Site", inputs, ())
+        node = made.producer()
+        if node is not None:
+            node.name = path
+        return made
+
+    def _input(self, value: Any) -> ir.Value | None:
+        if value is None or isinstance(value, ir.Value):
+            return value
+        return self.constant(torch.as_tensor(value))
+
+    def constant(self, tensor: Tensor, like: ir.Value | None = None) -> ir.Value:
+        """Return a constant, of the type of a value of the graph if that is given."""
+        array = tensor.detach().cpu().contiguous().numpy()
+        dtype = None
+        if like is not None:
+            dtype = ir.DataType(self.sized.types[str(like.name)])
+            array = array.astype(dtype.numpy())
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            name = self.name("constant")
+            held = ir.tensor(array, dtype=dtype, name=name)
+            value = ir.Value(name=name, shape=ir.Shape(array.shape), const_value=held)
+            value.type = ir.TensorType(held.dtype)
+            self.constants[name] = self._known[key] = value
+        return self._known[key]
+
+    def lengths(self, value: ir.Value) -> tuple[int, ...]:
+        """Return the shape of a value of the graph."""
+        return self.sized.shapes[str(value.name)]
+
+    def others(self, value: ir.Value) -> tuple[int, ...]:
+        """Return the shape of a value of the graph at the other size."""
+        if self.other is None:
+            return self.lengths(value)
+        return self.other.shapes.get(str(value.name), self.lengths(value))
+
+    def side(self, value: ir.Value, axis: int) -> Side:
+        """Return the length of an axis: a number if it is the same at both sizes."""
+        one, two = self.lengths(value), self.others(value)
+        if not self.free or (len(one) == len(two) and one[axis] == two[axis]):
+            return one[axis]
+        return self.free_side(value, axis)
+
+    def free_side(self, value: ir.Value, axis: int) -> ir.Value:
+        """Return the length of an axis as a value of one element."""
+        key = (value, axis)
+        if key not in self._shapes:
+            shape = self.op("Shape", value)
+            self._shapes[key] = self.op("Gather", shape, torch.tensor([axis]), axis=0)
+        return self._shapes[key]
+
+    def divided(self, side: Side, by: int) -> Side:
+        """Return a length divided by a number."""
+        if by == 1:
+            return side
+        if isinstance(side, int):
+            return side // by
+        return self.op("Div", side, torch.tensor([by]))
+
+    def reshaped(self, value: ir.Value, sides: Sequence[Side]) -> ir.Value:
+        """Return a value in another shape; -1 is what remains, and 0 an unchanged length."""
+        if all(isinstance(side, int) for side in sides):
+            return self.op("Reshape", value, np.array(sides, np.int64))
+        listed = [
+            self.constant(torch.tensor([side])) if isinstance(side, int) else side for side in sides
+        ]
+        return self.op("Reshape", value, self.op("Concat", *listed, axis=0))
+
+    def transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
+        """Return a value with its axes in another order."""
+        if list(order) == sorted(order):
+            return value
+        return self.op("Transpose", value, perm=list(order))

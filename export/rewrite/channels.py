@@ -1,0 +1,263 @@
+"""Writes tensors on the map again, from those before: what moves, pads or joins their elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..search.movement import amounts_of, fill_of, numbers_of
+from ..search.operators import Kind, rule_of
+from ..search.places import decode, shared_where_constant, unshared
+from .layers import linear, normalized, reduced
+from .map_form import MapForm, MapWriter
+from .site_modules import NotOnMap
+
+
+def form_of(writer: MapWriter, held: ir.Value) -> MapForm:
+    """Return the form of a tensor, from itself or from the inputs of its node.
+
+    It is used itself if it has the map's layout.
+
+    Raises:
+        NotOnMap: The tensor cannot be written as a map.
+    """
+    axes = writer.places.axes_of(held)
+    if axes is None or _moves_a_map(writer, held):
+        return rewritten(writer, held)
+    return writer.plain(held, axes)
+
+
+def rewritten(writer: MapWriter, held: ir.Value) -> MapForm:
+    """Return the form of a tensor, written from the forms of the inputs of its node.
+
+    Raises:
+        NotOnMap: The node is no operator on channels.
+    """
+    node = held.producer()
+    if node is None:
+        raise NotOnMap(f"{held.name}: the map begins before the input of the network")
+    rule = rule_of(node)
+    if rule is None or rule.kind not in _RULES:
+        raise NotOnMap(f"{node.op_type} between the map and the tokens")
+    return _RULES[rule.kind](writer, node, held)
+
+
+def _moves_a_map(writer: MapWriter, held: ir.Value) -> bool:
+    """Return whether a node only moves elements of a tensor that has the map's layout.
+
+    There may be other movements between the two, and a padding of the map with zeros.
+    """
+    node = held.producer()
+    rule = None if node is None else rule_of(node)
+    if node is None or rule is None:
+        return False
+    padding = _padding_of(writer, node, held)
+    moves = rule.kind is Kind.MOVES and node.op_type != "Concat" and not _changes_type(writer, node)
+    if padding is None and not moves:
+        return False
+    sources = writer.data_of(node)
+    at = padding[0] if padding else writer
+    return len(sources) == 1 and (
+        at.places.axes_of(sources[0]) is not None or _moves_a_map(at, sources[0])
+    )
+
+
+def _changes_type(writer: MapWriter, node: ir.Node) -> bool:
+    """Return whether a node converts its input to another type."""
+    source = node.inputs[0] if node.inputs else None
+    if node.op_type not in ("Cast", "CastLike") or source is None:
+        return False
+    types = writer.builder.sized.types
+    return types[str(source.name)] != types[str(node.outputs[0].name)]
+
+
+def _moved(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+    data = writer.data_of(node)
+    if node.op_type == "Concat" or len(data) != 1:
+        return _joined(writer, node, held)
+    rule = rule_of(node)
+    if rule is None or rule.move is None or data[0] is not node.inputs[0]:
+        raise NotOnMap(f"{node.op_type} of several tensors")
+    form = writer.written(data[0])
+    if _changes_type(writer, node):
+        raise NotOnMap("a change of the type between the map and the tokens")
+    parts: list[Tensor | None] = [form.channel, *writer.constants_of(node)[1:]]
+    outs = [writer.builder.lengths(out) for out in node.outputs]
+    made = rule.move(node, parts, outs)
+    return replace(form, channel=made[node.outputs.index(held)])
+
+
+def _joined(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+    parts = [part for part in node.inputs if part is not None]
+    rule, data = rule_of(node), writer.data_of(node)
+    if node.op_type != "Concat" or rule is None or rule.move is None:
+        raise NotOnMap(f"{node.op_type} of several tensors")
+    if not all(part in data for part in parts):
+        raise NotOnMap(f"{node.op_type} of several tensors")
+    forms = [writer.multiplied(part) for part in parts]
+    outs = [writer.builder.lengths(held)]
+    first = forms[0]
+    if all(form.node is first.node for form in forms):  # parts of one tensor: a roll, a flip
+        channel = rule.move(node, [form.channel for form in forms], outs)[0]
+        return MapForm(first.node, shared_where_constant(channel), first.count)
+    forms = [
+        writer.compact(form, writer.place(part)) for form, part in zip(forms, parts, strict=True)
+    ]
+    channels, start = list[Tensor | None](), 0
+    for form in forms:
+        channels.append(unshared(form.channel).add(start).expand(form.channel.shape))
+        start += form.count
+    joined = writer.builder.op("Concat", *(form.node for form in forms), axis=-1)
+    channel = rule.move(node, channels, outs)[0]
+    return MapForm(joined, shared_where_constant(channel), start)
+
+
+def _padding_of(
+    writer: MapWriter, node: ir.Node, held: ir.Value
+) -> tuple[MapWriter, tuple[int, int]] | None:
+    """Return the writer for the map that a node pads with zeros, and its axes of rows and columns.
+
+    None for other nodes. Before the padding, channels are often those of a layer, and need not be
+    moved.
+    """
+    rule = rule_of(node)
+    if rule is None or rule.kind is not Kind.PADS or len(writer.data_of(node)) != 1:
+        return None
+    source = node.inputs[0]
+    if source is None or fill_of(node, writer.constants_of(node)) != ("constant", 0.0):
+        return None
+    if not torch.equal(unshared(writer.place(held)).unique(), writer.places.codes):
+        return None
+    axes = _side_axes(writer.place(source))
+    before = None if axes is None else writer.before(source, axes)
+    if axes is None or before is None:
+        return None
+    pairs = amounts_of(node, writer.constants_of(node), len(writer.value(source).shape))
+    others = any(any(pair) for axis, pair in enumerate(pairs) if axis not in axes)
+    return None if others else (before, axes)
+
+
+def _side_axes(place: Tensor) -> tuple[int, int] | None:
+    """Return the axes of places along which only rows, and only columns, change."""
+    axes: list[list[int]] = [[], []]
+    for axis in range(place.dim()):
+        line = place[tuple(slice(None) if at == axis else 0 for at in range(place.dim()))]
+        batches, times, *sides = (len(part.unique()) for part in decode(line))
+        if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
+            axes[0 if sides[0] > 1 else 1].append(axis)
+    rows, columns = axes
+    return (rows[0], columns[0]) if len(rows) == len(columns) == 1 else None
+
+
+def _padded(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+    padding, source = _padding_of(writer, node, held), node.inputs[0]
+    if padding is None or source is None:
+        if fill_of(node, writer.constants_of(node))[0] != "constant":
+            raise NotOnMap("a mirrored border between the map and the tokens")
+        return _moved(writer, node, held)  # the border of the map is handled in the site
+    before, axes = padding
+    form = before.written(source)
+    shape, builder = writer.value(source).shape, writer.builder
+    pairs = amounts_of(node, writer.constants_of(node), len(shape))
+    channel = form.channel
+    for axis in axes:
+        index = torch.arange(-pairs[axis][0], shape[axis] + pairs[axis][1]).clamp(
+            0, shape[axis] - 1
+        )
+        channel = channel.index_select(axis, index)
+    amounts = node.inputs[1] if len(node.inputs) > 1 else None
+    if builder.free and amounts is not None and not amounts.is_initializer():
+        if numbers_of(node, writer.constants_of(node), "axes", 3) is not None:
+            raise NotOnMap("a padding of some axes by amounts that depend on the size")
+        rank, zero = len(shape), torch.zeros(1, dtype=torch.int64)
+        picked = [
+            builder.op("Gather", amounts, torch.tensor([axis + end]), axis=0)
+            for end in (0, rank)
+            for axis in axes
+        ]
+        listed = [zero, picked[0], picked[1], zero, zero, picked[2], picked[3], zero]
+        sizes = builder.op("Concat", *listed, axis=0)
+    else:
+        rows, columns = (pairs[axis] for axis in axes)
+        listed = [0, rows[0], columns[0], 0, 0, rows[1], columns[1], 0]
+        sizes = builder.constant(torch.tensor(listed))
+    return replace(form, node=builder.op("Pad", form.node, sizes, mode="constant"), channel=channel)
+
+
+def _pointwise(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+    place = writer.place(held)
+    data = sorted(writer.data_of(node), key=lambda v: -math.prod(writer.value(v).shape))
+    if not data or held is not node.outputs[0]:
+        raise NotOnMap(f"{node.op_type} between the map and the tokens")
+    factor = _factor_of(writer, node, data[0])
+    if factor is not None:
+        form = writer.written(data[0])
+        return replace(form, channel=form.channel.expand(place.shape), factor=form.factor * factor)
+    first = writer.multiplied(data[0])
+    base = MapForm(first.node, first.channel.expand(place.shape), first.count)
+    base = writer.compact(base, place)
+
+    def replaced(other: ir.Value | None) -> ir.Value | None:
+        if other is None or other is data[0]:
+            return None if other is None else base.node
+        value = writer.value(other)
+        if value.place is None:
+            tensor = writer.builder.sized.constant(other)
+            if tensor.numel() == 1 and tensor.dim() < 2:
+                return other
+            wanted = tensor.expand(place.shape)
+            made = writer.single(place, base.channel, wanted, base.count)
+            return writer.builder.constant(made, other)
+        if bool((unshared(value.place.expand(place.shape)) != unshared(place)).any()):
+            raise NotOnMap(
+                "tensors of different positions are combined between the map and the tokens"
+            )
+        form = writer.multiplied(other)
+        wanted = form.channel.expand(place.shape)
+        index = writer.single(place, base.channel, wanted, base.count)
+        return writer.picked(form.node, index, form.count)
+
+    made = writer.builder.like(node, [replaced(other) for other in node.inputs])
+    return MapForm(made, base.channel, base.count)
+
+
+def _factor_of(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | None:
+    """Return the constant number that an operator multiplies data by, or None."""
+    if node.op_type not in ("Mul", "Div"):
+        return None
+    at = 0 if node.inputs[0] is data else 1
+    other = node.inputs[1 - at]
+    value = None if other is None else writer.places.run.value(other)
+    if other is None or value is None or value.place is not None or (node.op_type == "Div" and at):
+        return None
+    tensor = writer.builder.sized.constant(other)
+    if tensor.numel() != 1 or (writer.builder.free and _changes(writer, other)):
+        return None
+    factor = float(tensor)
+    if node.op_type == "Div":
+        return None if factor == 0 else 1 / factor
+    return factor
+
+
+def _changes(writer: MapWriter, held: ir.Value) -> bool:
+    """Return whether a constant depends on free sizes."""
+    other = writer.builder.other
+    if held.is_initializer() or other is None or not other.is_constant(held):
+        return not held.is_initializer()
+    return not torch.equal(other.constant(held), writer.builder.sized.constant(held))
+
+
+_RULES: dict[Kind, Callable[[MapWriter, ir.Node, ir.Value], MapForm]] = {
+    Kind.MOVES: _moved,
+    Kind.PADS: _padded,
+    Kind.POINTWISE: _pointwise,
+    Kind.NORM: normalized,
+    Kind.REDUCES: reduced,
+    Kind.PRODUCT: linear,
+    Kind.CONVOLUTION: linear,
+}

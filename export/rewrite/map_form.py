@@ -1,0 +1,346 @@
+"""Writes tensors as maps, the form that sites of windows take.
+
+The form of a tensor is a map (B, H, W, C) and, for each element of the tensor, its channel there.
+Operators that only move elements need no node: they act on the channel numbers as on data. All
+conditions are comparisons of integers over all elements. If one fails, `NotOnMap` says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..search.places import unshared
+from ..search.values import Core, Value
+from .builder import Builder, Side
+from .map_places import Places
+from .site_modules import NotOnMap
+
+_RUN = 8
+"""Mean number of adjacent channels from which on slices are faster than single channels."""
+
+
+@dataclass(frozen=True)
+class MapForm:
+    """A tensor as a map.
+
+    Attributes:
+        node: The map (B, H, W, count).
+        channel: Channel of each element of the tensor, in the tensor's shape.
+        count: Number of channels.
+        factor: Factor that is not multiplied into the map yet. For queries and keys it becomes part
+            of the scale of the scores and needs no operator.
+    """
+
+    node: ir.Value
+    channel: Tensor
+    count: int
+    factor: float = 1.0
+
+
+class MapWriter:
+    """Writes tensors of one site as maps."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        places: Places,
+        core: Core,
+        form_of: Callable[[MapWriter, ir.Value], MapForm],
+        source: tuple[ir.Value, tuple[int, int]] | None = None,
+    ) -> None:
+        """Take what collects the new nodes, and the function that writes a tensor as a map.
+
+        The sides are read from the axes of rows and columns of the ``source``, if there is one.
+        ``near`` maps the result of other attention to a function that writes it. It is needed if an
+        attention uses the result of another one in the same window, with no map between them.
+        """
+        self.builder, self.places, self.core = builder, places, core
+        self._form_of = form_of
+        self.forms: dict[ir.Value, MapForm] = {}
+        self.near: dict[ir.Value, Callable[[MapWriter], MapForm]] = {}
+        self._before: dict[ir.Value, MapWriter] = {}
+        self._sides: tuple[Side, ...] | None = None
+        self._source = source
+
+    def before(self, held: ir.Value, axes: tuple[int, int]) -> MapWriter | None:
+        """Return the writer for the map of a tensor that is padded to this map, or None.
+
+        Args:
+            held: The tensor.
+            axes: Its axes of the rows and of the columns.
+        """
+        if held not in self._before:
+            places = self.places.before(self.place(held))
+            if places is None:
+                return None
+            self._before[held] = MapWriter(
+                self.builder, places, self.core, self._form_of, (held, axes)
+            )
+        return self._before[held]
+
+    def written(self, held: ir.Value) -> MapForm:
+        """Return the form of a tensor.
+
+        Raises:
+            NotOnMap: The tensor cannot be written as a map.
+        """
+        if held not in self.forms:
+            near = self.near.pop(held, None)
+            self.forms[held] = self._form_of(self, held) if near is None else near(self)
+        return self.forms[held]
+
+    def multiplied(self, held: ir.Value) -> MapForm:
+        """Return the form of a tensor with its factor multiplied into the map.
+
+        Raises:
+            NotOnMap: The tensor cannot be written as a map.
+        """
+        form = self.written(held)
+        if form.factor != 1.0:
+            factor = self.builder.constant(torch.tensor(form.factor), held)
+            product = self.builder.op("Mul", form.node, factor)
+            form = self.forms[held] = MapForm(product, form.channel, form.count)
+        return form
+
+    def data_of(self, node: ir.Node) -> list[ir.Value]:
+        """Return the inputs of a node that depend on pixels."""
+        data = []
+        for held in node.inputs:
+            value = None if held is None else self.places.run.value(held)
+            if held is not None and value is not None and value.place is not None:
+                data.append(held)
+        return data
+
+    def constants_of(self, node: ir.Node) -> list[Tensor | None]:
+        """Return the inputs of a node that depend on no pixel; None for the others."""
+        data, constant = self.data_of(node), self.builder.sized.constant
+        return [None if held is None or held in data else constant(held) for held in node.inputs]
+
+    def value(self, held: ir.Value) -> Value:
+        """Return the value of a tensor.
+
+        Raises:
+            NotOnMap: It was not reached by the search.
+        """
+        value = self.places.run.value(held)
+        if value is None:
+            raise NotOnMap(f"{held.name} is no tensor")
+        return value
+
+    def place(self, held: ir.Value) -> Tensor:
+        """Return the places of a tensor that depends on the input.
+
+        Raises:
+            NotOnMap: It does not depend on the input, or is no tensor.
+        """
+        place = self.value(held).place
+        if place is None:
+            raise NotOnMap(f"{held.name} does not depend on the input")
+        return place
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Batch size, rows and columns of the map: numbers, or lengths of a tensor."""
+        if self._sides is None:
+            self._sides = self._requested() if self.builder.free else self.places.map
+        return self._sides
+
+    def _requested(self) -> tuple[Side, ...]:
+        """Read the sizes of the nearest tensor before the site; an earlier one may lack padding."""
+        if self._source is not None:
+            source, own = self._source
+            return -1, *(self.builder.free_side(source, axis) for axis in own)
+        wanted = [size for size in self.places.map if size > 1]
+        seen: set[ir.Value] = set()
+        level = [self.core.q, self.core.k, self.core.v]
+        while level:  # breadth first from the attention
+            following: list[ir.Value] = []
+            for held in level:
+                if held in seen:
+                    continue
+                seen.add(held)
+                axes = self.places.axes_of(held)
+                if axes is not None and [self.value(held).shape[axis] for axis in axes] == wanted:
+                    sizes = iter([self.builder.free_side(held, axis) for axis in axes])
+                    return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
+                node = held.producer()
+                if node is not None:
+                    following += [v for v in node.inputs if v is not None]
+            level = following
+        raise NotOnMap("rows and columns of the map are axes of no tensor before it")
+
+    def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Side]:
+        """Return the axis sizes of a map that is split into pieces; free sizes are values or -1.
+
+        Args:
+            sizes: Axis sizes at the image size of the search.
+            others: Axis sizes at another image size. Sizes equal at both belong to the windows.
+
+        Raises:
+            NotOnMap: The free sizes do not follow from the sides of the map.
+        """
+        if not self.builder.free:
+            return list(sizes)
+        left = [
+            (number, side)
+            for number, side in zip(self.places.map, self.sides, strict=True)
+            if number > 1
+        ]
+        todo, out = list(zip(sizes, others, strict=True)), list[Side]()
+        while todo:
+            number, side = left.pop(0)
+            size, other = todo.pop(0)
+            if size == number:
+                out.append(side)
+            elif size < number:
+                pieces = [(size, other)]
+                while todo and math.prod(piece for piece, _ in pieces) < number:
+                    pieces.append(todo.pop(0))
+                out += self._pieces(side, pieces)
+            else:
+                while number < size and left:
+                    number *= left.pop(0)[0]
+                out.append(-1)
+        if sum(isinstance(side, int) and side == -1 for side in out) > 1:
+            raise NotOnMap("several axes of its result are made of several sides of the map")
+        return out
+
+    def _pieces(self, side: Side, pieces: list[tuple[int, int]]) -> list[Side]:
+        """Return the sizes of the axes that one side is split into; one of them is free.
+
+        If the side is the same at both image sizes, the first axis is the free one.
+        """
+        changing = [at for at, (size, other) in enumerate(pieces) if size != other] or [0]
+        if len(changing) > 1:
+            raise NotOnMap("a side of its result is cut into several free axes")
+        sizes: list[Side] = [size for size, _ in pieces]
+        fixed = [size for at, (size, _) in enumerate(pieces) if at != changing[0]]
+        sizes[changing[0]] = self.builder.divided(side, math.prod(fixed))
+        return sizes
+
+    def _order(self, held: ir.Value, axes: list[int]) -> tuple[list[int], list[int], bool]:
+        """Return the axes of a tensor in the order of the map, its channels, and whether it is one.
+
+        Axes of one element stay in front, so that an image alone is not moved.
+        """
+        shape, others = self.value(held).shape, self.builder.others(held)
+        rest = [axis for axis in range(len(shape)) if axis not in axes]
+        ones = [axis for axis in rest if shape[axis] == others[axis] == 1]
+        rest = [axis for axis in rest if axis not in ones]
+        order = [*ones, *axes, *rest]
+        first = [shape[axis] for axis in order[:3]]
+        is_map = len(order) == 4 and len(rest) == 1 and first == list(self.places.map)
+        return order, rest, is_map
+
+    def plain(self, held: ir.Value, axes: list[int]) -> MapForm:
+        """Return the form of a tensor with the map's layout; ``axes`` are its axes of the map."""
+        shape = self.value(held).shape
+        order, others, is_map = self._order(held, axes)
+        count = math.prod(shape[axis] for axis in others)
+        node = self.builder.transposed(held, order)
+        if not is_map:
+            node = self.builder.reshaped(node, (*self.sides, count))
+        return MapForm(node, self._numbers(shape, others), count)
+
+    def _numbers(self, shape: Sequence[int], others: list[int]) -> Tensor:
+        own = [shape[axis] if axis in others else 1 for axis in range(len(shape))]
+        return torch.arange(math.prod(own)).reshape(own).expand(tuple(shape))
+
+    def placed(self, held: ir.Value, form: MapForm) -> ir.Value:
+        """Return a tensor of the graph, made from its form.
+
+        Raises:
+            NotOnMap: The tensor does not have the map's layout.
+        """
+        axes = self.places.axes_of(held)
+        if axes is None:
+            raise NotOnMap(f"{held.name} does not lie as the map does")
+        shape = self.value(held).shape
+        order, others, is_map = self._order(held, axes)
+        count = math.prod(shape[axis] for axis in others)
+        wanted = self._numbers(shape, others)
+        index = self.single(self.place(held), wanted, form.channel.expand(shape), count)
+        out = self.picked(form.node, index, form.count)
+        if not is_map:
+            known = self.builder.others(held)
+            sizes = self.split([shape[axis] for axis in axes], [known[axis] for axis in axes])
+            front = len(order) - len(axes) - len(others)
+            out = self.builder.reshaped(
+                out, ([1] * front) + [*sizes, *(shape[axis] for axis in others)]
+            )
+        return self.builder.transposed(out, [order.index(axis) for axis in range(len(order))])
+
+    def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
+        """Return the value of each channel, (count,).
+
+        Args:
+            place: Place of each element.
+            channel: Channel of each element.
+            what: Value of each element.
+            count: Number of channels.
+
+        Raises:
+            NotOnMap: A channel has different values at different positions of the map.
+        """
+        what = what.expand(channel.shape)
+        inside = self.places.number(place) >= 0
+        if bool(unshared(inside).all()):
+            channels, whats = _together(channel, what)
+        else:
+            channels, whats = _on_map(inside.expand(channel.shape), channel, what)
+        out = torch.zeros(count, dtype=what.dtype)
+        out[channels] = whats
+        if not torch.equal(out[channels], whats):
+            raise NotOnMap("what is done to a channel differs between places")
+        return out
+
+    def compact(self, form: MapForm, place: Tensor) -> MapForm:
+        """Return the form with only the channels of elements whose place is on the map."""
+        inside = self.places.number(place) >= 0
+        (channels,) = _on_map(inside, form.channel.expand(place.shape))
+        used = channels.unique()
+        if len(used) == form.count:
+            return form
+        rank = torch.zeros(form.count, dtype=torch.int64)
+        rank[used] = torch.arange(len(used))
+        node = self.picked(form.node, used, form.count)
+        return MapForm(node, rank[unshared(form.channel)].expand(form.channel.shape), len(used))
+
+    def picked(self, node: ir.Value, index: Tensor, count: int) -> ir.Value:
+        """Return the channels, of ``count``, that an index selects from a map."""
+        if len(index) == count and torch.equal(index, torch.arange(count)):
+            return node
+        runs = torch.tensor_split(index, (index.diff() != 1).nonzero().flatten() + 1)
+        if (len(runs) > 1 and len(index) < _RUN * len(runs)) or not len(index):
+            return self.builder.op("Gather", node, index, axis=-1)
+        axis = torch.tensor([-1])
+        parts = [self.builder.op("Slice", node, run[:1], run[:1] + len(run), axis) for run in runs]
+        return parts[0] if len(parts) == 1 else self.builder.op("Concat", *parts, axis=-1)
+
+
+def _on_map(inside: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """Return the elements of tensors of one shape that are inside, each at least once."""
+    corner: list[slice] = []
+    for axis in range(inside.dim()):
+        shared = all(tensor.stride(axis) == 0 for tensor in tensors)
+        corner.append(slice(1 if shared else None))
+        if shared and inside.stride(axis) == 0:
+            inside = inside.narrow(axis, 0, min(1, inside.shape[axis]))
+        elif shared:
+            inside = inside.any(axis, keepdim=True)
+    return [tensor[tuple(corner)][inside] for tensor in tensors]
+
+
+def _together(*tensors: Tensor) -> list[Tensor]:
+    """Return tensors of one shape without the axes along which all of them share memory."""
+    corner = tuple(
+        slice(1 if all(t.stride(axis) == 0 for t in tensors) else None)
+        for axis in range(tensors[0].dim())
+    )
+    return [tensor[corner] for tensor in tensors]

@@ -1,0 +1,73 @@
+"""The positions of tensors on the map of a site."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..search.places import decode, is_constant, unshared
+from ..search.provenance import Provenance
+
+
+@dataclass
+class Places:
+    """The positions of a graph's tensors on one map, shared by all its sites.
+
+    Attributes:
+        run: The search that has run on the graph.
+        codes: Sorted places of the map.
+        map: Batch size, rows and columns.
+        axes: Tensor -> its axes that are axes of the map, or None; only for those requested so far.
+        unpadded: Codes of a smaller map that is padded to this one -> positions on it.
+    """
+
+    run: Provenance
+    codes: Tensor
+    map: tuple[int, ...]
+    axes: dict[ir.Value, list[int] | None] = field(default_factory=dict)
+    unpadded: dict[bytes, Places] = field(default_factory=dict)
+
+    def number(self, places: Tensor) -> Tensor:
+        """Return the number of each place in the map, in the places' shape; -1 outside the map."""
+        corner = unshared(places)
+        at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
+        at = at.clamp(max=len(self.codes) - 1)
+        at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))
+        return at.expand(places.shape)
+
+    def before(self, places: Tensor) -> Places | None:
+        """Return the positions on the smaller map of these places; None if they are no map."""
+        codes = unshared(places).unique()
+        key = codes.numpy().tobytes()
+        if key not in self.unpadded:
+            batch, _, *sides = (part.unique().numel() for part in decode(codes))
+            self.unpadded[key] = Places(self.run, codes, (batch, *sides))
+        smaller = self.unpadded[key]
+        return smaller if math.prod(smaller.map) == len(codes) and codes[0] >= 0 else None
+
+    def axes_of(self, held: ir.Value) -> list[int] | None:
+        """Return the map's axes in a tensor that has the map's layout; None for other tensors."""
+        if held not in self.axes:
+            self.axes[held] = self._axes_of(held)
+        return self.axes[held]
+
+    def _axes_of(self, held: ir.Value) -> list[int] | None:
+        value = self.run.values.get(held)
+        if value is None or value.place is None:
+            return None
+        place = value.place
+        sizes, strides = place.shape, place.stride()
+        wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
+        corner = unshared(place).squeeze()
+        if corner.numel() < len(self.codes) or corner.numel() % len(self.codes):
+            return None
+        kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
+        index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
+        flat = corner[index]
+        if flat.numel() != len(self.codes) or not torch.equal(flat.flatten(), self.codes):
+            return None
+        return kept if torch.equal(flat.expand(corner.shape), corner) else None

@@ -1,0 +1,307 @@
+"""One replaced part of a graph: the nodes that compute a value by sites, and their check."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import torch
+from torch import Tensor
+
+from ...core.arrays import Array
+from ...core.errors import NystraError, foreign_text
+from ..execute.parts import PartRunner, Values, is_held, names_read
+from ..execute.sites import SITE, Compute, SitedRunner, scheduled
+from ..execute.sized import Sized
+from .builder import Builder
+from .site_modules import AnyFound, blind
+
+Shapes = tuple[tuple[int, ...] | None, ...]
+"""Shapes of the inputs of a site; None for one that is omitted."""
+
+ALLOWED = {1: 1e-5, 10: 1e-2, 16: 6e-2, 11: 1e-5}
+"""Largest allowed difference of a site's result, relative to its largest value, by the type."""
+_TELLING = 10.0
+"""Attention that ignores its scores must differ by at least this many times more than the site."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The computation that replaces one value of a graph.
+
+    Attributes:
+        sites: Modules of its sites, by their paths.
+        nodes: The new nodes; those of the domain `SITE` are sites, named by their paths.
+        output: The value of the graph that they compute; the last of them gives the same name.
+        inputs: Values of the graph that they read.
+        own: The nodes of the graph that they replace, from the inputs on.
+        fixed: Names of the inputs that depend on no pixel.
+        shapes: Shapes of the inputs at each size of the search.
+        type: Type of the output, as ONNX numbers it.
+        site_shapes: Shapes of the inputs of each site, at each size; `fault_of` notes them.
+    """
+
+    sites: Mapping[str, AnyFound]
+    nodes: tuple[ir.Node, ...]
+    output: ir.Value
+    inputs: tuple[ir.Value, ...]
+    own: tuple[ir.Node, ...]
+    fixed: frozenset[str]
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    type: int
+    site_shapes: dict[str, list[Shapes]] = field(default_factory=dict)
+
+    @property
+    def form(self) -> str:
+        """What does not differ between equal layers: shapes, geometries and operators."""
+        geometries = [
+            (getattr(site, "geometry", None), getattr(site, "scale", None))
+            for site in self.sites.values()
+        ]
+        return repr((self.shapes, geometries, [node.op_type for node in self.own]))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of its sites in the network."""
+        return tuple(self.sites)
+
+
+def replacement_of(
+    builder: Builder, sites: Mapping[str, AnyFound], goal: ir.Value, out: ir.Value
+) -> Replacement:
+    """Return the replacement that a builder has collected.
+
+    Args:
+        builder: The new nodes.
+        sites: Modules of the sites.
+        goal: The value of the graph that is computed.
+        out: The new value; it gets the name of the other.
+    """
+    made = out.producer()
+    if made is None or made not in builder.nodes:
+        out = builder.op("Identity", out)
+    nodes = scheduled(builder.nodes, [str(out.name)])
+    out.name = goal.name
+    new = {value for node in nodes for value in node.outputs}
+    read = dict.fromkeys(
+        value
+        for node in nodes
+        for value in names_read(node)
+        if value not in new and not is_held(value)
+    )
+    borders = {value for node in nodes if node.op_type != "Shape" for value in names_read(node)}
+    own, taken = _own_nodes(builder.graph, goal, borders - new, builder.sized)
+    inputs = tuple(dict.fromkeys([*read, *taken]))
+    sized = [builder.sized] if builder.other is None else [builder.sized, builder.other]
+    shapes = tuple(tuple(s.shapes[str(value.name)] for value in inputs) for s in sized)
+    if not any(node.domain == SITE for node in nodes):
+        raise RuntimeError(f"{goal.name} is computed without its site")
+    used = {str(node.name): sites[str(node.name)] for node in nodes if node.domain == SITE}
+    kind = builder.sized.types[str(goal.name)]
+    fixed = frozenset(str(v.name) for v in inputs) - builder.sized.data
+    return Replacement(used, tuple(nodes), goal, inputs, own, fixed, shapes, kind)
+
+
+def _own_nodes(
+    graph: ir.Graph, goal: ir.Value, borders: set[ir.Value], sized: Sized
+) -> tuple[tuple[ir.Node, ...], list[ir.Value]]:
+    """Return the nodes between values and a result, and what else these read."""
+    inside: set[ir.Node] = set()
+    taken: dict[ir.Value, None] = {}
+    todo = [goal]
+    while todo:
+        value = todo.pop()
+        node = value.producer()
+        if value is not goal and (value in borders or node is None or not _on_pixels(value, sized)):
+            if not is_held(value):
+                taken[value] = None
+            continue
+        if node is None or node in inside:
+            continue
+        inside.add(node)
+        todo += names_read(node)
+    return tuple(node for node in graph if node in inside), list(taken)
+
+
+def _on_pixels(value: ir.Value, sized: Sized) -> bool:
+    return str(value.name) in sized.data
+
+
+def fault_of(
+    replacement: Replacement, runner: PartRunner, sizes: Sequence[Sized], *, alone: bool = True
+) -> str:
+    """Return why a replacement differs from the nodes that it replaces, or "" if it does not.
+
+    Both are computed from noise, at each size.
+
+    Args:
+        replacement: The replacement.
+        runner: Runs parts of the graph.
+        sizes: The graph at each size.
+        alone: Whether sites that ignore their scores are computed too: they have to differ. Not
+            needed if that was done for another replacement of the same form.
+    """
+    errors, telling = [], []
+    name = str(replacement.output.name)
+    for sized in sizes:
+        values = noise(replacement, sized)
+        try:
+            expected = _floats(computed(replacement.own, [name], runner, values)[name])
+            run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
+            compute = _exactly(replacement.sites, replacement.site_shapes)
+            exact = _floats(run.run(values, compute)[name])
+        except (RuntimeError, NystraError) as error:  # the site was written for other sizes
+            reason = foreign_text(error).partition("\n")[0]
+            return f"a site in its place fails at another image size: {reason:.160}"
+        if exact.shape != expected.shape:
+            one, other = ("x".join(map(str, a.shape)) for a in (expected, exact))
+            return (
+                f"its result is {one} at another size or number of images, a site there gives "
+                f"{other}"
+            )
+        errors.append(_apart(exact, expected))
+        if alone:
+            with _blinded(replacement.sites):
+                ignoring = run.run(values, _exactly(replacement.sites))[name]
+            telling.append(_apart(_floats(ignoring), expected))
+    worst, allowed = max(errors), ALLOWED.get(replacement.type, 1e-5)
+    if errors[0] <= allowed < worst:
+        return (
+            "it computes something else at another size or number of images: a site in its place "
+            f"differs by {worst:.0e} of its result there"
+        )
+    if not worst <= allowed:
+        return f"a site in its place differs by {worst:.0e} of its result"
+    if alone and not min(telling) > _TELLING * worst:
+        return "its result does not differ from attention that ignores its scores"
+    return ""
+
+
+def computed(
+    nodes: Sequence[ir.Node], wanted: Sequence[str], runner: PartRunner, values: Values
+) -> Values:
+    """Return values that nodes of a graph compute."""
+    return SitedRunner(runner, scheduled(nodes, wanted), wanted, optimized=False).run(
+        values, _no_site
+    )
+
+
+def _no_site(path: str, given: Sequence[Tensor | None]) -> Tensor:
+    raise RuntimeError(f"{path} is no node of the graph")
+
+
+def noise(replacement: Replacement, sized: Sized) -> Values:
+    """Return inputs of a replacement at a size: noise for what depends on pixels."""
+    random = np.random.default_rng(0)
+    values: Values = {}
+    for value in replacement.inputs:
+        name = str(value.name)
+        if name not in sized.data:
+            values[name] = sized.held(value)
+            continue
+        dtype = ir.DataType(sized.types[name])
+        array: Array = random.standard_normal(sized.shapes[name], np.float32)
+        if not dtype.is_floating_point():
+            array = np.zeros(sized.shapes[name], np.float32)
+        values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array.astype(dtype.numpy()))
+    return values
+
+
+def _floats(value: onnxruntime.OrtValue) -> Array:
+    made: Array = value.numpy().astype(np.float64)
+    return made
+
+
+def _apart(first: Array, second: Array) -> float:
+    """Return the largest difference of two results, relative to the largest value of the second."""
+    return float(
+        np.abs(first - second).max(initial=0.0) / max(np.abs(second).max(initial=0.0), 1e-30)
+    )
+
+
+def _exactly(
+    sites: Mapping[str, AnyFound], shapes: dict[str, list[Shapes]] | None = None
+) -> Compute:
+    """Return what computes sites; ``shapes`` gets those of their inputs."""
+
+    def compute(path: str, given: Sequence[Tensor | None]) -> Tensor:
+        if shapes is not None:
+            own = tuple(None if value is None else tuple(value.shape) for value in given)
+            shapes.setdefault(path, []).append(own)
+        return compute_site(sites[path], given)
+
+    return compute
+
+
+def compute_site(
+    site: Any, values: Sequence[Tensor | None], *, double: bool = False, on_meta: bool = False
+) -> Tensor:
+    """Return the result of a site for values of the graph; half precision is computed in float32.
+
+    Args:
+        site: The site.
+        values: Its inputs.
+        double: Compute it in float64.
+        on_meta: Compute only the shape of its result, and return zeros.
+    """
+    kind = next(value.dtype for value in values if value is not None)
+    wide = torch.float64 if double else torch.float32
+    given = [None if value is None else value.to(wide) for value in values]
+    if on_meta:
+        given = [None if value is None else value.to("meta") for value in given]
+    place = "meta" if on_meta else "cpu"
+    held = {name: tensor.to(place, wide) for name, tensor in site.named_parameters()}
+    with torch.inference_mode():
+        made: Tensor = torch.func.functional_call(site, held, tuple(given))
+    return torch.zeros(made.shape, dtype=kind) if on_meta else made.to(kind)
+
+
+@contextlib.contextmanager
+def _blinded(sites: Mapping[str, AnyFound]) -> Iterator[None]:
+    """Make sites ignore their scores for a while."""
+    before = {path: site.implementation for path, site in sites.items()}
+    for site in sites.values():
+        blind(site)
+    try:
+        yield
+    finally:
+        for path, site in sites.items():
+            site.implementation = before[path]
+
+
+def with_replacements(
+    nodes: Sequence[ir.Node], replacements: Collection[Replacement], wanted: Collection[str]
+) -> list[ir.Node]:
+    """Return the nodes of a graph with replacements in it, without those that nothing needs.
+
+    Args:
+        nodes: Nodes of the graph in order; they are not modified.
+        replacements: What computes some of their values instead of them.
+        wanted: Names of the results of the graph.
+    """
+    by_name = {str(item.output.name): item for item in replacements}
+    listed: list[ir.Node] = []
+    for node in nodes:
+        names = [str(value.name) for value in node.outputs if value.name]
+        computed_anew = [name for name in names if name in by_name]
+        if not computed_anew:
+            listed.append(node)
+            continue
+        for name in computed_anew:
+            listed += by_name[name].nodes
+        if len(names) > len(computed_anew):
+            listed.append(_without(node, computed_anew))
+    return scheduled(listed, wanted)
+
+
+def _without(node: ir.Node, names: Collection[str]) -> ir.Node:
+    """Return a copy of a node without some of its results."""
+    outputs = [ir.Value(name="" if v.name in names else v.name) for v in node.outputs]
+    return ir.Node(
+        node.domain, node.op_type, node.inputs, node.attributes, outputs=outputs, name=node.name
+    )

@@ -1,0 +1,179 @@
+"""The sites that replace found attention in a graph."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import NystraError
+from ...models.geometry import TokenGeometry, WindowGeometry
+from ...models.sites import MapSite, TokenSite, WindowSite, exact_windows
+from ..search.layout import WINDOWS, Layout
+
+
+class NotOnMap(Exception):  # noqa: N818 - no error: the attention is served in another way
+    """A tensor cannot be written as a map; the message says why."""
+
+
+class FoundWindows(WindowSite):
+    """Attention in windows of a map, or in windows of every n-th place that span the map."""
+
+    def __init__(self, geometry: WindowGeometry, table: Tensor | None, *, grid: bool) -> None:
+        """Take the position biases; a ``grid`` has windows of every n-th row and column."""
+        super().__init__(geometry)
+        self.grid = grid
+        self.relative_position_bias_table = (
+            None if table is None else nn.Parameter(table, requires_grad=False)
+        )
+
+    def forward(self, packed: Tensor) -> Tensor:
+        """Return the attention of a packed map, shapes as `WindowSite` says."""
+        if not self.grid:
+            return self.attend(packed)
+        rows, columns = self.geometry.window
+        return _dilated(self.attend(_gathered(packed, rows, columns)), rows, columns)
+
+
+class FoundMap(MapSite):
+    """Attention between all positions of a map."""
+
+    def __init__(self, heads: int, head_dim: int, value_dim: int, scale: float) -> None:
+        """Take the number of heads, their size in queries, keys and values, and the scale."""
+        super().__init__(scale)
+        self.heads, self.head_dim, self.value_dim = heads, head_dim, value_dim
+
+    def forward(self, packed: Tensor) -> Tensor:
+        """Return the attention (B, H, W, h * e) of a packed map (B, H, W, h * (2 * d + e))."""
+        widths = [self.heads * width for width in (self.head_dim, self.head_dim, self.value_dim)]
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).permute(0, 3, 4, 1, 2).flatten(0, 1)
+            for part in packed.split(widths, dim=-1)
+        )
+        out = self.attend(q, k, v).unflatten(0, (-1, self.heads))
+        back: Tensor = out.permute(0, 3, 4, 1, 2).flatten(3)
+        return back
+
+
+class FoundTokens(TokenSite):
+    """Attention between lists of tokens."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the attention of tokens, shapes as `TokenSite` says."""
+        return self.attend(q, k, v, bias)
+
+
+AnyFound: TypeAlias = FoundWindows | FoundMap | FoundTokens
+
+
+def refusal(layout: Layout) -> str:
+    """Return why the layout of an attention is not one of a map site, or ""."""
+    if layout.reason:
+        return layout.reason
+    if layout.kind not in WINDOWS:
+        return "its tokens are not windows of a map"
+    if any(layout.before):
+        return "tokens without a position precede those of the map"
+    if layout.step != (1, 1) and any(layout.margin):
+        return "keys extend beyond strided windows"
+    return ""
+
+
+def map_site(
+    layout: Layout, factor: float, dtype: torch.dtype, *, whole: bool
+) -> FoundWindows | FoundMap:
+    """Return the site that computes an attention on its map.
+
+    Args:
+        layout: The layout of its tokens.
+        factor: Factor of queries and keys, in addition to that of the scores.
+        dtype: Type of the position biases.
+        whole: Whether all positions of a map of any size attend to each other.
+
+    Raises:
+        NotOnMap: No site computes it.
+    """
+    scale = factor * (layout.scale if isinstance(layout.scale, float) else 1.0)
+    if whole:
+        if layout.table is not None or any(layout.shift) or layout.masked:
+            raise NotOnMap("attention over a whole map of any size has biases")
+        return FoundMap(layout.heads, layout.head_dim, layout.value_dim, scale)
+    try:
+        geometry = WindowGeometry(
+            layout.heads,
+            layout.head_dim,
+            layout.value_dim,
+            layout.window,
+            layout.shift,
+            layout.masked == "regions",
+            scale,
+            layout.margin if any(layout.margin) else (),
+        )
+    except NystraError as error:
+        raise NotOnMap(str(error)) from error
+    table = None if layout.table is None else layout.table.to(dtype)
+    return FoundWindows(geometry, table, grid=layout.step != (1, 1))
+
+
+def token_geometry(layout: Layout) -> TokenGeometry:
+    """Return the geometry of an attention's tokens; tokens without a known grid form one row."""
+    queries = _grid(layout.window, layout.tokens, layout.before[0])
+    keys = _grid(layout.key_window, layout.keys, layout.before[1])
+    if layout.columns_first or not queries or not keys:
+        queries, keys = (1, layout.tokens), (1, layout.keys)
+    margin = layout.margin if any(layout.margin) and len(keys) == 2 and keys[0] > 1 else ()
+    scale = layout.scale if isinstance(layout.scale, float) else 1.0
+    return TokenGeometry(queries, keys, scale, margin)
+
+
+def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
+    return window if window and math.prod(window) + before == tokens else ()
+
+
+def _gathered(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a map with its windows of every n-th row and column reordered to adjacent ones."""
+    cells = x.unflatten(2, (columns, -1)).unflatten(1, (rows, -1))
+    moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
+    return moved
+
+
+def _dilated(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a map with the order of `_gathered` undone."""
+    cells = x.unflatten(2, (-1, columns)).unflatten(1, (-1, rows))
+    moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
+    return moved
+
+
+def blind(site: AnyFound) -> AnyFound:
+    """Make a site ignore its scores, in place: every query gets the mean of its values.
+
+    Returns:
+        The same site.
+    """
+    if isinstance(site, FoundWindows):
+        geometry = site.geometry
+        site.implementation = lambda qkv, _table, _geometry: _mean_of_windows(qkv, geometry)
+    elif isinstance(site, FoundMap):
+        site.implementation = lambda q, _k, v, _scale: v.mean((2, 3), keepdim=True).expand(
+            -1, -1, *q.shape[2:]
+        )
+    else:
+        site.implementation = lambda q, _k, v, _bias, _geometry: v.mean(2, keepdim=True).expand(
+            -1, -1, q.shape[2], -1
+        )
+    return site
+
+
+def _mean_of_windows(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
+    whole = WindowGeometry(
+        geometry.heads,
+        geometry.head_dim,
+        geometry.value_dim,
+        geometry.window,
+        geometry.shift,
+        scale=0.0,
+        margin=geometry.margin,
+    )
+    return exact_windows(qkv, None, whole)

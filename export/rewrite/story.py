@@ -1,0 +1,235 @@
+"""Finds the attention of an ONNX graph and puts sites in its place: the search from top to bottom.
+
+1. The graph is taken at one size, or at two if its sides are free: its shapes, and the values that
+   depend on no pixel.
+2. Places and scores are followed from the inputs through all nodes; products, softmaxes and
+   products of these are attention.
+3. The places of its tokens tell how each attention is arranged; both sizes have to agree.
+4. New nodes are written for each: a site of windows on its map, or else a site of tokens.
+5. Each is computed from noise beside the nodes that it replaces; what differs is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+
+from ..execute.parts import PartRunner
+from ..execute.sized import Sized
+from ..search.agreement import Agreement, agreement
+from ..search.layout import Layout
+from ..search.paths import module_path, unique_paths
+from ..search.provenance import Provenance
+from ..search.values import Core
+from .builder import Builder
+from .map_places import Places
+from .replacement import Replacement, fault_of, replacement_of
+from .site_modules import NotOnMap, refusal
+from .tokens import put_tokens
+from .windows import NearSite, Sites, map_codes, put_on_map
+
+Level = Literal["map", "tokens", "as trained"]
+_UNSERVED = ("channels", "neighbourhood")
+_NAMED = 4
+"""Largest number of attentions that are listed by name for one reason."""
+_MIXED = "its inputs and outputs have several types in the file"
+
+
+@dataclass(frozen=True)
+class FoundAttention:
+    """One softmax attention of a graph, supported or not.
+
+    Attributes:
+        path: Path of its site, or of its softmax if it stays as trained.
+        level: ``map`` or ``tokens`` for a site, else ``as trained``.
+        layout: The layout of its tokens, as one line of text.
+        reason: Why it is not a site of a map, or "".
+    """
+
+    path: str
+    level: Level
+    layout: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in a graph.
+
+    Attributes:
+        replacements: The replaced parts, in the graph's order.
+        attentions: The attentions, in the graph's order.
+        changing: Whether a search with larger maps may determine layouts that depend on the size.
+    """
+
+    replacements: tuple[Replacement, ...]
+    attentions: tuple[FoundAttention, ...]
+    changing: bool = False
+
+
+@dataclass
+class _Reading:
+    """One attention while it is processed: its layout and its outcome."""
+
+    number: int
+    core: Core
+    layout: Layout
+    agreed: Agreement
+    path: str
+    level: Level = "as trained"
+    reason: str = ""
+
+
+def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
+    """Return the attention of a graph, with what replaces it.
+
+    Args:
+        model: The graph; it is not modified.
+        sized: The graph at one size.
+        other: The graph at another size; None if it has one size only.
+    """
+    second = None if other is None else _layouts(model.graph, other)
+    run = Provenance(sized).run(model.graph)
+    readings = _readings(run, second)
+    runner = PartRunner(model)
+    sizes = [sized] if other is None else [sized, other]
+    kept: list[Replacement] = []
+    for item in _replaced(model.graph, run, readings, other):
+        alone = all(item.form != known.form for known in kept)
+        if _is_right(item, readings, runner, sizes, alone=alone):
+            kept.append(item)
+    found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
+    found += [
+        FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
+        for passed in run.passed
+    ]
+    changing = any(reading.agreed.changing for reading in readings)
+    return Found(tuple(kept), tuple(found), changing)
+
+
+def _layouts(graph: ir.Graph, sized: Sized) -> dict[ir.Value, Layout]:
+    return Provenance(sized).run(graph).layouts
+
+
+def _readings(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:
+    paths = unique_paths([module_path(core.softmax) for core in run.cores])
+    readings = []
+    for number, (core, path) in enumerate(zip(run.cores, paths, strict=True)):
+        layout = run.layouts[core.out]
+        agreed = agreement(layout, layout if second is None else second.get(core.out))
+        readings.append(_Reading(number, core, layout, agreed, path))
+    return readings
+
+
+def _is_right(
+    item: Replacement,
+    readings: Sequence[_Reading],
+    runner: PartRunner,
+    sizes: Sequence[Sized],
+    *,
+    alone: bool,
+) -> bool:
+    """Compare a replacement with what it replaces; note the reason if it differs."""
+    types = {
+        sizes[0].types[str(value.name)] for value in item.inputs if str(value.name) in sizes[0].data
+    }
+    floating = {kind for kind in types if ir.DataType(kind).is_floating_point()} | {item.type}
+    fault = _MIXED if len(floating) > 1 else fault_of(item, runner, sizes, alone=alone)
+    if fault:
+        for reading in readings:
+            if reading.path in item.paths:
+                reading.level, reading.reason = "as trained", fault
+    return not fault
+
+
+def _replaced(
+    graph: ir.Graph, run: Provenance, readings: Sequence[_Reading], other: Sized | None
+) -> list[Replacement]:
+    """Write nodes for attention: sites of maps if possible, else sites of tokens."""
+    places: dict[bytes, Places] = {}
+    sites: Sites = {}
+
+    def lying(reading: _Reading) -> Places:
+        codes = map_codes(reading.core)
+        fresh = Places(run, codes, reading.layout.map)
+        return places.setdefault(codes.numpy().tobytes(), fresh)
+
+    replacements: list[Replacement] = []
+    done: set[ir.Value] = set()
+    near = {r.core.out: r for r in readings if not refusal(r.layout) and not r.agreed.reason}
+    for reading in readings:
+        if reading.core.out in done:
+            continue
+        builder = Builder(graph, run.sized, other, f"nystra_{reading.number}/")
+        item = _on_map(builder, reading, near, lying, sites) or _as_tokens(builder, run, reading)
+        if item is None:
+            continue
+        replacements.append(item)
+        for part in readings:
+            if part.path in item.paths:
+                done.add(part.core.out)
+                near.pop(part.core.out, None)
+    return replacements
+
+
+def _on_map(
+    builder: Builder,
+    reading: _Reading,
+    near: dict[ir.Value, _Reading],
+    lying: Callable[[_Reading], Places],
+    sites: Sites,
+) -> Replacement | None:
+    """Replace an attention by a map site, or return None and set the reason."""
+    reading.reason = refusal(reading.layout) or reading.agreed.reason
+    if reading.reason:
+        return None
+    near_sites = {
+        held: NearSite(other.core, other.layout, other.path, sites)
+        for held, other in near.items()
+        if other is not reading and not other.agreed.whole
+    }
+    site = NearSite(reading.core, reading.layout, reading.path, sites)
+    try:
+        goal, out, with_it = put_on_map(
+            builder, lying(reading), site, reading.agreed.whole, near_sites
+        )
+    except NotOnMap as why:
+        reading.reason = str(why)
+        return None
+    for part in [reading, *(near[held] for held in with_it)]:
+        part.level, part.reason = "map", ""
+    return replacement_of(builder, sites, goal, out)
+
+
+def _as_tokens(builder: Builder, run: Provenance, reading: _Reading) -> Replacement | None:
+    """Replace an attention by a token site; return None if it stays as trained."""
+    core, layout, agreed = reading.core, reading.layout, reading.agreed
+    if core.reason or layout.kind in _UNSERVED or not agreed.same_tokens:
+        reading.reason = core.reason or reading.reason or agreed.reason
+        return None
+    try:
+        site, out = put_tokens(builder, run, core, layout, reading.path)
+    except NotOnMap as why:
+        reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
+        return None
+    reading.level = "tokens"
+    return replacement_of(builder, {reading.path: site}, core.out, out)
+
+
+def left_as_trained(attentions: Sequence[FoundAttention]) -> list[str]:
+    """Return one sentence per reason why attention is not a site of a map."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for attention in attentions:
+        if attention.reason:
+            groups.setdefault((attention.level, attention.reason), []).append(attention.path)
+    sentences = []
+    for (level, reason), paths in groups.items():
+        where = ", ".join(paths[:_NAMED])
+        if len(paths) > _NAMED:
+            where += f" and {len(paths) - _NAMED} more"
+        how = "is served as a list of tokens" if level == "tokens" else "stays as trained"
+        sentences.append(f"attention {how}: {reason} ({where})")
+    return sentences

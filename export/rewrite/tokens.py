@@ -1,0 +1,223 @@
+"""Replaces found attention by sites of token lists."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..search.layout import Layout
+from ..search.provenance import Provenance
+from ..search.values import Core, Matrices
+from .builder import Builder, Side
+from .site_modules import FoundTokens, NotOnMap, token_geometry
+
+
+def put_tokens(
+    builder: Builder, run: Provenance, core: Core, layout: Layout, path: str
+) -> tuple[FoundTokens, ir.Value]:
+    """Write an attention as a site of tokens.
+
+    Args:
+        builder: Collects the nodes.
+        run: The search that has run on the graph.
+        core: The attention.
+        layout: The layout of its tokens.
+        path: Path of the site.
+
+    Returns:
+        The module of the site, and the new tensor that has the value of the attention's result.
+
+    Raises:
+        NotOnMap: The attention is not one of token lists; no node was added.
+    """
+    site = FoundTokens(token_geometry(layout))
+    with builder.tentative():
+        tokens = _Tokens(builder, core, layout)
+        bias = None
+        if core.mask is not None:
+            bias = _mask(builder, core)
+        elif (isinstance(core.beta, Tensor) and bool((core.beta != 0).any())) or core.by_data:
+            bias = tokens.stack(_replayed(builder, run, core), _weights(core))
+        q = tokens.scaled(tokens.stack(core.q, core.q_as))
+        k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
+        out = tokens.back(builder.site(path, [q, k, v, bias]))
+    return site, out
+
+
+def _weights(core: Core) -> Matrices:
+    if core.w_as is None:
+        raise NotOnMap("its weights are not read")
+    return core.w_as
+
+
+class _Tokens:
+    """Writes stacks of matrices as (B, h, N, d): with their leading axes, or as (g, 1, N, d)."""
+
+    def __init__(self, builder: Builder, core: Core, layout: Layout) -> None:
+        self.builder, self.core, self.layout = builder, core, layout
+        readings = [core.q_as, core.k_as, core.v_as, core.out_as]
+        readings += [core.w_as] if core.w_as is not None else []
+        self.direct = core.groups == core.v_groups and all(
+            read.leading == 2 and read.rows == 1 and len(read.order) == 4 for read in readings
+        )
+        for held, read, groups in (
+            (core.q, core.q_as, core.groups),
+            (core.k, core.k_as, core.groups),
+            (core.v, core.v_as, core.v_groups),
+        ):
+            if read.sizes(builder.lengths(held))[0] != groups:
+                raise NotOnMap("several heads share their keys or values")
+
+    def stack(self, held: ir.Value, read: Matrices) -> ir.Value:
+        """Return a tensor as (B, h, N, d)."""
+        builder = self.builder
+        if read.heads:
+            held_split = builder.reshaped(held, (0, 0, read.heads, -1))
+            return builder.transposed(held_split, read.order)
+        moved = builder.transposed(held, read.order)
+        if self.direct:
+            return moved
+        rows, columns = self._sizes(held, read)
+        return builder.reshaped(moved, (-1, 1, rows, columns))
+
+    def _sizes(self, held: ir.Value, read: Matrices) -> tuple[int, int]:
+        if str(held.name) in self.builder.sized.shapes:
+            _, rows, columns = read.sizes(self.builder.lengths(held))
+            return math.prod(rows), math.prod(columns)
+        return self.layout.tokens, self.layout.keys  # of biases
+
+    def scaled(self, q: ir.Value) -> ir.Value:
+        """Return queries times the factor of their head, if factors differ between heads."""
+        alpha, scale = self.core.alpha, self.layout.scale
+        if not isinstance(alpha, Tensor) or isinstance(scale, float):
+            if isinstance(alpha, Tensor) and scale != float(alpha.flatten()[0]):
+                raise NotOnMap("its scores have a factor that differs between tokens")
+            return q
+        factors = alpha[:, 0, 0].float()
+        if self.direct:
+            each = factors.reshape(self.core.groups)
+            if bool((each == each[:1]).all()):
+                return self._times(q, each[0].reshape(-1, 1, 1))
+        if self.builder.free:
+            raise NotOnMap("factors of heads in another order than the heads")
+        own = (*self.core.groups, 1, 1) if self.direct else (-1, 1, 1, 1)
+        return self._times(q, factors.reshape(own))
+
+    def _times(self, q: ir.Value, factor: Tensor) -> ir.Value:
+        return self.builder.op("Mul", q, self.builder.constant(factor, self.core.q))
+
+    def back(self, out: ir.Value) -> ir.Value:
+        """Return the result (B, h, N, e) in the axes of the attention's own result."""
+        builder, read = self.builder, self.core.out_as
+        inverse = [read.order.index(axis) for axis in range(len(read.order))]
+        if read.heads:
+            return builder.reshaped(builder.transposed(out, inverse), (0, 0, -1))
+        if not self.direct:
+            shape = builder.lengths(self.core.out)
+            first, rows, columns = read.sizes(shape)
+            out = builder.reshaped(out, (*self._leading(first), *rows, *columns))
+        return builder.transposed(out, inverse)
+
+    def _leading(self, first: tuple[int, ...]) -> list[Side]:
+        """Return the lengths of the leading axes of the result; at most one is -1."""
+        if not self.builder.free:
+            return list(first)
+        if len(first) == 1:
+            return [-1]
+        own = self.core.q_as.sizes(self.builder.lengths(self.core.q))[0]
+        if own != first:
+            raise NotOnMap("its result has other axes than its queries")
+        axes = self.core.q_as.order[: len(first)]
+        return [self.builder.side(self.core.q, axis) for axis in axes]
+
+
+def _mask(builder: Builder, core: Core) -> ir.Value | None:
+    """Return the mask of a fused operator as an additive term of the scores."""
+    mask = core.mask
+    if mask is None or builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
+        return mask
+    zero, lowest = (builder.constant(torch.tensor(v), core.q) for v in (0.0, -math.inf))
+    return builder.op("Where", mask, zero, lowest)
+
+
+def _replayed(builder: Builder, run: Provenance, core: Core) -> ir.Value:
+    """Return the input of the softmax if the product of queries and keys is zero.
+
+    Args:
+        builder: Collects the nodes.
+        run: The search that has run on the graph.
+        core: The attention.
+
+    Raises:
+        NotOnMap: The terms cannot be separated from the scores.
+    """
+    product, last = core.product, _softmax_input(core.softmax)
+    if product is None or last is None:
+        raise NotOnMap("what is added to its scores cannot be separated from them")
+    copies: dict[ir.Value, ir.Value] = {product.node.outputs[0]: _zeros(builder, core)}
+    started = False
+    for node in builder.graph:
+        if node is core.softmax or last in copies:
+            break
+        if node is product.node:
+            started = True
+            continue
+        if not started or not any(held in copies for held in node.inputs):
+            continue
+        value = run.values.get(node.outputs[0])
+        if value is not None and value.score is not None and value.score.product is product:
+            inputs = [None if held is None else copies.get(held, held) for held in node.inputs]
+            copies[node.outputs[0]] = builder.like(node, inputs)
+    if last not in copies:
+        raise NotOnMap("what is added to its scores cannot be separated from them")
+    made = copies[last]
+    builder.sized.shapes.setdefault(str(made.name), builder.lengths(last))
+    return made
+
+
+def _softmax_input(softmax: ir.Node) -> ir.Value | None:
+    """Return the scores that a softmax takes, also one that is written in pieces."""
+    held = softmax.inputs[0]
+    if softmax.op_type != "Div" or held is None:
+        return held
+    power = held.producer()
+    held = None if power is None else power.inputs[0]
+    maker = None if held is None else held.producer()
+    if maker is not None and maker.op_type == "Sub":
+        largest = maker.inputs[1].producer() if maker.inputs[1] is not None else None
+        if largest is not None and largest.op_type == "ReduceMax":
+            return maker.inputs[0]
+    return held
+
+
+def _zeros(builder: Builder, core: Core) -> ir.Value:
+    """Return zeros in the shape of the product, made of the lengths of its factors."""
+    product = core.product
+    if product is None:
+        raise NotOnMap("its scores are no product")
+    shape = builder.lengths(product.node.outputs[0])
+    left, right = product.left_as.order, product.right_as.order
+    sides: dict[int, Side] = {}
+    leading = product.out_as.leading
+    for at, axis in enumerate(product.out_as.order):
+        if shape[axis] == builder.others(product.node.outputs[0])[axis]:
+            sides[axis] = shape[axis]
+        elif at < leading + product.out_as.rows:
+            lag = leading - product.left_as.leading
+            sides[axis] = builder.side(product.left, left[at - lag])
+        else:
+            back = at - len(product.out_as.order)
+            sides[axis] = builder.side(product.right, right[back])
+    dtype = ir.DataType(builder.sized.types[str(core.q.name)])
+    zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
+    listed = [sides[axis] for axis in range(len(shape))]
+    if all(isinstance(side, int) for side in listed):
+        sizes = builder.constant(torch.tensor(listed))
+    else:
+        parts = [torch.tensor([side]) if isinstance(side, int) else side for side in listed]
+        sizes = builder.op("Concat", *parts, axis=0)
+    return builder.op("ConstantOfShape", sizes, value=zero)

@@ -1,0 +1,77 @@
+"""A graph of half precision in float32: what tells how much its rounding changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import AttributeProto, TensorProto, numpy_helper
+
+from ..execute.parts import is_held, names_read, tensor_of
+
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_TYPES = ("to", "dtype", "output_dtype", "stash_type")
+"""Attributes that name a type."""
+
+
+def has_half(model: onnx.ModelProto) -> bool:
+    """Return whether a model has values of half precision."""
+    graph = model.graph
+    declared = [v.type.tensor_type.elem_type for v in [*graph.input, *graph.output]]
+    return any(kind in _HALF for kind in declared) or any(
+        tensor.data_type in _HALF for tensor in _tensors(graph)
+    )
+
+
+def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
+    """Return a model of these nodes in float32 wherever it has half precision.
+
+    Args:
+        model: The model, which is not modified.
+        nodes: Its nodes, or others that read its values.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    known = {tensor.name for tensor in graph.initializer}
+    for node in nodes:
+        for value in names_read(node):
+            if is_held(value) and value.name not in known:
+                graph.initializer.append(tensor_of(value))
+                known.add(str(value.name))
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(ir.to_proto(node) for node in nodes)
+    for tensor in _tensors(graph):
+        if tensor.data_type in _HALF:
+            array = numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for inner in _graphs(graph):
+        for value in [*inner.input, *inner.output, *inner.value_info]:
+            if value.type.tensor_type.elem_type in _HALF:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
+        for node in inner.node:
+            for attribute in node.attribute:
+                if attribute.name in _TYPES and attribute.i in _HALF:
+                    attribute.i = TensorProto.FLOAT
+    made: ir.Model = ir.from_proto(copy)
+    return made
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and its subgraphs."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _graphs(attribute.g)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    for inner in _graphs(graph):
+        yield from inner.initializer
+        for node in inner.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t

@@ -1,0 +1,170 @@
+"""Replaces found attention by sites of windows or of whole maps."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..search.layout import Layout
+from ..search.operators import rule_of
+from ..search.values import Core
+from .builder import Builder
+from .channels import form_of, rewritten
+from .map_form import MapForm, MapWriter
+from .map_places import Places
+from .site_modules import FoundMap, FoundWindows, NotOnMap, map_site
+
+Sites = dict[str, "FoundWindows | FoundMap"]
+
+
+class NearSite:
+    """An attention whose result another attention on the same map uses."""
+
+    def __init__(self, core: Core, layout: Layout, path: str, sites: Sites) -> None:
+        """Take an attention that is a site of windows; ``sites`` gets its module."""
+        self.core, self.layout, self.path, self.sites = core, layout, path, sites
+
+    def form(self, writer: MapWriter) -> MapForm:
+        """Write the attention for a site on the same map; return the form of its result."""
+        return write_site(writer, self.core, self.layout, self.path, self.sites, whole=False)
+
+
+def put_on_map(
+    builder: Builder,
+    places: Places,
+    site: NearSite,
+    whole: bool,
+    near: dict[ir.Value, NearSite],
+) -> tuple[ir.Value, ir.Value, list[ir.Value]]:
+    """Write an attention as a site of its map.
+
+    Args:
+        builder: Collects the nodes.
+        places: The positions of the graph's tensors on the map.
+        site: The attention.
+        whole: As in `map_site`.
+        near: Result of other attention -> how to write it, if queries, keys or values use it.
+
+    Returns:
+        The tensor that the site computes, the new tensor that has its value, and the results of
+        other attention that was written with it.
+
+    Raises:
+        NotOnMap: The attention is not one of its map; no node was added.
+    """
+    core = site.core
+    goals = _goals(builder, places, core)
+    with builder.tentative():
+        writer = MapWriter(builder, places, core, form_of)
+        for held, other in near.items():
+            writer.near[held] = other.form
+        form = write_site(writer, core, site.layout, site.path, site.sites, whole=whole)
+        writer.forms[core.out] = form
+        for goal in goals:
+            if goal is not core.out:
+                form = writer.forms[goal] = rewritten(writer, goal)
+        if form.factor != 1.0:
+            form = MapForm(
+                builder.op("Mul", form.node, builder.constant(torch.tensor(form.factor), core.out)),
+                form.channel,
+                form.count,
+            )
+        out = writer.placed(goals[-1], form)
+    return goals[-1], out, [held for held in near if held not in writer.near]
+
+
+def _goals(builder: Builder, places: Places, core: Core) -> list[ir.Value]:
+    """Return the first tensor with the map's layout, and reshapes of it, each the only use of one.
+
+    It is the result of an attention, or after it.
+
+    Raises:
+        NotOnMap: There is none.
+    """
+    goals = [_first_on_map(builder, places, core)]
+    while not goals[-1].is_graph_output() and len(users := goals[-1].consumers()) == 1:
+        rule, out = rule_of(users[0]), users[0].outputs[0]
+        if rule is None or not rule.ordered or rule.change or places.axes_of(out) is None:
+            break
+        goals.append(out)
+    return goals
+
+
+def _first_on_map(builder: Builder, places: Places, core: Core) -> ir.Value:
+    if places.axes_of(core.out) is not None:
+        return core.out
+    behind, started = {core.out}, False
+    for node in builder.graph:
+        started = started or node is core.out.producer()
+        if started and any(held in behind for held in node.inputs):
+            behind.update(node.outputs)
+            for held in node.outputs:
+                if places.axes_of(held) is not None:
+                    return held
+    raise NotOnMap("its result is never a map")
+
+
+def map_codes(core: Core) -> Tensor:
+    """Return the sorted places of the map that an attention's queries cover."""
+    codes = core.q_place[..., 0].flatten()
+    covered: Tensor = codes[codes >= 0].unique()
+    return covered
+
+
+def write_site(
+    writer: MapWriter, core: Core, layout: Layout, path: str, sites: Sites, *, whole: bool
+) -> MapForm:
+    """Add the node of a site, and return the form of its result.
+
+    Args:
+        writer: Adds nodes for the map of the site.
+        core: The attention.
+        layout: The layout of its tokens.
+        path: Path of the site.
+        sites: Gets the module of the site at its path.
+        whole: As in `map_site`.
+
+    Raises:
+        NotOnMap: The attention cannot be written as a site.
+    """
+    if not torch.equal(map_codes(core), writer.places.codes):
+        raise NotOnMap("attention of attention on another map")
+    head = torch.empty(layout.groups, dtype=torch.int64)
+    head[layout.group] = torch.arange(layout.heads)
+    widths = (layout.head_dim, layout.head_dim, layout.value_dim)
+    readings = (
+        (core.q, core.q_as, core.groups, core.q_place),
+        (core.k, core.k_as, core.groups, core.k_place),
+        (core.v, core.v_as, core.v_groups, core.v_place),
+    )
+    parts, scale = [], 1.0
+    for (held, read, groups, place), width in zip(readings, widths, strict=True):
+        form = writer.multiplied(held) if held is core.v else writer.written(held)
+        scale *= form.factor
+        channel = read.of(form.channel.expand(writer.value(held).shape), groups)
+        wanted = (head[:, None, None] * width + torch.arange(width)).expand(channel.shape)
+        index = writer.single(place, wanted, channel, layout.heads * width)
+        parts.append((form, index))
+    packed = _packed(writer, parts)
+    if isinstance(layout.scale, Tensor):
+        factor = torch.ones(layout.heads * sum(widths))
+        size = layout.heads * layout.head_dim
+        factor[:size] = layout.scale.repeat_interleave(layout.head_dim).float()
+        packed = writer.builder.op("Mul", packed, writer.builder.constant(factor, core.q))
+    dtype = torch.float16 if writer.builder.sized.types[str(core.q.name)] == 10 else torch.float32
+    sites[path] = map_site(layout, scale, dtype, whole=whole)
+    out = writer.builder.site(path, [packed])
+    channel = head[:, None, None] * layout.value_dim + torch.arange(layout.value_dim)
+    channel = channel.expand(layout.groups, layout.tokens, layout.value_dim)
+    shape = writer.value(core.out).shape
+    return MapForm(out, core.out_as.back(channel, shape), layout.heads * layout.value_dim)
+
+
+def _packed(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> ir.Value:
+    """Return one map with the queries, keys and values as its channels."""
+    first = parts[0][0]
+    if all(form.node is first.node for form, _ in parts):
+        return writer.picked(first.node, torch.cat([index for _, index in parts]), first.count)
+    maps = [writer.picked(form.node, index, form.count) for form, index in parts]
+    return writer.builder.op("Concat", *maps, axis=-1)

@@ -1,0 +1,202 @@
+"""Writes a file with nodes of nystra; all else of it stays as it is, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ...plugins.domain import DOMAIN
+from ...plugins.operators.functions import operator_body
+from ..attention.as_trained.parameters import AsTrained
+from ..attention.mechanism import Mechanism
+from ..execute.parts import is_held, names_read, tensor_of
+from ..execute.sites import SITE
+from ..tracing.bodies import nodes_of_type, used_operators
+from .file_network import FileNetwork
+from .mechanisms import mechanism_nodes, traced_opset
+from .replacement import Replacement, with_replacements
+
+_IR_OF_FUNCTIONS = 8
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A file with nodes of nystra.
+
+    Attributes:
+        model: The model without bodies.
+        notes: Other changes, one sentence each.
+    """
+
+    model: onnx.ModelProto
+    notes: tuple[str, ...] = ()
+
+
+def rewritten(
+    network: FileNetwork, resolved: Mapping[str, Mechanism], left: Collection[str]
+) -> Rewritten:
+    """Return the file of a network with the planned mechanisms in place of its attention.
+
+    A part is not replaced if all its sites are in ``left`` or as trained.
+
+    Args:
+        network: The network of the file.
+        resolved: Mechanism of every site of the network.
+        left: Paths of sites that are not replaced.
+
+    Raises:
+        ExportError: A mechanism cannot be traced.
+    """
+    source = network.source
+    planned = [
+        planned_replacement(network, item, resolved)
+        for item in network.replacements
+        if not all(p in left or isinstance(resolved[p], AsTrained) for p in item.sites)
+    ]
+    model = onnx.ModelProto()
+    if not planned:
+        model.CopyFrom(source.model)
+        return Rewritten(model)
+    notes = []
+    opset = opset_of(source.model)
+    if source.raised and not all(map(partial(_fits, opset=opset), planned)):
+        model.CopyFrom(source.raised)
+        notes.append(
+            f"the file's opset was raised from {opset} to {opset_of(model)}, which the nodes of "
+            "nystra need"
+        )
+    else:
+        model.CopyFrom(source.model)
+    put_in(model.graph, planned)
+    model.ir_version = max(model.ir_version, _IR_OF_FUNCTIONS)
+    if not any(entry.domain == DOMAIN for entry in model.opset_import):
+        model.opset_import.add(domain=DOMAIN, version=1)
+    return Rewritten(model, tuple(notes))
+
+
+def _fits(item: Replacement, opset: int) -> bool:
+    """Return whether nodes and the bodies of their operators mean the same at an older opset."""
+    written = traced_opset(opset)
+    own = [ir.to_proto(node) for node in item.nodes]
+    names = {node.op_type for node in own if node.domain == DOMAIN}
+    bodies = [
+        node
+        for name in names
+        for node in nodes_of(operator_body(name, written, (n for n in own if n.op_type == name)))
+    ]
+    return all(
+        _version(node.op_type, written) == _version(node.op_type, opset)
+        for node in [*own, *bodies]
+        if node.domain in ("", "ai.onnx")
+    )
+
+
+def _version(operator: str, opset: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(operator, opset).since_version)
+    except onnx.defs.SchemaError:
+        return 0
+
+
+def planned_replacement(
+    network: FileNetwork, item: Replacement, resolved: Mapping[str, Mechanism]
+) -> Replacement:
+    """Return a replacement whose sites are nodes of their mechanisms.
+
+    Raises:
+        ExportError: A mechanism cannot be traced.
+    """
+    opset = int(network.source.searched.opset_imports.get("", 18))
+    nodes: list[ir.Node] = []
+    for node in item.nodes:
+        if node.domain != SITE:
+            nodes.append(node)
+            continue
+        path = str(node.name)
+        nodes += mechanism_nodes(
+            node,
+            item.sites[path],
+            resolved[path],
+            item.site_shapes[path],
+            opset,
+            item.type,
+            network.pieces,
+        )
+    return replace(item, nodes=tuple(nodes))
+
+
+def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
+    """Put replacements into a graph, in place, and remove what only the replaced nodes needed."""
+    searched: ir.Graph = ir.serde.deserialize_graph(graph)
+    nodes = list(searched)
+    protos = dict(zip(nodes, graph.node, strict=True))
+    read = {str(value.name) for node in nodes for value in names_read(node)}
+    results = {value.name for value in graph.output}
+    unread = {
+        str(v.name) for node in nodes for v in node.outputs if v.name and str(v.name) not in read
+    }
+    idle = {tensor.name for tensor in graph.initializer} - read
+    listed = with_replacements(nodes, planned, results | unread)
+    held = {
+        str(value.name): value
+        for node in listed
+        if node not in protos
+        for value in names_read(node)
+        if is_held(value)
+    }
+    needed = {str(value.name) for node in listed for value in names_read(node)} | results | idle
+    given = {str(value.name) for node in listed for value in node.outputs}
+    gone = {str(value.name) for node in nodes for value in node.outputs} - given
+    needed |= {value.name for value in graph.input}
+    copies = [_copy(protos[node]) if node in protos else ir.to_proto(node) for node in listed]
+    del graph.node[:]
+    graph.node.extend(copies)
+    known = {tensor.name for tensor in graph.initializer}
+    _remove(graph.initializer, known - needed)
+    for name, value in held.items():
+        if name not in known:
+            graph.initializer.append(tensor_of(value))
+    _remove(graph.value_info, gone)
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _remove(listed: Any, names: set[str]) -> None:
+    for place in reversed(range(len(listed))):
+        if listed[place].name in names:
+            del listed[place]
+
+
+def attach_fitting_bodies(model: onnx.ModelProto) -> None:
+    """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
+    opset = opset_of(model)
+    for name in used_operators(model):
+        body = operator_body(name, traced_opset(opset), nodes_of_type(model, name))
+        for entry in body.opset_import:
+            if entry.domain == "":
+                entry.version = opset
+        model.functions.append(body)
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the opset of ONNX's own operators that a model imports; 0 if none."""
+    versions = [e.version for e in model.opset_import if e.domain in ("", "ai.onnx")]
+    return max(versions, default=0)
+
+
+def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from nodes_of(attribute.g)

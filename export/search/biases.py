@@ -1,0 +1,174 @@
+"""Reads the scale, the mask of regions and the table of position biases of an attention."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .places import unshared
+from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from .layout import Layout
+
+_MASKED = -50.0
+"""Biases below this value are a mask. Trained biases are larger."""
+_MOST_KINDS = 16
+"""Most windows with different biases that are compared with every other window."""
+
+
+def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
+    """Return the scale of the scores: one number, or one per head, (heads,).
+
+    Args:
+        alpha: Factor of the scores, a number or (g, N, Nk).
+        layout: Layout of the attention. If the factors are not one per head, its reason is set, and
+            the scale is 1.0.
+    """
+    if not isinstance(alpha, Tensor):
+        return float(alpha)
+    each = alpha[:, :1, :1]
+    if not bool(torch.allclose(unshared(alpha), each)):
+        layout.reason = layout.reason or "its scores have a factor that differs between tokens"
+        return 1.0
+    heads = each[:, 0, 0].expand(layout.groups)[layout.group]
+    if not bool((heads == heads[:1]).all()):
+        layout.reason = layout.reason or "its scores have a factor that differs between windows"
+        return 1.0
+    return float(heads[0, 0]) if bool((heads == heads[0, 0]).all()) else heads[0]
+
+
+def read_biases(core: Tokens, layout: Layout) -> None:
+    """Write the scale, mask and position bias of an attention into its layout, in place."""
+    layout.scale = read_scale(core.alpha, layout)
+    beta = core.beta
+    if core.by_data:
+        layout.bias = "data"
+        layout.reason = layout.reason or "its biases depend on the input"
+        return
+    if not isinstance(beta, Tensor) or not bool((unshared(beta) != 0).any()):
+        return
+    beta = beta.expand(layout.groups, layout.tokens, layout.keys)
+    kinds = _kinds(beta, layout.group)
+    bias = functools.reduce(torch.maximum, (beta[layout.group[kind[0]]] for kind in kinds))
+    if len(kinds) > 1:
+        layout.masked = _mask(beta, bias, kinds, layout)
+    if not layout.masked and bool((bias < _MASKED).any()):
+        layout.masked = "other"
+    if layout.masked == "other":
+        layout.bias = "pairs"
+        layout.reason = layout.reason or "its mask is not the one of a cyclic shift"
+        return
+    if not bool((bias.abs() > 1e-12).any()):
+        return
+    layout.table = None
+    if layout.window and layout.key_window and not any(layout.before):
+        layout.table = bias_table(bias, layout.window, layout.key_window, layout.columns_first)
+    layout.bias = "pairs" if layout.table is None else "table"
+    if layout.table is None:
+        layout.reason = layout.reason or "its biases are not a table of positions"
+
+
+def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
+    """Return the numbers of the windows, those with equal biases in one list.
+
+    Args:
+        beta: Biases, (g, N, Nk).
+        group: Number of the group of each head of each window, (windows, heads).
+    """
+    kinds: list[tuple[list[int], list[int]]] = []
+    for number, heads in enumerate(group.tolist()):
+        known = kinds[:_MOST_KINDS]
+        same = (kind for kind, first in known if _are_equal(beta, first, heads))
+        kind = next(same, None)
+        if kind is None:
+            kinds.append(([number], heads))
+        else:
+            kind.append(number)
+    return [kind for kind, _ in kinds]
+
+
+def _are_equal(beta: Tensor, ones: list[int], others: list[int]) -> bool:
+    return all(torch.equal(beta[a], beta[b]) for a, b in zip(ones, others, strict=True))
+
+
+def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) -> str:
+    """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
+
+    Args:
+        beta: Biases, (g, N, Nk).
+        bias: Biases of pairs that at least one window does not mask, (heads, N, Nk).
+        kinds: Numbers of the windows, those with equal biases in one list.
+        layout: Layout of the attention.
+    """
+    hidden = torch.isinf(bias)
+
+    def apart(kind: list[int]) -> Tensor:
+        return (beta[layout.group[kind[0]]] - bias).masked_fill(hidden, 0.0)
+
+    low = min(float(apart(kind).min()) for kind in kinds)
+    if low >= -1e-9:
+        return ""
+    tokens = layout.places.shape[-1]
+    if low > _MASKED or not any(layout.shift) or not layout.tokens == layout.keys == tokens:
+        return "other"
+    regions = all(_is_of_regions(apart(kind), low, layout.places[kind], layout) for kind in kinds)
+    return "regions" if regions else "other"
+
+
+def _is_of_regions(apart: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
+    """Return whether the masked pairs of windows with equal biases are those that wrap around.
+
+    Args:
+        apart: Biases relative to those of pairs that are not masked, (heads, N, Nk).
+        low: The lowest in all windows.
+        places: Positions of the queries of each of these windows on the map, (windows, N).
+        layout: Layout of the attention.
+    """
+    far = apart < _MASKED
+    binary = torch.where(far, (apart - low).abs() < 1e-2, apart.abs() < 1e-4) | torch.isinf(apart)
+    if not bool(binary.all()) or not bool((far == far[:1]).all()):
+        return False
+    height, width = layout.map[1:]
+    y, x = places // width % height, places % width
+    beyond = torch.stack((y < layout.shift[0], x < layout.shift[1]), 1)  # (windows, 2, N)
+    wrapped = ((of[:, :, None] != of[:, None, :]).any(0) for of in beyond.unique(dim=0))
+    return all(torch.equal(pairs, far[0]) for pairs in wrapped)
+
+
+def bias_table(
+    bias: Tensor, window: tuple[int, ...], keys: tuple[int, ...], columns_first: bool = False
+) -> Tensor | None:
+    """Return the table of position biases, or None if a bias depends on more than the offset.
+
+    Args:
+        bias: Position biases (heads, N, Nk).
+        window: Rows and columns of the queries, wh and ww.
+        keys: Rows and columns of the keys, kh and kw.
+        columns_first: Whether tokens are numbered column by column.
+
+    Returns:
+        Table ((wh + kh - 1)(ww + kw - 1), heads), or None.
+    """
+    (rows, columns), (key_rows, key_columns) = window, keys
+    if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):
+        return None
+    (qy, qx), (ky, kx) = (_numbered(sides, columns_first) for sides in (window, keys))
+    index = (qy[:, None] - ky + key_rows - 1) * (columns + key_columns - 1)
+    index = index + qx[:, None] - kx + key_columns - 1
+    size = (rows + key_rows - 1) * (columns + key_columns - 1)
+    table = torch.zeros(size, len(bias), dtype=bias.dtype)
+    table[index.flatten()] = bias.flatten(1).T
+    back = table[index].permute(2, 0, 1)
+    return table if bool(((back - bias).abs() <= 1e-6).all()) else None
+
+
+def _numbered(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:
+    """Return the row and column of each token of a window."""
+    rows, columns = torch.arange(sides[0]), torch.arange(sides[1])
+    if columns_first:
+        return rows.repeat(sides[1]), columns.repeat_interleave(sides[0])
+    return rows.repeat_interleave(sides[1]), columns.repeat(sides[0])

@@ -1,0 +1,323 @@
+"""Layouts: the arrangement of the tokens of an attention on their map, from their positions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .biases import read_biases, read_scale
+from .places import MIXED, MOVED, decode
+from .tokens import Tokens
+
+WINDOWS = ("windows", "grid", "stripes", "global")
+"""Kinds of layouts whose queries are windows of a map."""
+
+
+@dataclass
+class Layout:
+    """The arrangement of the tokens of one attention.
+
+    Attributes:
+        kind: ``windows``; ``grid`` (windows of every n-th place); ``stripes`` (windows as high or
+            as wide as the map); ``global``; ``neighbourhood`` (one query per group); ``tokens``
+            (positions that form no rectangle); ``channels``; ``latent`` (queries without
+            positions); ``chosen`` (tokens are selected by data).
+        groups: Number of groups, windows times heads, g.
+        heads: Number of heads.
+        head_dim: Head size of queries and keys, d.
+        value_dim: Head size of values, e.
+        tokens: Number of queries of a group, N.
+        keys: Number of keys of a group, Nk.
+        group: Number of the group of each head of each window, (windows, heads).
+        map: Batch, rows and columns of the map that the queries cover.
+        window: Rows and columns of the queries.
+        shift: Offset of the windows, less than a window.
+        step: Distance between neighboring positions of a window.
+        key_window: Rows and columns of the keys.
+        margin: By how much the key window extends beyond the query window.
+        before: Numbers of queries and of keys without a position, before those of the map.
+        columns_first: Whether tokens are numbered column by column.
+        places: Positions of the queries on the map, (windows, N): (b * rows + y) * columns + x.
+        rows: Row coordinate of each row of the map, ascending.
+        columns: Column coordinate of each column of the map, ascending.
+        masked: "", ``regions`` (of the cyclic shift) or ``other``.
+        bias: "", ``table``, ``pairs`` (one bias per pair, no table) or ``data``.
+        table: Table of position biases as `WindowSite` takes it, float32 or float64.
+        scale: Factor of the scores, one number or one per head, (heads,).
+        reason: Why the attention is not a site of windows, or "".
+    """
+
+    kind: str = ""
+    groups: int = 0
+    heads: int = 1
+    head_dim: int = 0
+    value_dim: int = 0
+    tokens: int = 0
+    keys: int = 0
+    group: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    map: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
+    shift: tuple[int, ...] = (0, 0)
+    step: tuple[int, ...] = (1, 1)
+    key_window: tuple[int, ...] = ()
+    margin: tuple[int, ...] = ()
+    before: tuple[int, int] = (0, 0)
+    columns_first: bool = False
+    places: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    columns: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    masked: str = ""
+    bias: str = ""
+    table: Tensor | None = None
+    scale: float | Tensor = 1.0
+    reason: str = ""
+
+    def unread(self, kind: str, reason: str) -> None:
+        """Set a kind of tokens that are not windows, and the reason if there is none yet."""
+        self.kind, self.reason = kind, self.reason or reason
+
+    def text(self) -> str:
+        """Return the layout as one line of text."""
+        parts = [self.kind]
+        if self.window:
+            parts[0] += f" {_sides(self.window)} of a map {_sides(self.map[1:])}"
+        else:
+            parts[0] += f" {self.tokens} to {self.keys}"
+        if any(self.shift):
+            parts.append(f"shift {_sides(self.shift)}")
+        if self.step != (1, 1):
+            parts.append(f"step {_sides(self.step)}")
+        if any(self.margin):
+            parts.append(f"keys {_sides(self.key_window)}")
+        if any(self.before):
+            parts.append(f"{max(self.before)} without a place")
+        parts.append(f"{self.heads} heads of {self.head_dim}")
+        if self.masked:
+            parts.append("regions" if self.masked == "regions" else "mask")
+        if self.bias:
+            parts.append({"table": "table", "pairs": "biases"}.get(self.bias, "biases by data"))
+        return ", ".join(parts)
+
+
+def _sides(sides: tuple[int, ...]) -> str:
+    return "x".join(map(str, sides))
+
+
+def layout_of(core: Tokens) -> Layout:
+    """Return the layout of an attention."""
+    groups, tokens, head_dim = core.q_place.shape
+    sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, core.k_place.shape[1])
+    layout = Layout("", *sizes, group=torch.arange(groups)[:, None], reason=core.reason)
+    queries, one = core.token_places(core.q_place)
+    if not bool(one.all()):
+        if bool((queries == MIXED).all()) or _by_channels(core):
+            layout.unread("channels", "its tokens are channels")
+        else:
+            layout.unread("tokens", "a query covers several positions")
+        return layout
+    if bool((queries < 0).all()):
+        chosen = bool((core.q_place == MOVED).any())
+        if chosen:
+            layout.unread("chosen", "its tokens are chosen by the data")
+        else:
+            layout.unread("latent", "its queries are not positions of a map")
+        layout.scale = read_scale(core.alpha, layout)
+        return layout
+    _read_heads(layout, queries)
+    rows = queries[layout.group[:, 0]]
+    _read_window(layout, rows)
+    if layout.kind in (*WINDOWS, "neighbourhood"):
+        _read_keys(layout, rows, core)
+    read_biases(core, layout)
+    return layout
+
+
+def _by_channels(core: Tokens) -> bool:
+    """Return whether places vary along the summed axis of the scores: the tokens are channels."""
+    _, same = core.token_places(core.q_place.transpose(1, 2))
+    return bool(same.float().mean() > 0.99)
+
+
+def _read_heads(layout: Layout, queries: Tensor) -> None:
+    """Order groups by windows and heads: groups at the same positions are heads of one window."""
+    _, window = queries.unique(dim=0, return_inverse=True)
+    counts = window.bincount()
+    if int(counts.min()) == int(counts.max()) > 1:
+        layout.heads = int(counts[0])
+        order = window.argsort(stable=True).view(-1, layout.heads)
+        layout.group = order[order[:, 0].argsort()]
+
+
+def _run(values: Tensor, side: int) -> tuple[int, int] | None:
+    """Return start and step of evenly spaced places on a ring of that side, or None."""
+    if len(values) == 1:
+        return int(values[0]), 1
+    steps = values.diff() % side
+    step = int(steps[0])
+    return (int(values[0]), step) if step and bool((steps == step).all()) else None
+
+
+def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
+    """Return the rectangle that the tokens of every window form, or None if they form none.
+
+    Args:
+        y: Rows of the tokens, (windows, N).
+        x: Columns of the tokens, (windows, N).
+
+    Returns:
+        Rows, columns, and whether tokens are numbered column by column.
+    """
+    for flipped, (outer, inner) in enumerate(((y, x), (x, y))):
+        changed = (outer[0] != outer[0, 0]).nonzero()
+        length = int(changed[0]) if len(changed) else outer.shape[1]
+        if outer.shape[1] % length:
+            continue
+        grid = outer.view(len(outer), -1, length), inner.view(len(inner), -1, length)
+        if bool((grid[0] == grid[0][:, :, :1]).all()) and bool((grid[1] == grid[1][:, :1]).all()):
+            count = outer.shape[1] // length
+            return (length, count, True) if flipped else (count, length, False)
+    return None
+
+
+def _read_window(layout: Layout, rows: Tensor) -> None:
+    """Derive map, window, shift and step from the positions of the queries (windows, N)."""
+    lacking = rows[0] < 0
+    before = int(lacking.sum())
+    if not bool(lacking[:before].all()) or not bool(((rows < 0) == lacking).all()):
+        layout.unread("tokens", "some queries without a position lie between the others")
+        return
+    layout.before = (before, 0)
+    batch, time, y, x = decode(rows[:, before:])
+    if bool((batch != batch[:, :1]).any()) or len(time.unique()) > 1:
+        layout.unread("tokens", "a window spans several images")
+        return
+    # Rows and columns are numbered by rank, so that a map of every second position is valid.
+    images, batch = batch.unique(return_inverse=True)
+    layout.rows, y = y.unique(return_inverse=True)
+    layout.columns, x = x.unique(return_inverse=True)
+    height, width = len(layout.rows), len(layout.columns)
+    layout.map = (len(images), height, width)
+    layout.places = (batch * height + y) * width + x
+    if layout.places.shape[1] == 1 and layout.keys > 1:
+        layout.unread("neighbourhood", "each query has its own keys")
+        layout.window = (1, 1)
+        return
+    found = rectangle(y, x)
+    if found is None:
+        layout.unread("tokens", "the positions of a window do not form a rectangle")
+        return
+    window = found[:2]
+    layout.columns_first = found[2]
+    spread = (window[1], window[0]) if layout.columns_first else window
+    grid_y, grid_x = (a.view(len(a), *spread) for a in (y, x))
+    if layout.columns_first:
+        grid_y, grid_x = grid_y.transpose(1, 2), grid_x.transpose(1, 2)
+    runs = (
+        [_run(one, height) for one in grid_y[:, :, 0]],
+        [_run(one, width) for one in grid_x[:, 0]],
+    )
+    _read_runs(layout, window, runs)
+
+
+def _read_runs(
+    layout: Layout, window: tuple[int, ...], runs: tuple[list[tuple[int, int] | None], ...]
+) -> None:
+    """Derive kind, shift and step from the starts and steps of the windows' sides."""
+    starts: list[set[int]] = []
+    steps = []
+    for side_runs in runs:
+        even = [run for run in side_runs if run is not None]
+        if len(even) < len(side_runs) or len({step for _, step in even}) > 1:
+            layout.unread("tokens", "the positions of a window are not evenly spaced")
+            return
+        starts.append({start for start, _ in even})
+        steps.append(even[0][1])
+    layout.window, layout.step = window, (steps[0], steps[1])
+    sides = layout.map[1:]
+    whole = len(layout.places.unique()) == math.prod(layout.map) == layout.places.numel()
+    if layout.step != (1, 1):
+        layout.kind = "grid"
+        if any(step not in (1, side // length) or side % length
+               for step, side, length in zip(steps, sides, window, strict=True)):  # fmt: skip
+            layout.unread("grid", "its strided windows do not span the map")
+        if not whole:
+            layout.unread("grid", "its windows overlap")
+        return
+    shifts = [
+        {start % length for start in side} for side, length in zip(starts, window, strict=True)
+    ]
+    layout.kind = "windows"
+    if window == sides:
+        layout.kind = "global"
+    elif any(length == side > 1 for length, side in zip(window, sides, strict=True)):
+        layout.kind = "stripes"
+    if any(len(side) > 1 for side in shifts) or not whole:
+        layout.unread(layout.kind, "its windows overlap or start at irregular positions")
+        return
+    layout.shift = (shifts[0].pop(), shifts[1].pop())
+
+
+def _read_keys(layout: Layout, rows: Tensor, core: Tokens) -> None:
+    """Compare the positions of the keys with those of the queries, (windows, N)."""
+    keys, one = (tensor[layout.group[:, 0]] for tensor in core.token_places(core.k_place))
+    if not bool(one.all()):
+        layout.unread(layout.kind, "a key combines several positions")
+        return
+    before = layout.before[0]
+    if keys.shape == rows.shape and bool((keys == rows).all()):
+        layout.key_window, layout.before = layout.window, (before, before)
+        return
+    if bool((core.k_place == MOVED).any()):
+        layout.unread(layout.kind, "its keys are chosen by the data")
+        return
+    if bool((keys < 0).all()):
+        layout.unread(layout.kind, "its keys are not positions of a map (learned or pooled)")
+        return
+    key_before = int((keys[0] < 0).int().cumprod(0).sum())
+    layout.before = (before, key_before)
+    keys, queries = keys[:, key_before:], rows[:, before:]
+    if keys.shape == queries.shape and bool((keys == queries).all()):
+        layout.key_window = layout.window
+        return
+    _read_around(layout, keys)
+
+
+def _read_around(layout: Layout, keys: Tensor) -> None:
+    """Derive by how much keys extend beyond the queries of their window."""
+    _, _, y, x = decode(keys)
+    y, x = _ranked(y, layout.rows), _ranked(x, layout.columns)
+    found = rectangle(y, x) if bool((keys >= 0).all()) else None
+    if found is None:
+        layout.unread(layout.kind, "its keys are at other positions than its queries")
+        return
+    layout.key_window = found[:2]
+    height, width = layout.map[1:]
+    top = layout.places[:, 0] // width % height - y[:, 0]
+    left = layout.places[:, 0] % width - x[:, 0]
+    even = bool((top == top[0]).all()) and bool((left == left[0]).all())
+    margin = (int(top[0]), int(left[0]))
+    wide = tuple(w + 2 * m for w, m in zip(layout.window, margin, strict=True))
+    if even and min(margin) >= 0 and layout.key_window == wide and _close(y, x, found):
+        layout.margin = margin
+        return
+    layout.unread(layout.kind, "its keys are on another grid than its queries")
+
+
+def _ranked(places: Tensor, sides: Tensor) -> Tensor:
+    """Return rows or columns by their rank among the queries', extrapolated beyond these."""
+    if len(sides) < 2:
+        return places - sides[0]
+    return torch.div(places - sides[0], sides[1] - sides[0], rounding_mode="floor")
+
+
+def _close(y: Tensor, x: Tensor, found: tuple[int, int, bool]) -> bool:
+    """Return whether rows and columns are consecutive."""
+    rows, columns, flipped = found
+    if flipped:
+        return False
+    down = y.view(len(y), rows, columns)[:, :, 0].diff(dim=1)
+    along = x.view(len(x), rows, columns)[:, 0].diff(dim=1)
+    return bool((down == 1).all()) and bool((along == 1).all())

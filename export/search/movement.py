@@ -1,0 +1,216 @@
+"""Operators that only move elements, applied to numbers instead of data."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .places import extended, reshaped
+
+Shapes = Sequence[tuple[int, ...]]
+Move = Callable[[ir.Node, "list[Tensor | None]", Shapes], list[Tensor]]
+"""Takes a node, numbers or constants of its inputs, and the shapes of its results."""
+
+
+def attribute(node: ir.Node, name: str, default: object = None) -> object:
+    """Return the value of a node's attribute."""
+    held = node.attributes.get(name)
+    return default if held is None else held.value
+
+
+def whole(node: ir.Node, name: str, default: int = 0) -> int:
+    """Return an attribute that is a whole number."""
+    value = attribute(node, name, default)
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def given(parts: Sequence[Tensor | None], at: int = 0) -> Tensor:
+    """Return an input that a node must have."""
+    part = parts[at] if at < len(parts) else None
+    if part is None:
+        raise ValueError(f"input {at} is missing")
+    return part
+
+
+def numbers_of(
+    node: ir.Node, parts: Sequence[Tensor | None], name: str, at: int
+) -> list[int] | None:
+    """Return whole numbers that are an input, or an attribute in older opsets; None if neither."""
+    if at < len(parts) and parts[at] is not None:
+        return [int(number) for number in given(parts, at).flatten()]
+    held = attribute(node, name)
+    return None if held is None else [int(number) for number in held]  # type: ignore[attr-defined]
+
+
+def along(axes: Sequence[int], *tensors: Tensor) -> tuple[list[Tensor], list[int]]:
+    """Return tensors with length 1 along all other axes that share memory in each of them.
+
+    Returns:
+        The tensors, and the lengths that their result is expanded to; -1 for unchanged ones.
+    """
+    first = tensors[0]
+    lengths = [-1] * first.dim()
+    corner = [slice(None)] * first.dim()
+    for axis in range(first.dim()):
+        shared = all(t.stride(axis) == 0 or t.shape[axis] == 1 for t in tensors)
+        if axis not in axes and shared and len({t.shape[axis] for t in tensors}) == 1:
+            lengths[axis] = first.shape[axis]
+            corner[axis] = slice(1)
+    return [tensor[tuple(corner)] for tensor in tensors], lengths
+
+
+def reshape(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of an operator that keeps their order."""
+    return [reshaped(given(parts), outs[0])]
+
+
+def expand(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Expand``."""
+    return [given(parts).expand(outs[0])]
+
+
+def transpose(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Transpose``."""
+    x = given(parts)
+    order = attribute(node, "perm") or [*range(x.dim())][::-1]
+    return [x.permute(*order)]  # type: ignore[misc]
+
+
+def cut(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Slice``."""
+    x = given(parts)
+    starts, ends = (
+        numbers_of(node, parts, name, at) or [] for at, name in enumerate(("starts", "ends"), 1)
+    )
+    axes = numbers_of(node, parts, "axes", 3) or [*range(len(starts))]
+    steps = numbers_of(node, parts, "steps", 4) or [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        index = torch.tensor([*range(x.shape[axis])[start:end:step]], dtype=torch.int64)
+        at = axis % x.dim()
+        if step > 0:
+            first = int(index[0]) if len(index) else 0
+            x = x[(slice(None),) * at + (slice(first, first + step * len(index), step),)]
+        else:
+            (corner,), lengths = along([at], x)
+            x = corner.index_select(at, index).expand(lengths)
+    return [x]
+
+
+def gather(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Gather``."""
+    x, index = given(parts), given(parts, 1).long()
+    axis = whole(node, "axis") % x.dim()
+    index = torch.where(index < 0, index + x.shape[axis], index)
+    if index.dim() == 0:
+        return [x.select(axis, int(index))]
+    (corner,), lengths = along([axis], x)
+    taken = corner.index_select(axis, index.flatten())
+    before, after = lengths[:axis], lengths[axis + 1 :]
+    taken = taken.reshape(*taken.shape[:axis], *index.shape, *taken.shape[axis + 1 :])
+    return [taken.expand(*before, *[-1] * index.dim(), *after)]
+
+
+def concat(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Concat``."""
+    tensors = [part for part in parts if part is not None]
+    axis = whole(node, "axis") % tensors[0].dim()
+    corners, lengths = along([axis], *tensors)
+    return [torch.cat(corners, axis).expand(lengths)]
+
+
+def split(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Split``."""
+    x = given(parts)
+    axis = whole(node, "axis") % x.dim()
+    return list(x.split([out[axis] for out in outs], axis))
+
+
+def tile(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements of ``Tile``."""
+    repeats = given(parts, 1).tolist()
+    axes = [axis for axis, times in enumerate(repeats) if times != 1]
+    (corner,), lengths = along(axes, given(parts))
+    return [corner.repeat(repeats).expand(lengths)]
+
+
+def amounts_of(node: ir.Node, parts: Sequence[Tensor | None], rank: int) -> list[tuple[int, int]]:
+    """Return what ``Pad`` adds before and after each axis."""
+    amounts = numbers_of(node, parts, "pads", 1) or []
+    axes = numbers_of(node, parts, "axes", 3) or [*range(rank)]
+    pairs = [(0, 0)] * rank
+    for at, axis in enumerate(axes):
+        pairs[axis] = (amounts[at], amounts[at + len(axes)])
+    return pairs
+
+
+def fill_of(node: ir.Node, parts: Sequence[Tensor | None]) -> tuple[str, float]:
+    """Return the mode and the value of ``Pad``."""
+    value = parts[2] if len(parts) > 2 else None
+    return str(attribute(node, "mode", "constant")), 0.0 if value is None else float(value)
+
+
+def padded_places(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Return the places of ``Pad``: those of a map go on beyond it."""
+    places = given(parts)
+    for axis, (before, after) in enumerate(amounts_of(node, parts, places.dim())):
+        if before or after:
+            (corner,), lengths = along([axis], places)
+            places = extended(corner, axis, before, after).expand(lengths)
+    return [places]
+
+
+def padded(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Return numbers of ``Pad`` with zeros beyond."""
+    numbers = given(parts)
+    pairs = amounts_of(node, parts, numbers.dim())
+    return [F.pad(numbers, [amount for pair in pairs[::-1] for amount in pair])]
+
+
+def as_onnx_does(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+    """Move elements by the reference of ONNX itself, for rare operators."""
+    evaluator = _reference(_content(node), node.graph.opset_imports.get("", 18))  # type: ignore[union-attr]
+    feeds = {
+        f"i{at}": part.contiguous().numpy() for at, part in enumerate(parts) if part is not None
+    }
+    made = evaluator.run(None, feeds)
+    return [torch.from_numpy(np.ascontiguousarray(array)) for array in made]
+
+
+def _content(node: ir.Node) -> bytes:
+    proto: onnx.NodeProto = ir.to_proto(node)
+    inputs = [f"i{at}" if name else "" for at, name in enumerate(proto.input)]
+    del proto.input[:], proto.output[:], proto.metadata_props[:]
+    proto.input.extend(inputs)
+    proto.output.extend(f"o{at}" for at in range(len(node.outputs)))
+    proto.name = ""
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+@functools.lru_cache(64)
+def _reference(content: bytes, opset: int) -> onnx.reference.ReferenceEvaluator:
+    from onnx.reference import ReferenceEvaluator
+
+    node = onnx.NodeProto.FromString(content)
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node],
+        "move",
+        [value(name, onnx.TensorProto.INT64, None) for name in node.input if name],
+        [value(name, onnx.TensorProto.INT64, None) for name in node.output],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    return ReferenceEvaluator(model)
+
+
+def elements(shape: Sequence[int]) -> Tensor:
+    """Return the number of each element of a tensor."""
+    return torch.arange(math.prod(shape)).reshape(tuple(shape))

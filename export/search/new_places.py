@@ -1,0 +1,62 @@
+"""Places of results: those of an input, or those of a new map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from .operators import RESIZES, rule_of
+from .places import agreed, broadcasts, fresh_places
+from .products import unread_place
+from .scores import Step
+
+
+def new_map(out: tuple[int, ...]) -> Tensor:
+    """Return the places of a result that no rule knows."""
+    return fresh_places(out) if len(out) >= 4 else unread_place(out)
+
+
+def unread(step: Step) -> list[Tensor]:
+    """Return the places of results element by element, or new ones.
+
+    They are those of the largest input that has places, if results have its shape.
+    """
+    data = [v.place for v in step.inputs if v is not None and v.place is not None]
+    return [_combined(data, out, step.node) for out in step.outs]
+
+
+def _combined(data: Sequence[Tensor], out: tuple[int, ...], node: ir.Node) -> Tensor:
+    rule = rule_of(node)
+    alike = any(tuple(place.shape) == out for place in data)
+    if rule is None and (not alike or any(part in node.op_type for part in RESIZES)):
+        return new_map(out)
+    places = [place for place in data if broadcasts(place.shape, out)]
+    if not places:
+        return new_map(out)
+    first, *others = sorted(places, key=lambda place: -place.numel())
+    place = first.expand(out)
+    for other in others:
+        better = (place < 0) & (other >= 0)
+        if bool(better.any()):
+            place = torch.where(better, other, place)
+    return place
+
+
+def convolved(step: Step) -> Tensor:
+    """Return the places of a convolution: those of its input if the map stays the same, else new.
+
+    A map with mirrored padding gets new places: one place would belong to several elements.
+    """
+    value, out = step.inputs[0], step.outs[0]
+    strides = step.node.attributes.get("strides")
+    strided = strides is not None and any(stride != 1 for stride in strides.as_ints())
+    if value is None or value.place is None or strided or step.node.op_type == "ConvTranspose":
+        return fresh_places(out)
+    place, exact = agreed(value.place, 1)
+    same = out[2:] == value.shape[2:] and len(out) == len(value.shape) and bool(exact.all())
+    if same and bool((place >= 0).all()) and len(place.unique()) == place.numel():
+        return place.expand(out)
+    return fresh_places(out)

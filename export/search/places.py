@@ -1,0 +1,177 @@
+"""Places: the position of each element of a tensor, as one integer.
+
+A place is (batch, time, row, column); rows and columns may be negative, since padding continues the
+map beyond its border. Operators that only move elements act on places as on data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+NONE = -1
+"""Place of an element that does not depend on the input, or is outside an uneven map."""
+MIXED = -2
+"""Place of an element that combines several places."""
+MOVED = -3
+"""Place of an element that is selected by data."""
+
+_COLUMN, _ROW, _TIME, _BATCH = 1, 1 << 17, 1 << 34, 1 << 43  # below 2^53: exact as float64 too
+_ORIGIN = 1 << 16
+_BEYOND_ALL = 1 << 60
+_LARGE = 1 << 14
+"""Places of tensors with fewer elements than this are not compacted."""
+
+
+def encode(batch: Tensor, time: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Return the places, int64, of batches, times, rows and columns, which are broadcast."""
+    return batch * _BATCH + time * _TIME + (row + _ORIGIN) * _ROW + (column + _ORIGIN) * _COLUMN
+
+
+def decode(places: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return batch, time, row and column of places, each in the shape of the places."""
+    row = places % _TIME // _ROW - _ORIGIN
+    return places // _BATCH, places % _BATCH // _TIME, row, places % _ROW - _ORIGIN
+
+
+def fresh_places(shape: Sequence[int]) -> Tensor:
+    """Return the places of a new map (B, C, H, W), (B, C, T, H, W), (B, C, L) or (B, L)."""
+    if len(shape) == 0:
+        return torch.tensor(MIXED)
+    if len(shape) == 1:
+        return fresh_places((1, *shape))[0]
+    sides = list(shape[1:] if len(shape) == 2 else shape[2:])[-3:]
+    numbers = [torch.arange(size) for size in [1] * (3 - len(sides)) + sides]
+    time, row, column = (
+        side.reshape([-1 if axis == own else 1 for axis in range(4)])
+        for own, side in enumerate(numbers, start=1)
+    )
+    mesh = encode(torch.arange(shape[0]).reshape(-1, 1, 1, 1), time, row, column)
+    if len(shape) == 2:
+        return mesh.reshape(tuple(shape))
+    between = (1,) * (len(shape) - 1 - len(sides))
+    return mesh.reshape(shape[0], *between, *sides).expand(tuple(shape))
+
+
+def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return one place for all elements along dims, and whether all of them have it.
+
+    Both results keep the dims with length 1. If places differ, as in a merged patch, the first one
+    is taken. It is `MIXED` instead if no image would keep more than one place.
+    """
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    kept = list(places.shape)
+    for dim in dims:
+        kept[dim] = 1
+    places = unshared(places)
+    least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
+    most = places.amax(dims, keepdim=True)
+    exact = (least == most) | (most < 0)
+    out = torch.where(most < 0, most, least)
+    if not bool(exact.all()):
+        left = out[~exact].unique()
+        if len(left) <= len((left // _BATCH).unique()):
+            out = torch.where(exact, out, torch.full_like(out, MIXED))
+    return out.expand(kept), exact.expand(kept)
+
+
+def unshared(tensor: Tensor) -> Tensor:
+    """Return a tensor with length 1 along the axes whose elements share memory."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor[tuple(slice(size if stride else 1) for size, stride in sizes)]
+
+
+def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a tensor in another shape; axes whose elements share memory stay so if possible."""
+    if tensor.numel() == 0:
+        return tensor.reshape(tuple(shape))
+    old, new = list(zip(tensor.shape, tensor.stride(), strict=True)), list(shape)
+    lengths: list[int] = []
+    corner: list[slice] = []
+    while old or new:  # the least axes of both that have as many elements
+        part, made = [old.pop(0)] if old else [], [new.pop(0)] if new else []
+        while (have := math.prod(size for size, _ in part)) != (need := math.prod(made)):
+            if have < need:
+                part.append(old.pop(0))
+            else:
+                made.append(new.pop(0))
+        shares = all(stride == 0 or size == 1 for size, stride in part)
+        corner += [slice(1 if shares else None)] * len(part)
+        lengths += [1] * len(made) if shares else made
+    return tensor[tuple(corner)].reshape(lengths).expand(tuple(shape))
+
+
+def compact(places: Tensor) -> Tensor:
+    """Return places in less memory if they are constant along their last or second axis.
+
+    Operators that move elements copy a map for each channel, even if all channels shared memory.
+    """
+    if places.numel() < _LARGE or places.dim() < 2:
+        return places
+    for axis in (places.dim() - 1, 1):
+        corner = unshared(places)
+        if places.stride(axis) and is_constant(corner, axis):
+            places = corner.narrow(axis, 0, 1).clone().expand(places.shape)
+    return places
+
+
+def shared_where_constant(numbers: Tensor) -> Tensor:
+    """Return numbers in less memory: axes along which they are constant share it."""
+    for axis in range(numbers.dim()):
+        if numbers.stride(axis) and is_constant(unshared(numbers), axis):
+            numbers = numbers.narrow(axis, 0, 1).expand(numbers.shape)
+    return numbers
+
+
+def is_constant(places: Tensor, axis: int) -> bool:
+    """Return whether places are constant along an axis."""
+    if not places.numel():
+        return True
+    index = tuple(slice(None) if at == axis else 0 for at in range(places.dim()))
+    line = places[index]  # along one line first, since most differ there
+    if not bool((line == line[0]).all()):
+        return False
+    return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
+
+
+def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:
+    """Return places padded along an axis.
+
+    Evenly spaced places continue in the padding. Others are `NONE` there.
+
+    Args:
+        places: The places.
+        dim: The axis.
+        before: Elements to add at the beginning; a negative number removes elements.
+        after: Elements to add at the end; a negative number removes elements.
+    """
+    size = places.shape[dim]
+    cut_before, cut_after = max(-before, 0), max(-after, 0)
+    places = places.narrow(dim, cut_before, size - cut_before - cut_after)
+    before, after = max(before, 0), max(after, 0)
+    if before == after == 0:
+        return places
+    steps = places.diff(dim=dim)
+    even = places.shape[dim] > 1 and bool((steps == steps.flatten()[0]).all())
+    step = int(steps.flatten()[0]) if even and bool((places >= 0).all()) else 0
+    shape = [-1 if axis == dim % places.dim() else 1 for axis in range(places.dim())]
+
+    def beyond(edge: Tensor, offsets: Tensor) -> Tensor:
+        numbers = offsets.reshape(shape)
+        return edge + step * numbers if step else torch.full_like(edge + numbers, NONE)
+
+    first, last = places.narrow(dim, 0, 1), places.narrow(dim, places.shape[dim] - 1, 1)
+    ahead, behind = torch.arange(-before, 0), torch.arange(1, after + 1)
+    return torch.cat((beyond(first, ahead), places, beyond(last, behind)), dim)
+
+
+def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Return whether a shape broadcasts to another one."""
+    try:
+        together: torch.Size = torch.broadcast_shapes(tuple(shape), tuple(to))
+        return bool(together == torch.Size(to))
+    except RuntimeError:
+        return False

@@ -1,0 +1,296 @@
+"""Products of two tensors: the places of their results, and the attention that two of them form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from .movement import attribute, elements, whole
+from .places import MIXED, NONE, agreed
+from .tokens import Number
+from .values import Core, Matrices, Product, Score, Value
+
+Shape = tuple[int, ...]
+
+
+def product_of(node: ir.Node, shapes: Sequence[Shape], like: int | None = None) -> Product | None:
+    """Return the product of matrices that a node computes, or None if it is of another kind.
+
+    Args:
+        node: The node.
+        shapes: Shapes of its inputs.
+        like: Number of the factor whose order of axes a sum of products keeps; None: its result.
+    """
+    return PRODUCTS[node.op_type](node, shapes, like)
+
+
+def _matmul(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product | None:
+    left, right = shapes[:2]
+    if len(left) < 2 or len(right) < 2:
+        return None
+    turned = [bool(whole(node, name)) for name in ("transA", "transB")]
+    if whole(node, "transBatchA") or whole(node, "transBatchB"):
+        return None
+    return Product(
+        node,
+        _input(node, 0),
+        _input(node, 1),
+        Matrices.last(len(left), turned=turned[0]),
+        Matrices.last(len(right), turned=turned[1]),
+        Matrices.last(max(len(left), len(right))),
+        float(attribute(node, "alpha", 1.0)),  # type: ignore[arg-type]
+    )
+
+
+def _gemm(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product | None:
+    return _matmul(node, shapes, like)
+
+
+def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product | None:
+    """Return a sum of products of two tensors as a product of matrices.
+
+    Axes of both factors and of the result are those of the stack.
+    """
+    terms, arrow, out = str(attribute(node, "equation")).replace(" ", "").partition("->")
+    left, comma, right = terms.partition(",")
+    named = [left, right, out]
+    if not arrow or not comma or not all(t.isalpha() and len({*t}) == len(t) for t in named):
+        return None
+    guide = out if like is None else (left, right)[like] + out
+    letters = sorted({*left, *right}, key=lambda letter: (guide + left + right).index(letter))
+    both = [a for a in letters if a in left and a in right]
+    stack, summed = [a for a in both if a in out], [a for a in both if a not in out]
+    rows = [a for a in letters if a in left and a not in both]
+    columns = [a for a in letters if a in right and a not in both]
+    if sorted(out) != sorted(stack + rows + columns) or not summed:
+        return None
+
+    def read(term: str, first: list[str], second: list[str]) -> Matrices:
+        order = tuple(term.index(letter) for letter in (*stack, *first, *second))
+        return Matrices(order, len(stack), len(first))
+
+    return Product(
+        node,
+        _input(node, 0),
+        _input(node, 1),
+        read(left, rows, summed),
+        read(right, summed, columns),
+        read(out, rows, columns),
+    )
+
+
+PRODUCTS = {"MatMul": _matmul, "FusedMatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum}
+"""Operators that multiply two tensors."""
+
+
+def _input(node: ir.Node, at: int) -> ir.Value:
+    value = node.inputs[at]
+    if value is None:
+        raise ValueError(f"{node.op_type} without its input {at}")
+    return value
+
+
+def place_of(value: Value) -> Tensor:
+    """Return the places of a value; `NONE` for those of a constant."""
+    return torch.tensor(NONE).expand(value.shape) if value.place is None else value.place
+
+
+def product_place(product: Product, a: Value, b: Value, out: Shape) -> Tensor:
+    """Return the places of a product: those of its rows, or of its columns if these have none."""
+    groups = product.out_as.sizes(out)[0]
+    stack = tuple(map(math.prod, product.out_as.sizes(out)))
+    left, exact = agreed(product.left_as.of(place_of(a), groups), 2)
+    if b.place is None or (a.place is not None and bool(((left >= 0) & exact).all())):
+        return product.out_as.back(left.expand(stack), out)
+    right = agreed(product.right_as.of(place_of(b), groups), 1)[0]
+    if a.place is None:
+        return product.out_as.back(right.expand(stack), out)
+    use = (left >= 0) & exact
+    chosen = torch.where(use, left, torch.where(right >= 0, right, left))
+    return product.out_as.back(chosen.expand(stack), out)
+
+
+def unread_place(out: Shape) -> Tensor:
+    """Return the places of a result that combines several positions."""
+    return torch.tensor(MIXED).expand(out)
+
+
+def attention_place(core: Core, out: Shape) -> Tensor | None:
+    """Return the places of the result of an attention, or None if they are not known.
+
+    They are the places of its queries, or of its values if its tokens are channels.
+    """
+    rows, exact = agreed(core.q_place, 2)
+    groups, tokens = rows.shape[:2]
+    width = core.v_place.shape[2]
+    if bool(exact.all()):
+        if core.reason:
+            return None
+        return core.out_as.back(rows.expand(groups, tokens, width), out)
+    place = agreed(core.v_place, 1)[0]
+    return core.out_as.back(place.expand(groups, tokens, width), out)
+
+
+def find_core(
+    node: ir.Node, values: Sequence[Value], at: int, sources: tuple[Value, Value], scores: Shape
+) -> Core | str:
+    """Return the attention of a node that multiplies weights and values, or why it is none.
+
+    Args:
+        node: A product.
+        values: Its factors.
+        at: Number of the factor that is the weights.
+        sources: Factors of the product of the scores.
+        scores: Shape of that product.
+    """
+    score, shapes = values[at].score, [value.shape for value in values]
+    last = product_of(node, shapes, at)
+    if score is None or score.product is None or score.softmax is None or last is None:
+        return "its scores are not a matrix product"
+    if at == 0:
+        w_as, v_as, out_as, v = last.left_as, last.right_as, last.out_as, last.right
+    else:
+        w_as, v_as, out_as = last.right_as.turned, last.left_as.turned, last.out_as.turned
+        v = last.left
+    out_shape = tuple(_full_shape(node, shapes))
+    v_groups = out_as.sizes(out_shape)[0]
+    first = score.product
+    if score.number.device.type != "meta" and int(score.number.min()) < 0:
+        return score.reason or "scores of several products are concatenated"
+    groups = first.out_as.sizes(scores)[0]
+    if math.prod(groups) != math.prod(v_groups):
+        return score.reason or "its weights are in another order than its scores"
+    swapped, straight = _numbering(score, w_as, v_groups, first, scores)
+    reason = score.reason or (
+        "" if straight else "its weights are in another order than its scores"
+    )
+    q, k = (first.left, first.left_as), (first.right, first.right_as.turned)
+    left, right = sources
+    if swapped:
+        q, k, left, right = k, q, right, left
+    return Core(
+        q=q[0],
+        q_as=q[1],
+        k=k[0],
+        k_as=k[1],
+        v=v,
+        v_as=v_as,
+        out=node.outputs[0],
+        out_as=out_as,
+        softmax=score.softmax,
+        groups=groups,
+        v_groups=v_groups,
+        product=first,
+        w_as=w_as,
+        swapped=swapped,
+        q_place=q[1].of(place_of(left), groups),
+        k_place=k[1].of(place_of(right), groups),
+        v_place=v_as.of(place_of(values[1 - at]), v_groups),
+        alpha=_as_groups(score.alpha, score.number, w_as, v_groups),
+        beta=_as_groups(score.beta, score.number, w_as, v_groups),
+        by_data=score.by_data,
+        reason=reason,
+    )
+
+
+def _full_shape(node: ir.Node, shapes: Sequence[Shape]) -> Shape:
+    """Return the shape of a product's result, from those of its factors."""
+    product = product_of(node, shapes)
+    if product is None:
+        return ()
+    sizes: dict[int, int] = {}
+    left, right = product.left_as.sizes(shapes[0]), product.right_as.sizes(shapes[1])
+    groups = torch.broadcast_shapes(left[0], right[0])
+    for axis, length in zip(product.out_as.order, (*groups, *left[1], *right[2]), strict=True):
+        sizes[axis] = length
+    return tuple(sizes[axis] for axis in sorted(sizes))
+
+
+def _numbering(
+    score: Score, w_as: Matrices, groups: Shape, product: Product, scores: Shape
+) -> tuple[bool, bool]:
+    """Return how weights are ordered, compared with the elements of the product of the scores.
+
+    Returns:
+        Whether its columns are the queries, and whether groups, queries and keys are in order.
+    """
+    in_order, weights = score.number.device.type == "meta", tuple(score.number.shape)
+    natural = product.out_as.order == tuple(range(len(scores)))
+    own, theirs = (
+        [math.prod(s) for s in part] for part in (w_as.sizes(weights), product.out_as.sizes(scores))
+    )
+    if in_order and natural and own == theirs and w_as.order == tuple(range(len(weights))):
+        return False, True
+    number = w_as.of(score.numbers, groups)
+    expected = product.out_as.of(elements(scores))
+    if number.shape == expected.shape and torch.equal(number, expected):
+        return False, True
+    turned = expected.transpose(1, 2)
+    if number.shape == turned.shape and torch.equal(number, turned):
+        return True, True
+    rank = torch.empty(expected.numel(), dtype=torch.int64)
+    rank[expected.flatten()] = torch.arange(expected.numel())
+    column = rank[number] % expected.shape[2]
+    return expected.shape[2] > 1 and bool((column[:, :, :1] == column).all()), False
+
+
+def _as_groups(number: Number, like: Tensor, w_as: Matrices, groups: Shape) -> Number:
+    """Return a factor or a bias as (g, N, Nk), or as a float if it is a single number."""
+    if not isinstance(number, Tensor):
+        return number
+    if number.numel() == 1:
+        return float(number)
+    return w_as.of(number.expand(like.shape), groups)
+
+
+def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Core | str:
+    """Return the attention that an ``Attention`` node computes, or why it is not served.
+
+    The mask, if any, is not read: the caller adds it.
+    """
+    q, k, v = (value for value in values[:3])
+    if q is None or k is None or v is None or any(x.place is None for x in (q, k, v)):
+        return "queries, keys or values do not depend on the input"
+    readings = [_heads_of(node, x.shape, name) for x, name in ((q, "q"), (k, "kv"), (v, "kv"))]
+    groups = [reading.sizes(x.shape)[0] for reading, x in zip(readings, (q, k, v), strict=True)]
+    if groups[0] != groups[1] or groups[0] != groups[2]:
+        return "several heads share their keys"
+    reason = ""
+    if whole(node, "is_causal") or whole(node, "unidirectional"):
+        reason = "its attention is causal"
+    elif any(value is not None for value in values[4:]) or attribute(node, "softcap", 0.0):
+        reason = f"{node.op_type} has inputs that are not read"
+    q_as, k_as, v_as = readings
+    width = q_as.sizes(q.shape)[2][0]
+    scale = attribute(node, "scale", 0.0)
+    return Core(
+        q=_input(node, 0),
+        q_as=q_as,
+        k=_input(node, 1),
+        k_as=k_as,
+        v=_input(node, 2),
+        v_as=v_as,
+        out=node.outputs[0],
+        out_as=q_as,
+        softmax=node,
+        groups=groups[0],
+        v_groups=groups[0],
+        q_place=q_as.of(place_of(q)),
+        k_place=k_as.of(place_of(k)),
+        v_place=v_as.of(place_of(v)),
+        alpha=float(scale) or width**-0.5,  # type: ignore[arg-type]
+        beta=0.0,
+        by_data=False,
+        reason=reason,
+    )
+
+
+def _heads_of(node: ir.Node, shape: Shape, whose: str) -> Matrices:
+    if len(shape) == 4:
+        return Matrices.last(4)
+    heads = whole(node, f"{whose}_num_heads") or whole(node, "num_heads", 1)
+    return Matrices((0, 2, 1, 3), 2, 1, heads)

@@ -1,0 +1,351 @@
+"""Follows places and scores through a graph at one size, and records the attention in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..execute.parts import names_read
+from ..execute.sized import Sized
+from .layout import Layout, layout_of
+from .movement import numbers_of, padded_places
+from .new_places import convolved, new_map, unread
+from .operators import Kind, Operator, rule_of
+from .places import MOVED, NONE, agreed, compact, fresh_places
+from .products import (
+    attention_place,
+    find_core,
+    fused_core,
+    product_of,
+    product_place,
+)
+from .scores import Step, changed, softmax, unserved
+from .tokens import Number, as_number
+from .values import Core, Hint, Passed, Score, Value
+
+Results = tuple[list[Tensor], list[Score | None]]
+
+
+class Provenance:
+    """Carries values with places through a graph.
+
+    Attributes:
+        sized: The graph's shapes and constants.
+        values: Value of every tensor that was reached, by its value in the graph.
+        cores: The attentions that were found, in the graph's order.
+        layouts: Result of an attention -> its layout.
+        passed: Attention that cannot be replaced.
+    """
+
+    def __init__(self, sized: Sized) -> None:
+        """Take the shapes and constants of a graph at one size."""
+        self.sized = sized
+        self.values: dict[ir.Value, Value] = {}
+        self.cores: list[Core] = []
+        self.layouts: dict[ir.Value, Layout] = {}
+        self.passed: list[Passed] = []
+
+    def value(self, held: ir.Value | None) -> Value | None:
+        """Return the value of a tensor of the graph; one that depends on no pixel has no place."""
+        if held is None:
+            return None
+        known = self.values.get(held)
+        if known is None and str(held.name) in self.sized.shapes:
+            known = self.values[held] = Value(self.sized.shapes[str(held.name)])
+        return known
+
+    def run(self, graph: ir.Graph) -> Provenance:
+        """Follow all nodes of a graph; return the same object."""
+        for held in graph.inputs:
+            if str(held.name) in self.sized.data and (value := self.value(held)) is not None:
+                value.place = fresh_places(value.shape)
+        last: dict[ir.Value, ir.Node] = {}
+        for node in graph:
+            for read in names_read(node):
+                last[read] = node
+        spent: dict[ir.Node, list[ir.Value]] = {}
+        for held, node in last.items():
+            spent.setdefault(node, []).append(held)
+        for node in graph:
+            self._follow(node)
+            for held in spent.get(node, ()):
+                if (value := self.values.get(held)) is not None:
+                    value.forget()
+        self._pass_the_rest(graph)
+        return self
+
+    def _follow(self, node: ir.Node) -> None:
+        made = [held for held in node.outputs if str(held.name) in self.sized.data]
+        made = [held for held in made if str(held.name) in self.sized.shapes]
+        if not made:
+            return
+        inputs = [self.value(held) for held in node.inputs]
+        outs = [self.sized.shapes.get(str(held.name), ()) for held in node.outputs]
+        step = Step(node, inputs, outs, lambda at: self._constant(node, at))
+        rule = rule_of(node)
+        known = rule is not None and all(
+            value is not None
+            for held, value in zip(node.inputs, inputs, strict=True)
+            if held is not None
+        )
+        if rule is None or not known or not step.data():
+            none: list[Score | None] = [None] * len(outs)
+            places, scores = unread(step), none
+        else:
+            places, scores = self._results(rule, step)
+        hint = _hint_of(rule, step)
+        for held, shape, place, score in zip(node.outputs, outs, places, scores, strict=False):
+            if held in made:
+                self.values[held] = Value(shape, place, score, hint)
+
+    def _constant(self, node: ir.Node, at: int) -> Tensor:
+        held = node.inputs[at]
+        if held is None:
+            raise ValueError(f"{node.op_type} without its input {at}")
+        return self.sized.constant(held)
+
+    def _results(self, rule: Operator, step: Step) -> Results:
+        none: list[Score | None] = [None] * len(step.outs)
+        if rule.kind is Kind.MOVES or rule.kind is Kind.PADS:
+            return self._moved(rule, step)
+        if rule.kind is Kind.PRODUCT:
+            return self._product(step)
+        if rule.kind is Kind.FUSED:
+            return self._fused(step), none
+        if rule.kind is Kind.CONVOLUTION:
+            return [convolved(step)], none
+        if rule.kind is Kind.REDUCES:
+            return [self._reduced(step)], none
+        if rule.kind is Kind.SOFTMAX:
+            return self._softmax(step)
+        scores = [changed(step, rule.change), *none[1:]]
+        return unread(step), scores
+
+    def _softmax(self, step: Step) -> Results:
+        first = step.inputs[0]
+        score = softmax(step)
+        if score is None and first is not None and first.hint is Hint.SUMS:
+            self._pass(step.node, Hint.SUMS.value)
+        return unread(step), [score]
+
+    def _moved(self, rule: Operator, step: Step) -> Results:
+        moving = [at for at in (rule.moved or range(len(step.inputs))) if at < len(step.inputs)]
+        others = [at for at in step.data() if at not in moving]
+        none: list[Score | None] = [None] * len(step.outs)
+        if others:
+            return [torch.tensor(MOVED).expand(out) for out in step.outs], none
+        move = rule.move
+        if move is None:
+            return unread(step), none
+        fixed = {
+            at: self._constant(step.node, at)
+            for at, value in enumerate(step.inputs)
+            if value is not None and at not in moving
+        }
+
+        def numbers(of: dict[int, Tensor], *, place: bool = False) -> list[Tensor]:
+            parts = [of.get(at, fixed.get(at)) for at in range(len(step.inputs))]
+            chosen = padded_places if place and rule.kind is Kind.PADS else move
+            return chosen(step.node, parts, step.outs)
+
+        given = {at: value for at in moving if (value := step.inputs[at]) is not None}
+        places = numbers(
+            {
+                at: torch.tensor(NONE).expand(v.shape) if v.place is None else v.place
+                for at, v in given.items()
+            },
+            place=True,
+        )
+        return [compact(place) for place in places], self._moved_scores(rule, step, given, numbers)
+
+    def _moved_scores(
+        self, rule: Operator, step: Step, given: dict[int, Value], numbers: object
+    ) -> list[Score | None]:
+        scores = [v.score for v in given.values() if v.score is not None and v.score.hint is None]
+        hinted = [v.score for v in given.values() if v.score is not None]
+        if not scores:
+            kept = hinted[0] if hinted and len(given) == 1 else None
+            if kept is None:
+                return [None] * len(step.outs)
+            return [
+                replace(kept, number=torch.empty(out, dtype=torch.int64, device="meta"))
+                for out in step.outs
+            ]
+        move: object = numbers
+        base = scores[0]
+        same = all(score.product is base.product for score in scores)
+        if not same or len(scores) < sum(v.place is not None for v in given.values()):
+            mixed = base.but("scores of several products are concatenated")
+            return [replace(mixed, number=torch.full(out, -1)) for out in step.outs]
+        ordered = rule.ordered or (
+            step.node.op_type == "Expand" and step.outs[0] == next(iter(given.values())).shape
+        )
+
+        def spread(number: Number, value: Value) -> Tensor:
+            return as_number(number).expand(value.shape)
+
+        def each(name: str, without: float, *, needed: bool) -> list[Number]:
+            held = getattr(base, name)
+            if not needed and not isinstance(held, Tensor):
+                return [held] * len(step.outs)
+            return list(
+                move(  # type: ignore[operator]
+                    {
+                        at: spread(getattr(v.score, name) if v.score else without, v)
+                        for at, v in given.items()
+                    }
+                )
+            )
+
+        if ordered and base.number.device.type == "meta":
+            moved = [torch.empty(out, dtype=torch.int64, device="meta") for out in step.outs]
+        else:
+            moved = move(  # type: ignore[operator]
+                {
+                    at: v.score.numbers if v.score else torch.tensor(-1).expand(v.shape)
+                    for at, v in given.items()
+                }
+            )
+        alphas = each("alpha", 0.0, needed=len(scores) > 1)
+        betas = each("beta", 0.0, needed=len(given) > 1)
+        made: list[Score | None] = [
+            replace(base, number=number, alpha=alpha, beta=beta)
+            for number, alpha, beta in zip(moved, alphas, betas, strict=True)
+        ]
+        return made
+
+    def _product(self, step: Step) -> Results:
+        node, out = step.node, step.outs[0]
+        a, b = step.inputs[0], step.inputs[1] if len(step.inputs) > 1 else None
+        if a is None or b is None:
+            return unread(step), [None]
+        added = step.inputs[2] if node.op_type == "Gemm" and len(step.inputs) > 2 else None
+        constant = a.place is None or b.place is None
+        weights = [
+            at for at, v in enumerate((a, b)) if v.score is not None and v.score.softmax is not None
+        ]
+        score = step.inputs[weights[0]].score if weights else None  # type: ignore[union-attr]
+        if (
+            score is not None
+            and score.softmax is not None
+            and (reason := unserved(score, constant=constant))
+        ):
+            self._pass(score.softmax, reason)
+        product = product_of(node, [a.shape, b.shape])
+        if product is None:
+            return [new_map(out)], [None]
+        if constant:
+            return [product_place(product, a, b, out)], [None]
+        if score is not None and score.product is not None and score.softmax is not None:
+            place = self._attention(step, (a, b), weights[0], score)
+            if place is not None:
+                return [place], [None]
+        reason = "more than a product is added up" if added is not None else ""
+        number = torch.empty(out, dtype=torch.int64, device="meta")
+        made = Score(product, number, alpha=product.factor, reason=reason)
+        return [product_place(product, a, b, out)], [made]
+
+    def _attention(
+        self, step: Step, factors: tuple[Value, Value], at: int, score: Score
+    ) -> Tensor | None:
+        """Record the attention that a product completes; return the places of its result."""
+        first = score.product
+        if first is None or score.softmax is None:
+            return None
+        sources = self.value(first.left), self.value(first.right)
+        scores = self.value(first.node.outputs[0])
+        if sources[0] is None or sources[1] is None or scores is None:
+            return None
+        core = find_core(step.node, factors, at, (sources[0], sources[1]), scores.shape)
+        if isinstance(core, str):
+            self._pass(score.softmax, core)
+            return None
+        self._note(core)
+        return attention_place(core, step.outs[0])
+
+    def _fused(self, step: Step) -> list[Tensor]:
+        core = fused_core(step.node, step.inputs)
+        rest = [new_map(out) for out in step.outs[1:]]
+        if isinstance(core, str):
+            self._pass(step.node, core)
+            return [*unread(step)[:1], *rest]
+        if len(step.inputs) > 3 and step.inputs[3] is not None:
+            core = self._with_mask(core, step)
+        self._note(core)
+        place = attention_place(core, step.outs[0])
+        return [new_map(step.outs[0]) if place is None else place, *rest]
+
+    def _with_mask(self, core: Core, step: Step) -> Core:
+        if step.node.op_type != "Attention":
+            return replace(core, reason=core.reason or "its projection has a bias of its own")
+        held, value = step.node.inputs[3], step.inputs[3]
+        core = replace(core, mask=held)
+        if value is None or value.place is not None:
+            return replace(core, by_data=True)
+        mask = step.constant(3)
+        if mask.dtype == torch.bool:
+            mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        groups, tokens, keys = (*core.q_place.shape[:2], core.k_place.shape[1])
+        beta = as_number(mask).expand(*core.groups, tokens, keys).reshape(groups, tokens, keys)
+        return replace(core, beta=beta)
+
+    def _note(self, core: Core) -> None:
+        """Record an attention and its layout; free its values per pair of tokens."""
+        self.layouts[core.out] = layout_of(core)
+        self.cores.append(core.without_pairs())
+
+    def _pass(self, node: ir.Node, reason: str) -> None:
+        if all(passed.softmax is not node for passed in self.passed):
+            self.passed.append(Passed(node, reason))
+
+    def _reduced(self, step: Step) -> Tensor:
+        value = step.inputs[0]
+        if value is None or value.place is None:
+            return new_map(step.outs[0])
+        parts = [None] * len(step.inputs) if len(step.inputs) < 2 else [None, self._axes(step)]
+        name = "axis" if step.node.op_type.startswith("Arg") else "axes"
+        held = step.node.attributes.get("axis") if name == "axis" else None
+        dims = [held.as_int()] if held is not None else numbers_of(step.node, parts, "axes", 1)
+        if dims is None:
+            dims = list(range(len(value.shape)))
+        dims = [dim % len(value.shape) for dim in dims]
+        reduced = agreed(value.place, dims)[0] if dims else value.place
+        return reduced.reshape(step.outs[0])
+
+    def _axes(self, step: Step) -> Tensor | None:
+        return None if step.inputs[1] is None else step.constant(1)
+
+    def _pass_the_rest(self, graph: ir.Graph) -> None:
+        """Record every softmax of scores that is in no attention."""
+        used = {core.softmax for core in self.cores}
+        self.passed = [passed for passed in self.passed if passed.softmax not in used]
+        used |= {passed.softmax for passed in self.passed}
+        for node in graph:
+            value = self.values.get(node.outputs[0]) if node.outputs else None
+            score = None if value is None else value.score
+            if score is None or score.hint is not None or score.softmax is not node:
+                continue
+            if node not in used:
+                reason = score.reason or "its weights are not multiplied with values"
+                self.passed.append(Passed(node, reason))
+
+
+def _hint_of(rule: Operator | None, step: Step) -> Hint | None:
+    """Return the hint for the results of an operator, or None."""
+    if rule is None:
+        return None
+    data = [step.inputs[at] for at in step.data()]
+    if step.node.op_type == "Mul" and len(data) == 2 and data[0] is not data[1]:
+        return Hint.PRODUCTS
+    if step.node.op_type == "MatMul" and len(data) == 1:
+        return Hint.CONSTANT_KEYS if step.data() == [0] else Hint.CONSTANT_QUERIES
+    hints = {value.hint for value in data if value is not None}
+    if len(hints) != 1:
+        return None
+    hint = hints.pop()
+    if step.node.op_type in ("ReduceSum", "ReduceMean"):
+        return Hint.SUMS if hint is Hint.PRODUCTS else None
+    return hint if rule.kind is Kind.MOVES or rule.change is not None else None

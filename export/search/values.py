@@ -1,0 +1,228 @@
+"""The values of a search: tensors with their places and their relation to scores."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from .places import reshaped
+from .tokens import Number, Tokens
+
+_NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
+
+
+class Hint(enum.Enum):
+    """What the scores of a later softmax may be if they are no matrix product of two tensors.
+
+    Each value is the reason that is reported for attention with such scores.
+    """
+
+    PRODUCTS = "two tensors multiplied element by element"
+    SUMS = "its scores are sums of element-wise products, not a matrix product"
+    CONSTANT_KEYS = "its keys do not depend on the input"
+    CONSTANT_QUERIES = "its queries do not depend on the input"
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """How a tensor is read as a stack of matrices (g, rows, columns).
+
+    Its axes are reordered, then the first ones become one axis g, and the following ones rows.
+
+    Attributes:
+        order: Axes of the tensor in the order of the stack.
+        leading: How many of them are of g.
+        rows: How many of the following ones are of the rows; the others are of the columns.
+        heads: Number of heads that the last axis of the tensor is split into first; 0 if it is not.
+    """
+
+    order: tuple[int, ...]
+    leading: int
+    rows: int
+    heads: int = 0
+
+    @classmethod
+    def last(cls, rank: int, *, turned: bool = False) -> Matrices:
+        """Return the last two axes of a tensor as matrices, exchanged if ``turned``."""
+        order = [*range(rank)]
+        if turned:
+            order[-2:] = order[:-3:-1]
+        return cls(tuple(order), rank - 2, 1)
+
+    @property
+    def turned(self) -> Matrices:
+        """The same matrices, transposed."""
+        first, rows = self.order[: self.leading], self.order[self.leading :][: self.rows]
+        columns = self.order[self.leading + self.rows :]
+        return replace(self, order=(*first, *columns, *rows), rows=len(columns))
+
+    def split(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of a tensor after its last axis was split into heads."""
+        if not self.heads:
+            return tuple(shape)
+        return (*shape[:-1], self.heads, shape[-1] // self.heads)
+
+    def sizes(
+        self, shape: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Return the lengths of the axes of g, of the rows and of the columns."""
+        sides = [self.split(shape)[axis] for axis in self.order]
+        end = self.leading + self.rows
+        return tuple(sides[: self.leading]), tuple(sides[self.leading : end]), tuple(sides[end:])
+
+    def of(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
+        """Return numbers of a tensor as a stack; its first axes are expanded to ``groups``."""
+        first, rows, columns = self.sizes(numbers.shape)
+        if self.heads:
+            numbers = reshaped(numbers, self.split(numbers.shape))
+        numbers = numbers.permute(self.order)
+        if groups and tuple(groups) != first:
+            more = [1] * (len(groups) - len(first))
+            numbers = numbers.reshape(*more, *numbers.shape).expand(*groups, *rows, *columns)
+            first = tuple(groups)
+        return reshaped(numbers, (math.prod(first), math.prod(rows), math.prod(columns)))
+
+    def back(self, numbers: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return numbers of a stack in the axes of a tensor of this shape."""
+        first, rows, columns = self.sizes(shape)
+        spread = reshaped(numbers, (*first, *rows, *columns))
+        inverse = [self.order.index(axis) for axis in range(len(self.order))]
+        return reshaped(spread.permute(inverse), shape)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two tensors that depend on the input: scores are some of them.
+
+    Attributes:
+        node: The node.
+        left: Its first factor, (g, N, d).
+        right: Its second factor, (g, d, Nk).
+        left_as: How the first factor is read.
+        right_as: How the second one is.
+        out_as: How the result (g, N, Nk) is read.
+        factor: Number that the product is multiplied by.
+    """
+
+    node: ir.Node
+    left: ir.Value
+    right: ir.Value
+    left_as: Matrices
+    right_as: Matrices
+    out_as: Matrices
+    factor: float = 1.0
+
+
+@dataclass
+class Score:
+    """A tensor as a function of a product of queries and keys: alpha * product[number] + beta.
+
+    Attributes:
+        product: The product.
+        number: For each element, the number of its element of the product, in the order of its
+            tensor; only the shape, on the meta device, while the elements have that order.
+        alpha: Factor, a number, or a tensor of float32 or float64.
+        beta: Added term, a number, or a tensor of float32 or float64: position bias and mask.
+        by_data: Whether the added term depends on the input.
+        softmax: Node of the softmax that was applied, or None.
+        power: Result of exp that is not divided by its sum yet, or None.
+        reason: Why the attention cannot be replaced, or "".
+        hint: What the scores are if they are no product.
+    """
+
+    product: Product | None
+    number: Tensor
+    alpha: Number = 1.0
+    beta: Number = 0.0
+    by_data: bool = False
+    softmax: ir.Node | None = None
+    power: ir.Value | None = None
+    reason: str = ""
+    hint: Hint | None = None
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of each element, also while the elements have the product's order."""
+        if self.number.device.type != "meta":
+            return self.number
+        return torch.arange(self.number.numel()).reshape(self.number.shape)
+
+    def but(self, reason: str) -> Score:
+        """Return the score with a reason, unless it has one."""
+        return self if self.reason else replace(self, reason=reason)
+
+
+@dataclass
+class Value:
+    """A value of the graph at one size.
+
+    Attributes:
+        shape: Its shape.
+        place: Place of each element; None if the value does not depend on the input.
+        score: The value as a function of a product, or None.
+        hint: What the value may be to a later softmax, if it has no score.
+    """
+
+    shape: tuple[int, ...]
+    place: Tensor | None = None
+    score: Score | None = None
+    hint: Hint | None = None
+
+    def forget(self) -> None:
+        """Free the numbers of a score."""
+        if self.score is not None:
+            self.score = replace(self.score, number=_NO_NUMBERS, alpha=1.0, beta=0.0)
+
+
+@dataclass(kw_only=True)
+class Core(Tokens):
+    """One attention of a graph.
+
+    Attributes:
+        q: Value with the queries; ``q_as`` reads it as (g, N, d).
+        k: Value with the keys; ``k_as`` reads it as (g, Nk, d).
+        v: Value with the values; ``v_as`` reads it as (g, Nk, e).
+        out: Value of the result; ``out_as`` reads it as (g, N, e).
+        softmax: Node of the softmax, or of the fused operator.
+        groups: Lengths of the axes of g in queries and keys.
+        v_groups: Lengths of the axes of g in values and result.
+        product: The product of queries and keys; None for a fused operator.
+        w_as: How the weights are read as (g, N, Nk); None for a fused operator.
+        mask: Value that a fused operator adds to the scores, or None.
+        swapped: Whether the scores are k q^T.
+    """
+
+    q: ir.Value
+    k: ir.Value
+    v: ir.Value
+    out: ir.Value
+    q_as: Matrices
+    k_as: Matrices
+    v_as: Matrices
+    out_as: Matrices
+    softmax: ir.Node
+    groups: tuple[int, ...]
+    v_groups: tuple[int, ...]
+    product: Product | None = None
+    w_as: Matrices | None = None
+    swapped: bool = False
+    mask: ir.Value | None = None
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Attention that cannot be replaced.
+
+    Attributes:
+        softmax: Node of its softmax.
+        reason: Why it cannot be replaced.
+    """
+
+    softmax: ir.Node
+    reason: str

@@ -1,0 +1,135 @@
+"""Parts of a file, and a network with sites in it, give the output of onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from nystra.core.errors import UnsupportedModelError
+from nystra.export.attention.site import find_sites
+from nystra.export.execute import sized
+from nystra.export.execute.parts import PartRunner, parts_of
+from nystra.export.execute.sized import at_size
+from nystra.export.load.onnx_file import load_onnx
+from onnx_files import window_attention
+from plain_onnxruntime import in_onnxruntime
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_parts_of_any_length_give_what_the_file_gives(size: int, tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    model = ir.load(path)
+    image = np.random.default_rng(0).random((1, 3, 8, 12)).astype(np.float32)
+    values = {"x": ort_value(image)}
+    for part in parts_of(list(model.graph), ["y"], size):
+        values |= PartRunner(model).run(part, values)
+    np.testing.assert_allclose(values["y"].numpy(), in_onnxruntime(path, image), atol=1e-5)
+
+
+def ort_value(array: np.ndarray) -> Any:
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+
+def test_shapes_and_constants_are_those_of_a_run(tmp_path: Path) -> None:
+    model = ir.load(window_attention(tmp_path / "theirs.onnx"))
+    taken = at_size(model, {"x": np.zeros((1, 3, 8, 12), np.float32)})
+    assert taken.shapes["y"] == (1, 3, 8, 12)
+    softmax = next(node for node in model.graph if node.op_type == "Softmax")
+    assert taken.shapes[str(softmax.outputs[0].name)] == (6, 2, 16, 16)
+    assert str(softmax.outputs[0].name) in taken.data
+    reshape = next(node for node in model.graph if node.op_type == "Reshape")
+    sizes = reshape.inputs[1]
+    assert sizes is not None
+    assert taken.is_constant(sizes)
+    assert taken.constant(sizes).tolist() == [-1, 2, 4, 3, 4, 8]
+
+
+def test_a_file_that_needs_too_much_memory_is_refused_before_it_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sized, "MOST_BYTES", 1 << 20)
+    path = window_attention(tmp_path / "theirs.onnx", shape=(1, 3, 512, 512))
+    with pytest.raises(UnsupportedModelError, match=r"need at least .* GB at one time"):
+        load_onnx(path, {})
+
+
+def test_a_site_of_another_mechanism_is_computed_between_the_nodes(tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    network: Any = load_onnx(path, {}).network
+    (site,) = find_sites(network)
+    image = torch.rand(1, 3, 8, 12)
+    expected = in_onnxruntime(path, image.numpy())
+    exact = site.module.implementation
+    calls = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given[0].dtype)
+        return exact(*given)
+
+    site.module.implementation = counted
+    np.testing.assert_allclose(network(image).numpy(), expected, atol=1e-5)
+    double = network.double()(image.double())
+    np.testing.assert_allclose(double.numpy(), expected, atol=1e-5)
+    assert calls == [torch.float32, torch.float64]
+
+
+def _with_control_flow(model: onnx.ModelProto) -> None:
+    """Add a Loop that adds the image three times, and an If that depends on its mean."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum_in", "y0"], ["sum_out"]),
+            helper.make_node("Identity", ["going_in"], ["going_out"]),
+        ],
+        "body",
+        [
+            value("number", TensorProto.INT64, []),
+            value("going_in", TensorProto.BOOL, []),
+            value("sum_in", TensorProto.FLOAT, None),
+        ],
+        [value("going_out", TensorProto.BOOL, []), value("sum_out", TensorProto.FLOAT, None)],
+    )
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(operator, ["sum"], [f"{name}_out"])],
+            name,
+            [],
+            [value(f"{name}_out", TensorProto.FLOAT, None)],
+        )
+        for name, operator in (("then_branch", "Neg"), ("else_branch", "Abs"))
+    }
+    graph = model.graph
+    graph.node[-1].output[0] = "y0"
+    graph.initializer.append(numpy_helper.from_array(np.array(3), "three"))
+    graph.initializer.append(numpy_helper.from_array(np.array(0.0, np.float32), "zero"))
+    graph.node.extend(
+        [
+            helper.make_node("Loop", ["three", "", "y0"], ["sum"], body=body),
+            helper.make_node("ReduceMean", ["y0"], ["mean"], keepdims=0),
+            helper.make_node("Greater", ["mean", "zero"], ["positive"]),
+            helper.make_node("If", ["positive"], ["y"], **branches),
+        ]
+    )
+
+
+def test_attention_before_control_flow_is_found(tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", change=_with_control_flow)
+    network = load_onnx(path, {}).network
+    (site,) = find_sites(network)
+    exact = site.module.implementation
+    site.module.implementation = lambda *given: exact(*given)
+    for sign in (1.0, -1.0):
+        image = sign * torch.rand(1, 3, 8, 8)
+        expected = in_onnxruntime(path, image.numpy())
+        np.testing.assert_allclose(
+            network(image).numpy(), expected, rtol=0, atol=2e-6 * np.abs(expected).max()
+        )
