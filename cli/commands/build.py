@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
@@ -19,15 +21,10 @@ from ..flags.output_flags import add_output_arguments
 from ..progress import steps
 
 if TYPE_CHECKING:
+    from ...runtime.backends.base import Backend
     from ...runtime.checking.dry_run import DryRunReport
     from ...runtime.engines.build import BuildOptions, BuiltEngine
     from ...runtime.engines.model import EngineModel
-
-_OF_TENSORRT = (
-    *("output", "targets", "dry_run", "sizes", "seconds", "level", "builder_threads"),
-    *("engine", "trust"),
-)
-"""Options that do not apply to OpenVINO."""
 
 SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
 
@@ -91,27 +88,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the builder refuses the model."""
-    from ...runtime.engines.build import BuildOptions, build_engine
-    from ...runtime.engines.model import EngineModel
-    from ...runtime.engines.profile import EngineShapes
-    from ...runtime.engines.toolkit import check_name
-    from ...runtime.engines.transfer import take_engine
+    from ...runtime.backends import backend_names, find_backend
 
-    if args.backend.partition(":")[0] == "openvino":
-        return _compile(args)
-    check_name(args.backend)
-    _check(args)
+    kind = find_backend(args.backend)
+    if kind.build_options is None:
+        takers = [name for name in backend_names() if find_backend(name).build_options is not None]
+        raise NystraError(f"{args.backend} builds no engines: expected {' or '.join(takers)}")
+    _check(args, kind)
+    return _compile(args) if kind.engine is None else _build(args)
+
+
+def _build(args: argparse.Namespace) -> int:
+    """Build an engine of TensorRT, or ask whether one can be built."""
+    from ...runtime.engines.build import BuildOptions, build_engine, take_engine
+    from ...runtime.engines.model import EngineModel
+
     model = EngineModel.open(args.model, args.library)
-    options = BuildOptions(
-        args.backend,
-        EngineShapes(**option_values(args, EngineShapes)),
-        args.tile,
-        args.targets,
-        args.seconds,
-        args.rebuild,
-        args.level,
-        args.builder_threads,
-    )
+    options = _options(args, BuildOptions)
     if args.dry_run:
         return _dry_run(args, model, options)
     if args.engine is not None:
@@ -130,32 +123,33 @@ def run(args: argparse.Namespace) -> int:
 def _compile(args: argparse.Namespace) -> int:
     """Compile with OpenVINO."""
     from ...runtime.backends.openvino.build import CompileOptions, compile_network
-    from ...runtime.engines.profile import EngineShapes
 
-    unused = [name for name in _OF_TENSORRT if getattr(args, name)]
-    if unused:
-        raise NystraError(
-            f"`{unused[0]}` is for TensorRT: openvino compiles for this machine alone"
-        )
-    _check(args)
-    options = CompileOptions(
-        args.backend,
-        EngineShapes(**option_values(args, EngineShapes)),
-        args.tile,
-        args.precision,
-        args.rebuild,
-    )
     with steps(args) as step:
-        built, reason = compile_network(args.model, options, args.library, step)
+        built, reason = compile_network(
+            args.model, _options(args, CompileOptions), args.library, step
+        )
     _print_built(args, built, built.path, reason)
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    if args.precision and args.backend.partition(":")[0] != "openvino":
-        raise NystraError("--precision is for openvino: TensorRT computes in the types of the file")
-    if args.targets and args.backend != "tensorrt-rtx":
-        raise NystraError("--target is for --backend tensorrt-rtx: TensorRT builds for its own GPU")
+def _options(args: argparse.Namespace, kind: Any) -> Any:
+    """Return the options of a builder, with its backend and the shapes."""
+    from ...runtime.engines.profile import EngineShapes
+
+    shapes = EngineShapes(**option_values(args, EngineShapes))
+    return kind(args.backend, shapes, **option_values(args, kind))
+
+
+def _check(args: argparse.Namespace, kind: type[Backend]) -> None:
+    """Refuse options of other builders, and those that need another option."""
+    from ...runtime.engines.build import BuildOptions
+
+    others = [*BuildOptions.declared(), *EngineOptions.declared()]
+    own = [] if kind.build_options is None else [*kind.build_options.declared()]
+    own += [] if kind.engine is None else [*EngineOptions.declared()]
+    for name in ("precision", *others):
+        if name not in (*own, "backend") and getattr(args, name):
+            raise NystraError(f"`{name}` does not apply to {args.backend}: omit it")
     if args.sizes and not args.dry_run:
         raise NystraError("--sizes is for --dry-run; an engine's sizes are --tile or --optShapes")
     if args.trust and args.engine is None:
@@ -200,8 +194,7 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
 
 def _finish(args: argparse.Namespace, model: EngineModel, built: BuiltEngine) -> None:
     from ...core.files.writing import make_folder
-    from ...runtime.engines.build import engine_name, trtexec_line
-    from ...runtime.engines.transfer import copy_engine
+    from ...runtime.engines.build import copy_engine, engine_name, equal_commands
 
     record, place = built.record, built.path
     if args.output is not None:
@@ -210,19 +203,22 @@ def _finish(args: argparse.Namespace, model: EngineModel, built: BuiltEngine) ->
             make_folder(place)
             place = place / engine_name(model, record)
         record = copy_engine(built, place)
-    line = None
-    if record.backend == "tensorrt":
-        line = trtexec_line(model, record.profile, record.version, place)
-    _print_built(args, replace(built, record=record), place, model.library_reason, line)
+    commands = equal_commands(model, record, place)
+    _print_built(args, replace(built, record=record), place, model.library_reason, commands)
 
 
 def _print_built(
-    args: argparse.Namespace, built: BuiltEngine, place: Path, reason: str, line: str | None = None
+    args: argparse.Namespace,
+    built: BuiltEngine,
+    place: Path,
+    reason: str,
+    commands: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     record = built.record
     if args.json:
-        document: dict[str, Any] = {"path": str(place), "fresh": built.fresh, "trtexec": line}
-        print_json({**document, "library_reason": reason, **asdict(record)})
+        document: dict[str, Any] = {"path": str(place), "fresh": built.fresh}
+        lines = {name: commands.get(name) for name in ("trtexec", "polygraphy")}
+        print_json({**document, **lines, "library_reason": reason, **asdict(record)})
         return
     if args.quiet:
         return
@@ -235,5 +231,5 @@ def _print_built(
     echo(f"sha256    {record.sha256}")
     if record.targets:
         echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
-    if line is not None:
-        echo(f"trtexec   {line}")
+    for name, line in commands.items():
+        echo(f"{name:10}{line}")

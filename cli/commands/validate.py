@@ -122,8 +122,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
     from ...export.validate.layerwise import compare_layers
+    from ...runtime.checking.validation import sides_text
     from ...runtime.model.onnx_header import read_onnx_header
-    from ..layers import print_layers
 
     if requested or args.sheet is not None:
         names = [f"`{name}`" for _, options in requested for name in options.changed()]
@@ -141,7 +141,11 @@ def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
     if args.json:
         print_json(report.as_dict())
     elif not args.quiet:
-        print_layers(report)
+        echo(f"reference: {report.reference}")
+        echo(f"against:   {report.candidate}")
+        size = sides_text(report.shapes)
+        echo(f"compared:  {report.compared} tensors at {size}, up to the first that differs")
+        echo(f"first difference: {report.first or 'none'}")
     return 0 if report.passed else 1
 
 

@@ -14,7 +14,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_folder
 from ...core.plain_text import printable
-from ...runtime.engines.cache import check_hash
+from ...runtime.engines import cache
 from ...runtime.engines.record import EngineRecord
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
@@ -169,7 +169,7 @@ class _Model:
             )
         if record.hashes.get("model") != file_sha256(self.path):
             raise NystraError(f"the engine {engine} was built from another model than {self.path}")
-        check_hash(engine, record)
+        cache.read(engine, record)
         return record
 
     def _check_backend(self) -> None:

@@ -1,33 +1,19 @@
 """Layer by layer: finds the first tensor that differs between two ways of running a file.
 
-Every tensor between the nodes becomes an output of a copy of the file, which is run both ways on
-the same inputs; polygraphy's ``Comparator`` runs and compares. Nodes of the domain nystra and
-their functions stay as they are; what happens inside a function or a subgraph is one layer.
-
-**Limits of a layer.** Its largest difference may be a share of the largest magnitude of the
-reference's tensor. The share is that of the export: the tolerance of the image, in 0..1, at that
-size (1e-4, more where PyTorch itself is less precise). In a file that computes in float16 it is
-2^-5 at least, and the mean difference may be 2^-10 of the largest magnitude, one unit in the last
-place: rounding errors grow in attention, at few positions by much, and a fault shows in the mean (a
-trained SwinIR with linear attention: 9e-3 and 1e-4; in float32: 2e-5). Integers and booleans have
-to be equal. After a seeded search, where rounding may swap two matches, a layer also passes if its
-mean difference is within the share of the recorded tolerance of the mean. NaN is always a fault; an
-infinity is one unless both have it.
-
-Marked outputs prevent a runtime from fusing their nodes: each layer is compared by itself, not in
-the fused form of normal runs. All layers of a size are in memory at once, at the peak five times
-(SwinIR-M at 17x80 pixels: 7.7 GB); the smallest recorded size comes first, and a larger one that
-does not fit into the memory is skipped and reported as such.
+Every tensor between the nodes becomes an output of a copy of the file, as by ``polygraphy run
+--onnx-outputs mark all``, and Polygraphy runs and compares both on the smallest recorded input.
+Nodes of the domain nystra stay as they are: what happens inside a function or a subgraph is one
+layer. docs/engines.md says what this shows, and how to go on with Polygraphy itself.
 """
 
 from __future__ import annotations
 
 import glob
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -37,22 +23,74 @@ from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
-from ...runtime.backends import backend_class
+from ...core.json_text import json_number
+from ...runtime.backends import backend_class, find_backend
 from ...runtime.checking.validation import allowed_differences
-from ...runtime.machine.memory import available_memory
+from ...runtime.engines import toolkit
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
-from .layer_report import LayerCase, LayerDifference, LayerReport
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-_HALF_SHARE, _HALF_MEAN = 2.0**-5, 2.0**-10
-_SEARCH = "NystraPatchMatch"
-_REFERENCE, _CANDIDATE = "reference", "candidate"
-_ROOM = 5
-"""Memory of a comparison as a multiple of the bytes of all layers: both sides twice, and a
-margin."""
+_HALF_SHARE = 2.0**-5
+"""Least share of a file in float16, where rounding errors grow in attention."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A tensor of both runs that differs.
+
+    Attributes:
+        node: Name of the node that computes it.
+        operator: Its type, with the domain if that is not the standard one.
+        tensor: Name of the tensor.
+        max_abs: Largest absolute difference; NaN if one run has NaN, None if the shapes differ.
+        allowed: Limit of `max_abs`.
+    """
+
+    node: str
+    operator: str
+    tensor: str
+    max_abs: float | None
+    allowed: float
+
+    def __str__(self) -> str:
+        where = f"node {self.node or '(no name)'} ({self.operator}), output {self.tensor}"
+        if self.max_abs is None:
+            return f"{where}: the shapes differ"
+        return f"{where}: the largest difference is {self.max_abs:.3g}, allowed {self.allowed:.3g}"
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """The comparison of two ways to run a file.
+
+    Attributes:
+        reference: The backend and its library, in words.
+        candidate: Those that are compared with it.
+        shapes: Input name -> shape.
+        compared: Number of tensors that were compared, up to the first one that differs.
+        first: That one, or None.
+    """
+
+    reference: str
+    candidate: str
+    shapes: dict[str, list[int]]
+    compared: int
+    first: Layer | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether all layers are within their limits."""
+        return self.first is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form of the report."""
+        document = {"passed": self.passed, **asdict(self)}
+        if self.first is not None and self.first.max_abs is not None:
+            document["first"]["max_abs"] = json_number(self.first.max_abs)
+        return document
 
 
 def compare_layers(
@@ -65,185 +103,66 @@ def compare_layers(
 
     Args:
         candidate: The file and how it is run.
-        references: The inputs, and the tolerances as in the module's docstring.
-        tolerance: The share of the largest magnitude instead of the recorded one, for all layers.
+        references: The inputs and tolerances.
+        tolerance: Limit of a difference, as a share of the largest magnitude of the reference's
+            tensor, in place of the recorded one. Integers and booleans have to be equal.
         progress: Called with progress messages.
 
     Raises:
         NystraError: The file cannot be used, or both ways are the same.
         BackendUnavailableError: Polygraphy, the backend or the operator library is missing.
     """
-    polygraphy = _Polygraphy()
-    path = candidate.model
     name, kind = backend_class(candidate.backend_name)
-    candidate = replace(candidate, backend=name)
-    engine = kind.engine is not None
+    if kind.engine is not None:
+        toolkit.load(kind.engine)  # before Polygraphy is imported for another builder
+    polygraphy = _polygraphy()
+    path = candidate.model
     try:
         model = onnx.load(str(path))
     except Exception as error:  # protobuf's errors and onnx's have no common base
         raise NystraError(f"cannot read the model {path}: {error}") from error
-    marked = _mark(polygraphy, model, floats_only=engine)
-    cases = sorted(enumerate(references.cases), key=lambda pair: _values(pair[1]))
+    index, case = min(
+        enumerate(references.cases),
+        key=lambda pair: sum(array.size for array in pair[1].inputs.values()),
+    )
     with scratch_folder() as folder:
         file = folder / path.name
+        marked = mark(model, floats_only=kind.engine is not None)
         onnx.save(marked, file)
-        sessions = _open(replace(candidate, model=file), references.cases, progress, engine=engine)
-        comparison = _Comparison(polygraphy, marked, sessions)
-        half = any("float16" in output.dtype for output in sessions[_REFERENCE].outputs)
-        compared: list[LayerCase] = []
-        for index, case in cases:
-            progress(f"compare {list(next(iter(case.inputs.values())).shape)}")
-            limits = _limits(references, index, tolerance, half=half)
-            compared.append(comparison.one_case(case, limits))
-            if compared[-1].departing:
-                break
-    words = {
-        key: f"{session.backend}: {session.library_reason}" for key, session in sessions.items()
-    }
-    return LayerReport(words[_REFERENCE], words[_CANDIDATE], tuple(compared))
-
-
-class _Polygraphy:
-    """The parts of polygraphy that are used."""
-
-    def __init__(self) -> None:
-        try:
-            self.outputs = import_module("polygraphy.backend.onnx").ModifyOutputs
-            self.base = import_module("polygraphy.backend.base").BaseRunner
-            self.metadata = import_module("polygraphy.common").TensorMetadata
-            self.quiet = import_module("polygraphy.logger").G_LOGGER.verbosity
-            self.comparator = import_module("polygraphy.comparator").Comparator
-        except (ModuleNotFoundError, AttributeError) as error:
-            missing = not_installed("polygraphy, which `layerwise` needs,", "layerwise")
-            raise BackendUnavailableError(f"{missing} ({error})") from error
-
-    def runner(self, name: str, session: Session, feeds: Mapping[str, Array]) -> Any:
-        """Return a runner with a name around a session, which checks the inputs."""
-        metadata = self.metadata()
-        for key, array in feeds.items():
-            metadata.add(key, dtype=array.dtype, shape=array.shape)
-        base: Any = self.base
-
-        class Runner(base):  # type: ignore[misc]  # the class is of a module
-            def get_input_metadata_impl(self) -> Any:
-                return metadata
-
-            def infer_impl(self, feed_dict: Mapping[str, Array]) -> dict[str, Array]:
-                start = time.perf_counter()
-                outputs = session.run(feed_dict)
-                self.inference_time = time.perf_counter() - start
-                return outputs
-
-        return Runner(name)
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """Shares of the largest magnitude.
-
-    Attributes:
-        share: Limit of a floating-point layer.
-        mean: Limit of the mean of every floating-point layer, or None.
-        searched: Limit of the mean after a search, with which a layer passes too; or None.
-    """
-
-    share: float
-    mean: float | None
-    searched: float | None
-
-
-class _Comparison:
-    """Both runs of one marked file."""
-
-    def __init__(
-        self, polygraphy: _Polygraphy, marked: onnx.ModelProto, sessions: Mapping[str, Session]
-    ) -> None:
-        self._polygraphy, self._sessions = polygraphy, sessions
-        self._nodes = {name: node for node in marked.graph.node for name in node.output}
-        self._searched = _after_a_search(marked)
-        self._bytes_per_value = 0.0
-
-    def one_case(self, case: ReferenceCase, limits: _Limits) -> LayerCase:
-        """Return the layers of one recorded size."""
+        progress("load the reference")
+        first = Session(file, "ort-cpu", candidate.threads, None)
+        second = _candidate(replace(candidate, model=file, backend=name), case, progress)
+        if (first.backend, first.library) == (second.backend, second.library):
+            _refuse_the_same(second, candidate)
+        progress("compare")
         feeds = case.feeds()
-        shapes = {name: list(array.shape) for name, array in feeds.items()}
-        needed = int(_ROOM * self._bytes_per_value * _values(case))
-        if needed > (free := available_memory()):
-            text = f"all layers need about {needed >> 20} MiB, and {free >> 20} MiB are available"
-            return LayerCase(shapes, (), text)
-        runners = [
-            self._polygraphy.runner(k, session, feeds) for k, session in self._sessions.items()
-        ]
-        layers: list[LayerDifference] = []
-
-        def compare(reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> Any:
-            layers.extend(
-                self._layer(key, reference[key], candidate[key], limits) for key in reference
+        runners = [_runner(text, each, feeds) for text, each in (("0", first), ("1", second))]
+        with polygraphy.logger.verbosity(), np.errstate(all="ignore"):
+            results = polygraphy.Comparator.run(runners, data_loader=[feeds])
+            share = allowed_differences(references, tolerance)[index][0]
+            if tolerance is None and any("float16" in out.dtype for out in first.outputs):
+                share = max(share, _HALF_SHARE)
+            reference, other = results[0][1][0], results[1][1][0]
+            limits = {key: share * _largest(array) for key, array in reference.items()}
+            compare = polygraphy.SimpleCompareFunc(
+                rtol=0.0,
+                atol=limits,
+                fail_fast=True,
+                check_error_stat="max",
+                infinities_compare_equal=True,
             )
-            return OrderedDict((layer.tensor, not layer.departs) for layer in layers)
-
-        with self._polygraphy.quiet(), np.errstate(all="ignore"):
-            results = self._polygraphy.comparator.run(runners, data_loader=[feeds])
-            self._polygraphy.comparator.compare_accuracy(results, compare_func=compare)
-            held = sum(array.nbytes for array in results[_REFERENCE][0].values())
-        self._bytes_per_value = held / _values(case)
-        return LayerCase(shapes, tuple(layers))
-
-    def _layer(
-        self, name: str, reference: Array, candidate: Array, limits: _Limits
-    ) -> LayerDifference:
-        node, largest = self._nodes[name], _largest(reference)
-        floating = reference.dtype.kind == "f"
-        instead = limits.searched is not None and name in self._searched
-        mean = limits.searched if instead else limits.mean if floating else None
-        figures = _figures(reference, candidate, largest)
-        layer = LayerDifference(
-            node.name,
-            f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
-            name,
-            reference.dtype.name,
-            reference.shape,
-            largest,
-            *figures,
-            allowed=limits.share * largest if floating else 0.0,
-            mean_allowed=None if mean is None else mean * largest,
-            mean_instead=instead,
-        )
-        return replace(layer, finding=_finding(layer, reference, candidate))
+            compared = compare(reference, other)
+    return LayerReport(
+        f"{first.backend}: {first.library_reason}",
+        f"{second.backend}: {second.library_reason}",
+        {key: list(array.shape) for key, array in feeds.items()},
+        len(compared),
+        next((_layer(marked, *row, limits) for row in compared.items() if not row[1]), None),
+    )
 
 
-def _figures(reference: Array, candidate: Array, peak: float) -> tuple[float, float, float]:
-    """Return largest and mean difference and PSNR; NaN if a side has NaN or another shape."""
-    if reference.shape != candidate.shape:
-        return (float("nan"),) * 3
-    if reference.size == 0:
-        return 0.0, 0.0, float("inf")
-    first, second = reference.astype(np.float64), candidate.astype(np.float64)
-    difference = np.where(first == second, 0.0, np.abs(first - second))  # equal infinities too
-    square = float(np.mean(difference**2))
-    ratio = float(np.divide(peak * peak, square)) if square else float("inf")
-    return float(difference.max()), float(difference.mean()), float(10.0 * np.log10(ratio))
-
-
-def _finding(layer: LayerDifference, reference: Array, candidate: Array) -> str:
-    """Return the fault of a layer, or ""."""
-    if reference.shape != candidate.shape:
-        return f"the shape is {candidate.shape}, in the reference {reference.shape}"
-    nan = [int(np.count_nonzero(np.isnan(array))) for array in (candidate, reference)]
-    if any(nan):
-        return f"{nan[0]} of {reference.size} values are NaN, in the reference {nan[1]}"
-    largest = layer.max_abs <= layer.allowed
-    mean = layer.mean_allowed is None or layer.mean_abs <= layer.mean_allowed
-    if (largest or mean) if layer.mean_instead else (largest and mean):
-        return ""
-    text = f"the largest difference is {layer.max_abs:.3g}, allowed {layer.allowed:.3g}"
-    if layer.mean_allowed is not None:
-        text += f", and the mean is {layer.mean_abs:.3g}, allowed is {layer.mean_allowed:.3g}"
-    return text
-
-
-def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool) -> onnx.ModelProto:
-    """Return the model with every tensor between its nodes as an output.
+def mark(model: onnx.ModelProto, *, floats_only: bool) -> onnx.ModelProto:
+    """Return a model with every tensor between its nodes as an output.
 
     TensorRT refuses outputs without a type, so types are inferred first, through the functions
     too. Its integer tensors may be in host memory, so only floating-point ones are marked for it.
@@ -258,90 +177,88 @@ def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool)
         for name in node.output
         if name and (not floats_only or types.get(name) in _FLOATS)
     ]
-    with polygraphy.quiet():
-        marked: onnx.ModelProto = polygraphy.outputs(typed, [glob.escape(name) for name in names])()
+    polygraphy = _polygraphy()
+    with polygraphy.logger.verbosity():
+        marked: onnx.ModelProto = polygraphy.modify_outputs(typed, [*map(glob.escape, names)])
     del marked.graph.value_info[:]
     return marked
 
 
-def _after_a_search(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the tensors that depend on a seeded search."""
-    searched: set[str] = set()
-    for node in model.graph.node:
-        if node.op_type == _SEARCH or searched.intersection(node.input):
-            searched.update(node.output)
-    return frozenset(searched)
+def _polygraphy() -> Any:
+    """Return the names of Polygraphy that are used.
+
+    Raises:
+        BackendUnavailableError: It is not installed.
+    """
+    try:
+        return SimpleNamespace(
+            logger=toolkit.polygraphy_logger(),
+            modify_outputs=import_module("polygraphy.backend.onnx").modify_outputs,
+            BaseRunner=import_module("polygraphy.backend.base").BaseRunner,
+            TensorMetadata=import_module("polygraphy.common").TensorMetadata,
+            **vars(import_module("polygraphy.comparator")),
+        )
+    except ModuleNotFoundError as error:
+        missing = not_installed("polygraphy, which `layerwise` needs,", "layerwise")
+        raise BackendUnavailableError(f"{missing} ({error})") from error
 
 
-def _limits(references: References, index: int, tolerance: float | None, *, half: bool) -> _Limits:
-    share, searched = allowed_differences(references, tolerance)[index]
-    if half and tolerance is None:
-        return _Limits(max(share, _HALF_SHARE), _HALF_MEAN, searched)
-    return _Limits(share, None, searched)
+def _runner(name: str, session: Session, feeds: Mapping[str, Array]) -> Any:
+    """Return a runner of Polygraphy around a session, which checks the inputs."""
+    polygraphy = _polygraphy()
+    metadata = polygraphy.TensorMetadata()
+    for key, array in feeds.items():
+        metadata.add(key, dtype=array.dtype, shape=array.shape)
+    base: Any = polygraphy.BaseRunner
+
+    class Runner(base):  # type: ignore[misc]  # the class is of a module
+        def get_input_metadata_impl(self) -> Any:
+            return metadata
+
+        def infer_impl(self, feed_dict: Mapping[str, Array]) -> dict[str, Array]:
+            start = time.perf_counter()
+            outputs = session.run(feed_dict)
+            self.inference_time = time.perf_counter() - start
+            return outputs
+
+    return Runner(name)
 
 
-def _build(
-    spec: SessionSpec, cases: Sequence[ReferenceCase], progress: Callable[[str], None]
-) -> None:
-    """Build the engine of a marked file, for shapes from the smallest to the largest recorded."""
-    from ...runtime.engines.build import BuildOptions, build_engine
-    from ...runtime.engines.model import EngineModel
-    from ...runtime.engines.profile import EngineShapes
+def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str], None]) -> Session:
+    """Load the marked file, after building its engine where the backend runs one."""
+    if find_backend(spec.backend_name).engine is not None:
+        from ...runtime.engines.build import BuildOptions, build_engine
+        from ...runtime.engines.model import EngineModel
+        from ...runtime.engines.profile import EngineShapes
 
-    ends = []
-    for pick in (min, max, max):
-        shapes = {}
-        for name in cases[0].inputs:
-            sizes = zip(*(case.inputs[name].shape for case in cases), strict=True)
-            shapes[name] = tuple(pick(several) for several in sizes)
-        ends.append(shapes)
-    model = EngineModel.open(spec.model, str(spec.library))
-    options = BuildOptions(spec.backend, EngineShapes(*ends))
-    build_engine(model, options, announce=lambda text: progress(f"{spec.backend}: {text}"))
+        shapes = EngineShapes(opt_shapes={key: row.shape for key, row in case.inputs.items()})
+        build_engine(
+            EngineModel.open(spec.model, spec.library),
+            BuildOptions(spec.backend_name, shapes),
+            announce=lambda text: progress(f"{spec.backend}: {text}"),
+        )
+    progress(f"load {spec.backend}")
+    return Session.open(spec)
 
 
-def _open(
-    spec: SessionSpec,
-    cases: Sequence[ReferenceCase],
-    progress: Callable[[str], None],
-    *,
-    engine: bool,
-) -> dict[str, Session]:
-    """Load a marked file for both sides; checks come before steps that may take minutes."""
-
-    def reference() -> Session:
-        progress("load the reference")
-        return Session(spec.model, "ort-cpu", spec.threads, None)
-
-    def candidate() -> Session:
-        progress(f"load {spec.backend}")
-        return Session.open(spec)
-
-    if engine:
-        first = reference()
-        _build(spec, cases, progress)
-        return {_REFERENCE: first, _CANDIDATE: candidate()}
-    second = candidate()
-    if second.backend == "ort-cpu" and second.library is None:
-        _refuse_the_same(spec, second.library_reason)
-    return {_REFERENCE: reference(), _CANDIDATE: second}
-
-
-def _refuse_the_same(spec: SessionSpec, reason: str) -> NoReturn:
-    same = "both sides are the same, ort-cpu without the operator library"
+def _refuse_the_same(session: Session, spec: SessionSpec) -> NoReturn:
+    same = f"both sides are the same, {session.backend} without the operator library"
     ours = read_onnx_header(spec.model).has_operators
     if ours and spec.library != "none":
-        raise BackendUnavailableError(f"{same}: {reason}")
+        raise BackendUnavailableError(f"{same}: {session.library_reason}")
     raise NystraError(
         f"{same}: compare with another `backend`" + (", or omit `library`" if ours else "")
     )
 
 
-def _values(case: ReferenceCase) -> int:
-    return sum(array.size for array in case.inputs.values())
+def _layer(model: onnx.ModelProto, tensor: str, result: Any, limits: Mapping[str, float]) -> Layer:
+    node = next(node for node in model.graph.node if tensor in node.output)
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    difference = None if isinstance(result, bool) else result.max_absdiff
+    return Layer(node.name, operator, tensor, difference, limits[tensor])
 
 
 def _largest(array: Array) -> float:
-    """Return the largest finite magnitude."""
-    finite = array[np.isfinite(array)]
+    """Return the largest finite magnitude; 0 of what is to be equal."""
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array[:0]
     return float(np.max(np.abs(finite.astype(np.float64)))) if finite.size else 0.0

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+
+
+def find(module: str) -> ModuleSpec | None:
+    """Return where a module would be imported from, or None."""
+    try:
+        return find_spec(module)
+    except (ImportError, ValueError):  # what find_spec makes of a module that is blocked
+        return None
 
 
 def installed(module: str) -> bool:
     """Return whether a module of that name could be imported."""
-    try:
-        return find_spec(module) is not None
-    except ValueError:  # what find_spec makes of a module that is blocked
-        return False
+    return find(module) is not None

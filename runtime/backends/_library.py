@@ -28,7 +28,11 @@ class LibraryChoice:
 
 
 def choose_library(
-    library: str | Path | None, *, needed: bool, name: str = "nystra_onnxruntime"
+    library: str | Path | None,
+    *,
+    needed: bool,
+    name: str = "nystra_onnxruntime",
+    what: str = "operator library",
 ) -> LibraryChoice:
     """Choose the operator library for a model.
 
@@ -36,20 +40,21 @@ def choose_library(
         library: ``auto``, None or ``none``, or a path.
         needed: The model has nystra operators.
         name: The default library.
+        what: It in words.
 
     Raises:
         NystraError: The path given is not a file.
     """
     if library is None or library == "none":
-        return LibraryChoice(None, "the operator library is disabled (library none)")
+        return LibraryChoice(None, f"the {what} is disabled (library none)")
     if library != "auto":
         path = Path(library)
         if not path.is_file():
             raise NystraError(
-                f"no operator library at {path}: expected auto, none or the path of a built "
+                f"no {what} at {path}: expected auto, none or the path of a built "
                 f"lib{name}; see docs/engines.md"
             )
-        return LibraryChoice(path.resolve(), f"the operator library {path} was requested", True)
+        return LibraryChoice(path.resolve(), f"the {what} {path} was requested", True)
     if not needed:
         return LibraryChoice(None, "the model has no nystra operators, so no library is needed")
     try:
@@ -58,6 +63,6 @@ def choose_library(
         path = Path(library_path(name))
     except (ImportError, FileNotFoundError, NystraError) as error:
         text = str(error).strip().rstrip(".")
-        reason = f"the operator library is not built ({text})"
+        reason = f"the {what} is not built ({text})"
         return LibraryChoice(None, reason, missing=True)
-    return LibraryChoice(path, f"the operator library {path} is loaded")
+    return LibraryChoice(path, f"the {what} {path} is loaded")

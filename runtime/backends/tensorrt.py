@@ -1,131 +1,48 @@
-"""The backend ``tensorrt``: engines that `nystra build` made, on an NVIDIA GPU."""
+"""The backends ``tensorrt`` and ``tensorrt-rtx``: engines that `nystra build` made, on a GPU.
+
+Polygraphy's ``TrtRunner`` runs them. It has no CUDA graphs and no page-locked memory, so that a run
+is a plain one, and its copies to and from the device are those of ordinary arrays.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.option import Options
 from ..engines import cache, toolkit
+from ..engines.build import BuildOptions
 from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
-from ..machine.cuda import Driver
 from ..model.model_ports import TensorInfo
-from ._cuda_graph import CudaGraph, graphs_wanted
 from ._engine_choice import CachedEngine, engine_taking, engines_for
+from ._installed import find
 from .base import Backend
 
-_DTYPES = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "INT8": "int8",
-    "UINT8": "uint8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "BOOL": "bool",
-}
-
-
-@dataclass
-class _Buffer:
-    """Device memory and page-locked memory of one tensor, which grow if needed and are reused."""
-
-    driver: Driver
-    size: int = 0
-    device: int = 0
-    pinned: int = 0
-
-    def reserve(self, size: int) -> None:
-        """Grow to at least this number of bytes."""
-        if size <= self.size and self.device:
-            return
-        self.release()
-        self.device = self.driver.allocate(size)
-        self.pinned = self.driver.allocate_pinned(size)
-        self.size = size
-
-    def release(self) -> None:
-        """Free both."""
-        if self.device:
-            self.driver.free(self.device)
-        if self.pinned:
-            self.driver.free_pinned(self.pinned)
-        self.size = self.device = self.pinned = 0
-
-    def view(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return the page-locked memory as an array."""
-        kind = np.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        data = memoryview((ctypes.c_ubyte * size).from_address(self.pinned)).cast("B")
-        return np.frombuffer(data, np.uint8).view(kind).reshape(shape)
-
-
-@dataclass
-class _Held:
-    """All resources of a backend on the device, in the order of their release.
-
-    Attributes:
-        driver: Calls the device.
-        stream: The stream of all operations.
-        graph: The engine's recorded work.
-        events: Start and end of the engine's work, where it is timed.
-        buffers: Tensor name -> its memory.
-        context: TensorRT's execution context, released before its engine.
-        engine: The engine.
-        loaded: The file of that engine, and its record.
-        runtime: TensorRT's runtime, which the engine needs alive.
-        logger: The logger, which the runtime needs alive.
-    """
-
-    driver: Driver
-    stream: int
-    graph: CudaGraph
-    events: list[int] = field(default_factory=list)
-    buffers: dict[str, _Buffer] = field(default_factory=dict)
-    context: Any = None
-    engine: Any = None
-    loaded: CachedEngine | None = None
-    runtime: Any = None
-    logger: Any = None
-
-    def release(self) -> None:
-        """Release everything; calls that fail are ignored, since nothing is left to save."""
-        with contextlib.suppress(NystraError):
-            self.driver.activate()
-            self.driver.wait(self.stream)
-        steps = [self.graph.forget, *(buffer.release for buffer in self.buffers.values())]
-        for step in steps:
-            with contextlib.suppress(NystraError):
-                step()
-        for event in self.events:
-            with contextlib.suppress(NystraError):
-                self.driver.free_event(event)
-        self.context = self.engine = self.runtime = self.logger = None
-        with contextlib.suppress(NystraError):
-            self.driver.free_stream(self.stream)
-        with contextlib.suppress(NystraError):
-            self.driver.release()
+_OUT_OF_MEMORY = "CUDA Error: 2."
 
 
 class TensorrtBackend(Backend):
     """TensorRT on the first GPU.
 
-    The first run at some shapes is a plain one. In the second one of the same shapes the engine's
-    work is recorded as a CUDA graph, and later ones launch that; the environment variable
-    NYSTRA_CUDA_GRAPH=0 keeps all runs plain. If the cache has engines of a model for
-    several shapes, a run uses the newest that accepts its shapes; one is loaded at a time.
+    If the cache has engines of a model for several shapes, a run uses the newest that accepts its
+    shapes; one is loaded at a time.
     """
 
     device: ClassVar[str] = "cuda"
     engine: ClassVar[str] = toolkit.TENSORRT
+    build_options: ClassVar[type[Options]] = BuildOptions
     precisions: ClassVar[frozenset[str]] = frozenset(
         {"fp32", "fp16", "int8", "bf16", "bf16-tensorrt"}
     )
@@ -141,26 +58,18 @@ class TensorrtBackend(Backend):
         usable, reason = self.available()
         if not usable:
             raise BackendUnavailableError(reason)
-        model = EngineModel.open(self.path, str(self.spec.library))
-        self.library = model.library
-        self.library_reason = model.library_reason
+        model = EngineModel.open(self.path, self.spec.library)
+        self.library, self.library_reason = model.library, model.library_reason
         self._toolkit = toolkit.load(self.engine)
         self._engines = engines_for(model, self._toolkit)
-        wanted, driver = graphs_wanted(), Driver()
-        driver.activate()
-        stream = driver.stream()
-        self._held = held = _Held(driver, stream, CudaGraph(driver, stream, wanted))
-        weakref.finalize(self, held.release)
+        if model.library is not None:
+            self._toolkit.load_plugins(model.library)
         self._lock = threading.Lock()
-        self._start_runtime()
-        self._load(self._engines[0])
-        tensors = [self._tensor(name) for name in self._names()]
-        mode = self._toolkit.module.TensorIOMode.INPUT
-        inputs = {n for n in self._names() if held.engine.get_tensor_mode(n) == mode}
-        self.inputs = tuple(tensor for tensor in tensors if tensor.name in inputs)
-        self.outputs = tuple(tensor for tensor in tensors if tensor.name not in inputs)
-        held.buffers.update((tensor.name, _Buffer(driver)) for tensor in tensors)
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._loaded: CachedEngine | None = None
+        self._runner = _Runner(self._toolkit)
+        weakref.finalize(self, self._runner.close)
+        with self._loading(self._engines[0]):
+            self.inputs, self.outputs = self._runner.tensors()
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -180,159 +89,137 @@ class TensorrtBackend(Backend):
         Raises:
             NystraError: No engine takes these shapes, or the GPU failed.
         """
-        with self._lock:
-            self._run(feeds, self._compute)
-            return {
-                output.name: self._held.buffers[output.name]
-                .view(self._shapes[output.name], output.dtype)
-                .copy()
-                for output in self.outputs
-            }
+        with self._lock, self._using(feeds):
+            outputs = self._runner.run(feeds)  # which the next run overwrites
+            return {output.name: outputs[output.name].copy() for output in self.outputs}
 
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
         """Run as `infer`; return the seconds between events around the engine's work."""
-        held = self._held
-        driver = held.driver
+        with self._lock, self._using(feeds):
+            self._runner.run(feeds)
+            return self._runner.seconds()  # Polygraphy's own time includes the copies
 
-        def between_events(again: bool) -> None:
-            while len(held.events) < 2:
-                held.events.append(driver.event())
-            # What is recorded first is no part of the time.
-            self._record_run(again)
-            driver.record(held.events[0], held.stream)
-            self._compute(False)
-            driver.record(held.events[1], held.stream)
+    @contextlib.contextmanager
+    def _using(self, feeds: Mapping[str, Array]) -> Iterator[None]:
+        """Load the engine of these inputs; make errors ours, after which it is loaded again."""
+        taking = engine_taking(self._engines, {name: a.shape for name, a in feeds.items()})
+        with self._loading(taking):
+            yield
 
-        with self._lock:
-            self._run(feeds, between_events)
-            return driver.seconds_between(*held.events)
-
-    def _run(self, feeds: Mapping[str, Array], compute: Callable[[bool], None]) -> None:
-        """Run on these inputs; the outputs are in the page-locked memory.
-
-        Args:
-            feeds: Input name -> array.
-            compute: Puts the engine's work on the stream; told whether these shapes ran before.
-        """
-        held = self._held
-        held.driver.activate()
+    @contextlib.contextmanager
+    def _loading(self, engine: CachedEngine) -> Iterator[None]:
+        loaded, self._loaded = self._loaded, None
         try:
-            again = self._bring(feeds)
-            compute(again)
-            for output in self.outputs:
-                buffer, size = held.buffers[output.name], self._size(output)
-                held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)
-            held.driver.wait(held.stream)
-        except BaseException:
-            self._shapes = {}  # the state of the context and the buffers is unknown now
-            with contextlib.suppress(NystraError):
-                held.graph.forget()
+            if engine != loaded:
+                self._runner.open(cache.read(*engine))
+            yield
+            self._loaded = engine
+        except NystraError:
             raise
-
-    def _bring(self, feeds: Mapping[str, Array]) -> bool:
-        """Put the copies of the inputs on the stream; return whether their shapes ran before."""
-        held = self._held
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
-        again = bool(self._shapes) and all(
-            self._shapes[name] == array.shape for name, array in arrays.items()
-        )
-        if not again:
-            held.graph.forget()
-            self._shapes = {}
-            self._shapes = self._prepare(arrays)
-        for name, array in arrays.items():
-            buffer = held.buffers[name]
-            buffer.view(array.shape, array.dtype.name)[...] = array
-            held.driver.to_device(buffer.device, buffer.pinned, array.nbytes, held.stream)
-        return again
-
-    def _compute(self, again: bool) -> None:
-        """Put the engine's work on the stream, as a graph where there is one."""
-        if self._record_run(again):
-            self._held.graph.launch()
-        else:
-            self._enqueue()
-
-    def _record_run(self, again: bool) -> bool:
-        """Return whether there is a graph; record one if shapes ran before and it is possible."""
-        held = self._held
-        if held.graph.ready or not again:
-            return held.graph.ready
-        # TensorRT-RTX may still compile kernels for these shapes; TensorRT has no such question.
-        can = getattr(held.context, "is_stream_capturable", lambda _stream: True)
-        return held.graph.wanted and can(held.stream) and held.graph.record(self._enqueue)
-
-    def _prepare(self, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-        """Load the engine of these shapes, give its context shapes and addresses.
-
-        Returns:
-            Tensor name -> shape, of all tensors.
-        """
-        held = self._held
-        self._load(engine_taking(self._engines, {name: a.shape for name, a in arrays.items()}))
-        context, shapes = held.context, {}
-        for name, array in arrays.items():
-            if not context.set_input_shape(name, array.shape):
+        except Exception as error:  # Polygraphy's, and the bindings' of many types
+            if _OUT_OF_MEMORY in str(error):
                 raise NystraError(
-                    f"the engine does not accept the shape {array.shape} of {name!r}: see "
-                    "TensorRT's log above"
-                )
-        if context.infer_shapes():
+                    "not enough GPU memory: use smaller tiles (`tile`); see docs/running.md"
+                ) from error
             raise NystraError(
-                f"the shapes of {sorted(arrays)} do not determine all shapes of the engine"
-            )
-        for tensor in (*self.inputs, *self.outputs):
-            shape = shapes[tensor.name] = tuple(context.get_tensor_shape(tensor.name))
-            count = int(np.prod(shape, dtype=np.int64))
-            buffer = held.buffers[tensor.name]
-            buffer.reserve(count * np.dtype(tensor.dtype).itemsize)
-            context.set_tensor_address(tensor.name, buffer.device)
-        return shapes
+                f"{self.engine} {self._toolkit.version} cannot load or run the engine (see its "
+                f"log above): {error}. If it does not load, build it again with nystra build "
+                "--rebuild; see docs/gpu.md"
+            ) from error
 
-    def _enqueue(self) -> None:
-        """Put the engine's work on the stream."""
-        if not self._held.context.execute_async_v3(self._held.stream):
-            raise NystraError(f"{self.engine} could not run the engine: see the log above")
 
-    def _size(self, tensor: TensorInfo) -> int:
-        """Return the bytes of a tensor in this run."""
-        return (
-            int(np.prod(self._shapes[tensor.name], dtype=np.int64))
-            * np.dtype(tensor.dtype).itemsize
-        )
+class TensorrtRtxBackend(TensorrtBackend):
+    """TensorRT-RTX on the first GPU.
 
-    def _start_runtime(self) -> None:
-        module, held = self._toolkit.module, self._held
-        held.logger = module.Logger(module.Logger.WARNING)
-        held.runtime = module.Runtime(held.logger)
-        if self.library is not None:
-            held.runtime.get_plugin_registry().load_library(str(self.library))
+    Its targets are the GPUs that it builds for on a machine without one. It also supports sm75, for
+    which it has no float32 matrix products; it does not support SM 90 (H100, H200).
+    """
 
-    def _load(self, engine: CachedEngine) -> None:
-        """Load an engine in place of the one that is loaded, unless it is that one."""
-        held = self._held
-        if engine == held.loaded:
-            return
-        path, record = engine
-        held.loaded = held.context = held.engine = None
-        cache.verify(path, record)
-        held.engine = held.runtime.deserialize_cuda_engine(path.read_bytes())
-        held.context = None if held.engine is None else held.engine.create_execution_context()
-        if held.context is None:
-            raise NystraError(
-                f"{self.engine} {self._toolkit.version} cannot load the engine (see its log "
-                "above): build it again with nystra build --rebuild; see docs/gpu.md"
-            )
-        held.loaded = engine
+    engine: ClassVar[str] = toolkit.RTX
+    targets: ClassVar[tuple[str, ...]] = ("sm80", "sm86", "sm89", "sm120", "sm121")
 
-    def _names(self) -> list[str]:
-        engine = self._held.engine
-        return [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
 
-    def _tensor(self, name: str) -> TensorInfo:
-        engine = self._held.engine
-        kind = str(engine.get_tensor_dtype(name)).rpartition(".")[2]
-        if kind not in _DTYPES:
-            raise NystraError(f"the engine's {name!r} is {kind}; expected {', '.join(_DTYPES)}")
-        shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
-        return TensorInfo(name, shape, _DTYPES[kind])
+class _Runner:
+    """Polygraphy's runner of one engine at a time."""
+
+    def __init__(self, found: toolkit.Toolkit) -> None:
+        self._toolkit = found
+        self._runner: Any = None
+        with _wheels_on_the_path():
+            self._cuda = import_module("polygraphy.cuda").wrapper()
+
+    def open(self, engine: bytes) -> None:
+        """Load an engine in place of the former one."""
+        self.close()
+        polygraphy = self._toolkit.polygraphy
+        runner = polygraphy.TrtRunner(polygraphy.engine_from_bytes(engine))
+        runner.activate()
+        self._runner = runner
+
+    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the outputs, which the next run overwrites."""
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        outputs: Mapping[str, Array] = self._runner.infer(arrays, check_inputs=False)
+        return outputs
+
+    def seconds(self) -> float:
+        """Run again at the shapes and on the buffers of the last run; return the device's time."""
+        library, check = self._cuda.handle, self._cuda.check
+        events, stream = (ctypes.c_void_p(), ctypes.c_void_p()), self._runner.stream
+        milliseconds = ctypes.c_float()
+        for event in events:
+            check(library.cudaEventCreate(ctypes.byref(event)))
+        try:
+            check(library.cudaEventRecord(events[0], ctypes.c_void_p(stream.ptr)))
+            if not self._runner.context.execute_async_v3(stream.ptr):
+                raise NystraError(f"{self._toolkit.name} could not run the engine: see its log")
+            check(library.cudaEventRecord(events[1], ctypes.c_void_p(stream.ptr)))
+            stream.synchronize()
+            check(library.cudaEventElapsedTime(ctypes.byref(milliseconds), *events))
+        finally:
+            for event in events:
+                library.cudaEventDestroy(event)
+        return milliseconds.value / 1e3
+
+    def tensors(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+        """Return inputs and outputs."""
+        engine = self._runner.engine
+        inputs: list[TensorInfo] = []
+        outputs: list[TensorInfo] = []
+        for index in range(engine.num_io_tensors):
+            name = engine.get_tensor_name(index)
+            dtype = toolkit.dtype_name(engine.get_tensor_dtype(name))
+            if dtype == "bfloat16":
+                raise NystraError(f"the engine's {name!r} is bfloat16, which numpy does not have")
+            shape = tuple(None if size < 0 else size for size in engine.get_tensor_shape(name))
+            is_input = engine.get_tensor_mode(name) == self._toolkit.module.TensorIOMode.INPUT
+            (inputs if is_input else outputs).append(TensorInfo(name, shape, dtype))
+        return tuple(inputs), tuple(outputs)
+
+    def close(self) -> None:
+        """Release the engine and its memory; errors are ignored, since nothing is left to save."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            with contextlib.suppress(Exception):
+                runner.stream.synchronize()
+            for buffer in runner.output_allocator.buffers.values():  # deactivate() forgets these
+                with contextlib.suppress(Exception):
+                    buffer.free()
+            with contextlib.suppress(Exception):
+                runner.deactivate()
+
+
+@contextlib.contextmanager
+def _wheels_on_the_path() -> Iterator[None]:
+    """Make Polygraphy, which finds the CUDA runtime of CUDA 12's wheels, find that of CUDA 13's."""
+    spec, before = find("nvidia"), os.environ.get("LD_LIBRARY_PATH")
+    places = [] if spec is None else spec.submodule_search_locations or []
+    folders = [str(lib) for place in places for lib in sorted(Path(place).glob("cu*/lib"))]
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join([*filter(None, [before]), *folders])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LD_LIBRARY_PATH"]
+        else:
+            os.environ["LD_LIBRARY_PATH"] = before

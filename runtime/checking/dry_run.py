@@ -12,18 +12,17 @@ from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, image_size
 from ...plugins.domain import DOMAIN
 from ..engines import toolkit
-from ..engines.build import BuildOptions
-from ..engines.child import BuilderAnswer, ask
+from ..engines.build import BuildOptions, targets_of
+from ..engines.child import BuilderAnswer, Refusal, ask, unsupported_reason
 from ..engines.model import EngineModel
 from ..engines.profile import Profile
-from ..engines.refusal import Refusal, refusal_of, unsupported_reason
+from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes
 
 NOT_SHOWN = "numbers, speed, memory and loading of an engine: they need a GPU"
 """What a dry run cannot check."""
 
-_CPU_ONLY_REFUSED = "CPU-only builder"
 _CHECK_SECONDS = 600.0
 
 
@@ -106,6 +105,7 @@ def dry_run(
         NystraError: Bad input.
         BackendUnavailableError: The builder is not installed.
     """
+    targets = targets_of(options, "no GPU is needed")
     toolkit.require(options.backend)
     report = DryRunReport(options.backend)
     report.nodes = len(domain_nodes(model.path, DOMAIN))
@@ -118,7 +118,7 @@ def dry_run(
         }
     )
     report.version = str(parsed.values.get("version", ""))
-    report.refusal = refusal_of(parsed)
+    report.refusal = parsed.refusal
     if report.refusal is None:
         report.layers = int(parsed.values["layers"])
         report.plugins = len(parsed.values["plugins"])
@@ -128,7 +128,7 @@ def dry_run(
         _compare_shapes(report, parsed)
     if report.refusal is None:
         profile = model.profile(parsed.values["inputs"], options.shapes, options.tile)
-        _begin_build(model, report, profile, options.targets)
+        _begin_build(model, report, profile, targets)
     return report
 
 
@@ -179,23 +179,20 @@ def _begin_build(
 ) -> None:
     """Start the build; TensorRT-RTX, which needs no GPU, finishes it."""
     request: dict[str, Any] = {**model.request(report.backend), "profile": profile}
-    if report.backend == toolkit.RTX:
-        chosen = list(targets or toolkit.TARGETS)
+    if targets:
         with scratch_folder() as folder:
-            request.update(do="build", targets=chosen, seconds=None, timing_cache=None)
+            request.update(do="build", targets=targets, seconds=None)
             answer = ask({**request, "output": str(folder / "engine")}, seconds=_CHECK_SECONDS)
-        report.refusal = refusal_of(answer)
-        if report.refusal is None:
-            report.checked.append(f"a whole engine for {', '.join(chosen)}")
-        return
-    answer = ask({**request, "do": "check"}, seconds=_CHECK_SECONDS)
-    refusal = refusal_of(answer)
-    if refusal is not None and _CPU_ONLY_REFUSED in refusal.reason:
+        done = f"a whole engine for {', '.join(targets)}"
+    else:
+        answer = ask({**request, "do": "check"}, seconds=_CHECK_SECONDS)
+        done = "profile and plugin formats"
+    report.refusal = answer.refusal
+    if report.refusal is None:
+        report.checked.append(done)
+    elif CPU_ONLY_REFUSED in report.refusal.reason:
+        report.refusal = None
         report.notes.append(
             f"profile and plugin formats are not checked: TensorRT {report.version} does not "
             "start a build without a GPU"
         )
-    elif refusal is not None:
-        report.refusal = refusal
-    else:
-        report.checked.append("profile and plugin formats")

@@ -1,24 +1,26 @@
-"""``nystra build``: from a model file to an engine in the cache."""
+"""``nystra build``: from a model file to an engine in the cache, and from there elsewhere."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ...core.errors import BackendUnavailableError, ExportError
+from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
+from ...core.files.writing import check_writable_folder, file_set
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
+from ..backends import find_backend
 from ..machine import gpu
 from ..workers.child import Progress
 from . import cache, toolkit
-from .child import ask
+from .child import ask, unsupported_reason
 from .model import EngineModel
-from .profile import ENGINE_TILE, REBUILD, EngineShapes, Profile, profile_text
+from .profile import ENGINE_TILE, REBUILD, EngineShapes, profile_text
 from .record import EngineRecord
-from .refusal import refusal_of, unsupported_reason
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,10 @@ def build_engine(
         BackendUnavailableError: The builder is not installed, or cannot build on this machine.
         ExportError: The builder refused the model, died, or took too long.
     """
-    toolkit.require(options.backend)
     device = gpu.find_device()
-    if options.backend == toolkit.TENSORRT and isinstance(device, str):
+    targets = targets_of(options, device)
+    toolkit.require(options.backend)
+    if isinstance(device, str) and not targets:
         raise BackendUnavailableError(
             f"TensorRT builds engines only on a machine with an NVIDIA GPU ({device}). Without "
             "one: nystra build --dry-run, or `backend` tensorrt-rtx, which builds ahead of time; "
@@ -106,7 +109,7 @@ def build_engine(
         )
     announce("parse")
     parsed = ask({**model.request(options.backend), "do": "parse", "cases": []})
-    if (refusal := refusal_of(parsed)) is not None:
+    if (refusal := parsed.refusal) is not None:
         raise ExportError(str(refusal))
     record = EngineRecord(
         backend=options.backend,
@@ -115,10 +118,8 @@ def build_engine(
         hashes=model.hashes(),
         library="" if model.library is None else model.library.name,
         profile=model.profile(parsed.values["inputs"], options.shapes, options.tile),
-        targets=_targets(options, device),
-        device={}
-        if isinstance(device, str) or _is_ahead_of_time(options, device)
-        else asdict(device),
+        targets=targets,
+        device={} if isinstance(device, str) or targets else asdict(device),
         flags=toolkit.flags_at(options.level),
         plugins=sorted(parsed.values["plugins"]),
     )
@@ -139,13 +140,13 @@ def build_engine(
                 "seconds": options.seconds,
                 "level": options.level,
                 "threads": options.builder_threads,
-                "timing_cache": str(_timing_cache(record)),
+                "timing_cache": _timing_cache(record),
                 "output": str(engine),
             },
             seconds=24 * 3600.0 if options.seconds is None else 2 * options.seconds + 120,
             progress=progress,
         )
-        if (refusal := refusal_of(answer)) is not None:
+        if (refusal := answer.refusal) is not None:
             raise ExportError(f"{options.backend} {record.version} built no engine: {refusal}")
         if model.hashes() != record.hashes:
             raise ExportError(
@@ -154,36 +155,93 @@ def build_engine(
         return BuiltEngine(cache.store(record, engine), record, fresh=True)
 
 
-def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Path) -> str:
-    """Return the trtexec command that builds the same engine."""
-    arguments = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
-    if int(version.split(".")[0]) < 11:
-        arguments.append("--stronglyTyped")
+def copy_engine(built: BuiltEngine, output: Path) -> EngineRecord:
+    """Copy an engine and its record out of the cache; return the record.
+
+    Raises:
+        NystraError: The files cannot be written.
+    """
+    record = replace(built.record, engine=output.name)
+    check_writable_folder(output.parent)
+    with file_set(output) as files:
+        shutil.copyfile(built.path, files.temporary(output))
+        files.write(EngineRecord.path_for(output), record.as_json())
+    return record
+
+
+def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine:
+    """Add an engine that was built elsewhere to this machine's cache.
+
+    Args:
+        model: The model it must have been built from.
+        engine: The file, its record next to it.
+        trust: The user trusts who made it.
+
+    Raises:
+        NystraError: It is not trusted, was changed, or is of another model or plugin library.
+    """
+    record = EngineRecord.read(EngineRecord.path_for(engine))
+    if not trust:
+        raise NystraError(
+            f"the engine {engine} was built elsewhere, and an engine is executable code: build "
+            "it here, or add `trust` if you trust its author; see docs/gpu.md"
+        )
+    cache.read(engine, record)
+    hashes = model.hashes()
+    if record.hashes != hashes:
+        raise NystraError(
+            f"the engine {engine} was built from {record.hashes}; here they are {hashes}: use "
+            "the model and the plugin library that it was built with; see docs/gpu.md"
+        )
+    return BuiltEngine(cache.store(record, engine), record, fresh=False)
+
+
+def equal_commands(model: EngineModel, record: EngineRecord, output: Path) -> dict[str, str]:
+    """Return the commands that build the same engine of TensorRT, by the name of the program.
+
+    ``polygraphy`` also runs the engine and compares it with onnxruntime. For TensorRT-RTX there is
+    none: Polygraphy leaves TF32 on there.
+    """
+    if find_backend(record.backend).targets:
+        return {}
+    major = int(record.version.split(".")[0])
+    trtexec = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
+    trtexec += ["--stronglyTyped"] if major < 11 else []
+    polygraphy = ["polygraphy", "run", str(model.path), "--trt", "--strongly-typed", "--onnxrt"]
+    polygraphy += ["--save-engine", str(output)]
     if model.library is not None:
-        arguments.append(f"--dynamicPlugins={model.library}")
-    if profile:
-        for index, name in enumerate(("minShapes", "optShapes", "maxShapes")):
-            arguments.append(f"--{name}={profile_text(profile, index)}")
-    return shlex.join(arguments)
+        trtexec.append(f"--dynamicPlugins={model.library}")
+        shim = model.library.with_name(f"libnystra_trt_register{major}.so")
+        polygraphy += ["--plugins", str(shim)]
+    for index, end in enumerate(("min", "opt", "max") if record.profile else ()):
+        trtexec.append(f"--{end}Shapes={profile_text(record.profile, index)}")
+        rows = (f"{name}:{list(row[index])}" for name, row in record.profile.items())
+        polygraphy += [f"--trt-{end}-shapes", *(row.replace(" ", "") for row in rows)]
+    return {"trtexec": shlex.join(trtexec), "polygraphy": shlex.join(polygraphy)}
 
 
-def _is_ahead_of_time(options: BuildOptions, device: gpu.Device | str) -> bool:
-    """Whether the engine is built ahead of time, for GPUs other than this machine's."""
-    return options.backend == toolkit.RTX and bool(_targets(options, device))
+def targets_of(options: BuildOptions, device: gpu.Device | str) -> list[str]:
+    """Return the GPUs that an engine is built for ahead of time; none: the one of this machine.
 
-
-def _targets(options: BuildOptions, device: gpu.Device | str) -> list[str]:
-    if options.backend != toolkit.RTX:
-        return []
+    Raises:
+        NystraError: This builder has no targets.
+    """
+    usual = find_backend(options.backend).targets
+    if options.targets and not usual:
+        raise NystraError(
+            f"`targets` does not apply to {options.backend}: it builds for the GPU of its machine"
+        )
     if options.targets:
         return sorted(set(options.targets), key=toolkit.by_number)
-    return list(toolkit.TARGETS) if isinstance(device, str) else []
+    return list(usual) if isinstance(device, str) else []
 
 
-def _timing_cache(record: EngineRecord) -> Path:
-    """Return the timing cache of a builder's version and a device."""
-    device = str(record.device.get("capability", "none"))
-    return cache.cache_folder() / f"{record.backend}-{record.version}-{device}.timing"
+def _timing_cache(record: EngineRecord) -> str | None:
+    """Return the timing cache of a builder's version and a device; TensorRT-RTX times nothing."""
+    if find_backend(record.backend).targets:
+        return None
+    name = f"{record.backend}-{record.version}-{record.device.get('capability', 'none')}.timing"
+    return str(cache.cache_folder() / name)
 
 
 def engine_name(model: EngineModel, record: EngineRecord) -> str:

@@ -1,9 +1,7 @@
 """Engines this machine built, and why only those are loaded.
 
 Deserializing an engine is running native code. So an engine is loaded only from a folder that this
-user alone can write to, when its SHA-256 is the recorded one and the record has a valid seal
-(HMAC-SHA256), made with a secret that never leaves the folder. A file that was merely copied into
-the cache is refused.
+user alone can write to, when its SHA-256 is the recorded one.
 
 An engine has its own hash in its name and is written first; the record, which names it, is then
 moved into place. So the two change together: a concurrent reader gets the old pair or the new one.
@@ -13,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -32,7 +28,6 @@ CACHE_VARIABLE = "NYSTRA_CACHE_DIR"
 """The environment variable for the folder of the cache; default: ``nystra`` in the user's cache
 folder."""
 
-_SECRET_BYTES = 32
 _ORPHAN_SECONDS = 3600.0
 """Seconds after which an engine without a record is a leftover; before, its record may still be
 written."""
@@ -86,7 +81,7 @@ def store(record: EngineRecord, engine: Path) -> Path:
     """Put an engine into the cache; return its path there.
 
     Args:
-        record: Its record; the engine's name, hash and the seal are filled in.
+        record: Its record; the engine's name and hash are filled in.
         engine: The file, which is copied.
 
     Raises:
@@ -98,17 +93,16 @@ def store(record: EngineRecord, engine: Path) -> Path:
     target = folder / record.engine
     with atomic_path(target) as temporary:
         shutil.copyfile(engine, temporary)
-    record.seal = _seal(record)
     record.write(_record_path(folder, record.key))
     _remove_orphans(folder)
     return target
 
 
 def find(key: str) -> tuple[Path, EngineRecord] | None:
-    """Return the engine of a key and its record, checked, or None if there is none.
+    """Return the engine of a key and its record, or None if there is none.
 
     Raises:
-        NystraError: There is one that cannot be trusted.
+        NystraError: There is one that cannot be used.
     """
     folder = cache_folder()
     path = _record_path(folder, key)
@@ -118,7 +112,7 @@ def find(key: str) -> tuple[Path, EngineRecord] | None:
     engine = folder / record.engine
     if not engine.is_file():
         return None
-    verify(engine, record)
+    read(engine, record)
     if record.key != key:
         raise NystraError(
             f"{path} is the record of another engine than its name says: delete it and build again"
@@ -127,44 +121,28 @@ def find(key: str) -> tuple[Path, EngineRecord] | None:
 
 
 def every() -> Iterator[tuple[Path, EngineRecord]]:
-    """Yield the engines of the cache that can be trusted, the newest first."""
+    """Yield the engines of the cache and their records, the newest first; they are not read."""
     folder = cache_folder()
     for path in sorted(folder.glob("*.engine.json"), key=_modified, reverse=True):
-        try:
+        with contextlib.suppress(NystraError):
             record = EngineRecord.read(path)
-            engine = folder / record.engine
-            verify(engine, record)
-        except NystraError:
-            continue
-        yield engine, record
+            if (folder / record.engine).is_file():
+                yield folder / record.engine, record
 
 
-def verify(path: Path, record: EngineRecord) -> None:
-    """Check that this machine's cache wrote the engine and that it is unchanged.
-
-    Raises:
-        NystraError: The seal is missing or wrong, or the engine was changed.
-    """
-    if not hmac.compare_digest(record.seal.encode(), _seal(record).encode()):
-        raise NystraError(
-            f"the engine {path} was not built by nystra on this machine, and an engine is "
-            "executable code: build it here, or add `trust` if you trust its author; "
-            "see docs/gpu.md"
-        )
-    check_hash(path, record)
-
-
-def check_hash(path: Path, record: EngineRecord) -> None:
-    """Check an engine against the hash in its record.
+def read(path: Path, record: EngineRecord) -> bytes:
+    """Return an engine, which is that of its record.
 
     Raises:
         NystraError: It was changed.
     """
-    got = file_sha256(regular_file(path, "the engine"))
+    data = regular_file(path, "the engine").read_bytes()
+    got = hashlib.sha256(data).hexdigest()
     if got != record.sha256:
         raise NystraError(
             f"the engine {path} was changed: its SHA-256 is {got}, the record says {record.sha256}"
         )
+    return data
 
 
 def _record_path(folder: Path, key: str) -> Path:
@@ -190,51 +168,6 @@ def _refuse_foreign(path: Path) -> None:
         "so other users could put an engine there, which is executable code: delete it, or "
         f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
     )
-
-
-def _seal(record: EngineRecord) -> str:
-    return hmac.new(_secret(), record.unsealed(), hashlib.sha256).hexdigest()
-
-
-def _secret() -> bytes:
-    """Return the secret of the cache, created if missing."""
-    folder = cache_folder()
-    path = folder / "secret"
-    if not os.path.lexists(path):
-        with _locked(folder):
-            if not os.path.lexists(path):
-                _make_secret(path)
-    secret = regular_file(path, "the secret").read_bytes()
-    _refuse_foreign(path)
-    if len(secret) != _SECRET_BYTES:
-        raise NystraError(
-            f"{path} holds {len(secret)} bytes, expected {_SECRET_BYTES}: delete it, then build "
-            "the engines again"
-        )
-    return secret
-
-
-def _make_secret(path: Path) -> None:
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(secrets.token_bytes(_SECRET_BYTES))
-    draft.replace(path)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes of this user out, if the system has file locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with (folder / "lock").open("wb") as file:
-        with contextlib.suppress(OSError):  # a network file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _remove_orphans(folder: Path) -> None:

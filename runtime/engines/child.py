@@ -1,4 +1,4 @@
-"""Requests to a process that calls TensorRT.
+"""Requests to a process that calls TensorRT, and why a builder refused a model.
 
 TensorRT ends its process in unexpected situations: a plugin without a format, a convolution to be
 timed without a GPU. So every call has a separate process, and one that dies is an answer too.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
+from ...plugins.domain import DOMAIN
+from ..model.onnx_nodes import domain_nodes
 from ..workers.child import Child, ChildError, Progress
 from . import toolkit
+from .model import EngineModel
 
 WORKER = f"{__package__}.worker"
 _GRACE_SECONDS = 60.0
@@ -24,6 +27,26 @@ _GRACE_SECONDS = 60.0
 _ADDR_NO_RANDOMIZE = 0x0040000
 
 _ERRORS = {1: ExportError, 3: BackendUnavailableError}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What was refused.
+
+    Attributes:
+        node: Name of the refused node, or empty.
+        operator: Its operator, if known.
+        reason: The messages of TensorRT and of nystra's plugins.
+    """
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"node {self.node}" if self.node else "the file"
+        kind = f" ({self.operator})" if self.operator else ""
+        return f"{where}{kind} is refused: {self.reason}"
 
 
 @dataclass
@@ -44,6 +67,18 @@ class BuilderAnswer:
     def plugin_output(self) -> list[str]:
         """The output of nystra's plugins, without the prefix."""
         return [line[len("nystra: ") :] for line in self.output if line.startswith("nystra: ")]
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """What was refused, or None; a dead process is a refusal."""
+        remark = "".join(f" The plugin says: {line}." for line in self.plugin_output[:1])
+        if self.death is not None:
+            last = f": {self.output[-1][:300]}" if self.output else ""
+            return Refusal("", "", f"the builder's process {self.death}{last}.{remark}")
+        if (refused := self.values.get("refusal")) is None:
+            return None
+        reason = " ".join(str(refused["reason"]).split())
+        return Refusal(refused["node"], refused["operator"], reason[:600] + remark)
 
 
 def ask(
@@ -87,6 +122,26 @@ def ask(
                 answer.death = error.death
         answer.output = child.output
     return answer
+
+
+def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
+    """Return a refusal if the plugin library is loaded but a nystra node is not a plugin.
+
+    Args:
+        model: The model and its plugin library.
+        plugins: Names of the network's plugin layers.
+    """
+    nodes = domain_nodes(model.path, DOMAIN)
+    if model.library is None or len(plugins) >= len(nodes):
+        return None
+    name, operator = next((node for node in nodes if node[0] not in plugins), nodes[0])
+    return Refusal(
+        name,
+        operator,
+        f"{model.library.name} was loaded, but only {len(plugins)} of {len(nodes)} nystra nodes "
+        "are plugins: build the library of this nystra, or compile the bodies with `library` "
+        "none",
+    )
 
 
 def _same_addresses() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
+from ..backends._library import choose_library
 from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo
@@ -35,7 +35,7 @@ class EngineModel:
     library_reason: str
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], library: str | Path = "auto") -> EngineModel:
+    def open(cls, path: str | os.PathLike[str], library: str | Path | None = "auto") -> EngineModel:
         """Find a model and its plugins.
 
         Args:
@@ -45,28 +45,10 @@ class EngineModel:
         Raises:
             NystraError: The file is missing or not ONNX, or the library given is not a file.
         """
-        header = read_onnx_header(path)
-        file = Path(path).absolute()
-        if str(library) == "none":
-            return cls(file, None, "the plugin library is disabled (library none)")
-        if str(library) != "auto":
-            chosen = Path(library)
-            if not chosen.is_file():
-                raise NystraError(
-                    f"no plugin library at {chosen}: expected auto, none or the path of a built "
-                    "libnystra_trt; see docs/gpu.md"
-                )
-            return cls(file, chosen.absolute(), f"the plugin library {chosen} was requested")
-        if not header.has_operators:
-            return cls(file, None, "the model has no nystra operators, so no plugins are needed")
-        from ...plugins.library import library_path
-
-        try:
-            shipped = library_path(LIBRARY)
-        except FileNotFoundError as error:
-            text = str(error).rstrip(".")
-            return cls(file, None, f"the operators' bodies are compiled: {text}")
-        return cls(file, shipped, f"the plugin library {shipped} is loaded")
+        needed = read_onnx_header(path).has_operators
+        choice = choose_library(library, needed=needed, name=LIBRARY, what="plugin library")
+        reason = choice.reason + ("; the operators' bodies are compiled" if choice.missing else "")
+        return cls(Path(path).absolute(), choice.path, reason)
 
     def request(self, backend: str) -> dict[str, Any]:
         """Return the common part of all requests about this model."""

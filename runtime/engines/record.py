@@ -39,7 +39,6 @@ class EngineRecord:
         device: Name, capability and CUDA of the GPU it was built on; empty: none.
         flags: Value of `toolkit.flags_at` when it was built.
         plugins: Names of the nodes that are plugins.
-        seal: Seal of the cache that wrote it, see `cache`; empty outside of a cache.
         schema_version: Version of this layout.
     """
 
@@ -55,7 +54,6 @@ class EngineRecord:
     device: dict[str, Any] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
     plugins: list[str] = field(default_factory=list)
-    seal: str = ""
     schema_version: int = SCHEMA_VERSION
 
     @staticmethod
@@ -81,10 +79,6 @@ class EngineRecord:
         }
         return hashlib.sha256(stable_json(parts)).hexdigest()
 
-    def unsealed(self) -> bytes:
-        """Return everything but the seal, as bytes."""
-        return stable_json({**asdict(self), "seal": ""})
-
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the record: the same content gives the same bytes.
 
@@ -107,6 +101,7 @@ class EngineRecord:
         value = read_json(path, "the record")
         where = f"the record {path}"
         value = require_version(value, where, SCHEMA_VERSION, "build the engine again")
+        value = {key: part for key, part in value.items() if key != "seal"}  # of earlier versions
         _check_types(where, value)
         profile = {
             name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
@@ -158,7 +153,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "targets": _are_texts,
     "flags": _are_texts,
     "plugins": _are_texts,
-    "seal": lambda seal: seal == "" or _is_hash(seal),
 }
 """Checks of the values of a record, beyond their types."""
 

@@ -1,26 +1,26 @@
-"""The two engine builders: what is installed, and how it is loaded. Nothing is imported early."""
+"""TensorRT and TensorRT-RTX through Polygraphy: what is installed, and how it is loaded.
+
+Nothing is imported early. A process has one of the two, since Polygraphy chooses at its import.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.installation import not_installed
+from ..backends._installed import find, installed
 
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 """The names of the builders, as backends and on the command line."""
-
-TARGETS = ("sm80", "sm86", "sm89", "sm120", "sm121")
-"""The default targets of TensorRT-RTX on a machine without a GPU.
-
-It also supports sm75, for which it has no float32 matrix products; it does not support SM 90 (H100,
-H200)."""
 
 FLAGS = ("NO_TF32", "STRONGLY_TYPED")
 """How every engine is built, for its record: an engine built with other settings is not used.
@@ -29,6 +29,12 @@ Types are those of the file, and float32 is float32: TensorRT rounds the factors
 to TF32 (10 bits of mantissa) by default, in strongly typed networks too."""
 
 _LEVEL = "LEVEL_"
+_MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
+_TITLES = {TENSORRT: "TensorRT", RTX: "TensorRT-RTX"}
+_BESIDES = {
+    TENSORRT: " (a build also needs an NVIDIA GPU; nystra build "
+    "--dry-run needs only the TensorRT package)"
+}
 
 
 def flags_at(level: int | None) -> list[str]:
@@ -41,71 +47,132 @@ def built_as_now(flags: Sequence[str]) -> bool:
     return {flag for flag in flags if not flag.startswith(_LEVEL)} == set(FLAGS)
 
 
-CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
-"""Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
+class Log(logging.Handler):
+    """What TensorRT and Polygraphy log in a process.
 
-_MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
-_TITLES = {TENSORRT: "TensorRT", RTX: "TensorRT-RTX"}
-_BESIDES = {
-    TENSORRT: " (a build also needs an NVIDIA GPU; nystra build "
-    "--dry-run needs only the TensorRT package)"
-}
+    Attributes:
+        errors: TensorRT's lines of severity error and above.
+        warnings: Lines of severity warning.
+        watch: Called with every line, whatever its severity.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self.watch: Callable[[str], None] = lambda _line: None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        line = record.getMessage()
+        self.watch(line)
+        if logging.ERROR <= record.levelno < logging.CRITICAL:  # critical: Polygraphy's summary
+            self.errors.append(line)
+        elif record.levelno == logging.WARNING:
+            self.warnings.append(line)
 
 
 @dataclass(frozen=True)
 class Toolkit:
-    """An installed builder.
+    """A loaded builder.
 
     Attributes:
         name: ``tensorrt`` or ``tensorrt-rtx``.
-        module: The Python module.
+        module: Its Python module.
         version: Its full version.
+        polygraphy: ``polygraphy.backend.trt``, for this builder.
     """
 
     name: str
     module: Any
     version: str
+    polygraphy: Any
+    _loaded: set[Path] = field(default_factory=set)
 
-    @property
-    def strongly_typed(self) -> int:
-        """The flags of a network whose types are those of the file."""
-        flag = getattr(self.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
-        return 0 if flag is None else 1 << int(flag)
+    def keep_log(self) -> Log:
+        """Keep the log of this process from now on, down to TensorRT's verbose lines."""
+        log, logger = Log(), polygraphy_logger()
+        logger.module_severity = logger.EXTRA_VERBOSE
+        logger.python_logger.setLevel(1)
+        logger.python_logger.propagate = False
+        logger.python_logger.addHandler(log)
+        return log
 
+    def load_plugins(self, library: Path) -> None:
+        """Register the plugins of a library, once.
 
-def check_name(name: str) -> None:
-    """Raise `NystraError` unless a builder has this name."""
-    if name not in _MODULES:
-        raise NystraError(f"unknown backend {name!r}: engines are built by {TENSORRT} or {RTX}")
+        Polygraphy opens libraries only, and ours registers its plugins when TensorRT loads it.
 
-
-def installed(name: str) -> bool:
-    """Return whether the builder's Python module is installed, without importing it."""
-    return any(_find(module) is not None for module in _MODULES[name])
+        Raises:
+            NystraError: It registered none; TensorRT's log says why.
+        """
+        if library in self._loaded:
+            return
+        registry = self.module.get_plugin_registry()
+        before = len(registry.all_creators)
+        registry.load_library(str(library))
+        if len(registry.all_creators) == before:
+            raise NystraError(f"{self.name} cannot load the plugin library {library}")
+        self._loaded.add(library)
 
 
 def require(name: str) -> None:
-    """Raise `BackendUnavailableError`, with what to install, unless the builder is installed."""
-    check_name(name)
-    if not installed(name):
-        missing = not_installed(_TITLES[name], name)
-        raise BackendUnavailableError(missing + _BESIDES.get(name, ""))
-
-
-def load(name: str) -> Toolkit:
-    """Import a builder.
+    """Raise `BackendUnavailableError`, with what to install, unless a builder is installed.
 
     Raises:
-        BackendUnavailableError: It is not installed, or its libraries cannot be loaded.
+        NystraError: It is no builder.
+    """
+    if name not in _MODULES:
+        raise NystraError(f"{name!r} builds no engines: expected {' or '.join(_MODULES)}")
+    if not any(map(installed, _MODULES[name])):
+        missing = not_installed(_TITLES[name], name)
+        raise BackendUnavailableError(missing + _BESIDES.get(name, ""))
+    if not installed("polygraphy"):
+        raise BackendUnavailableError(not_installed("Polygraphy", name))
+
+
+def polygraphy_logger() -> Any:
+    """Return Polygraphy's logger, which then prints nothing to stdout.
+
+    Raises:
+        ModuleNotFoundError: Polygraphy is not installed.
+    """
+    logger = import_module("polygraphy.logger").G_LOGGER
+    logger.use_python_logging_system = True
+    logger.colors = logger.letter = False
+    return logger
+
+
+@functools.cache
+def load(name: str) -> Toolkit:
+    """Import a builder and Polygraphy for it; the same object every time.
+
+    Raises:
+        BackendUnavailableError: One is not installed, its libraries cannot be loaded, or this
+            process has imported Polygraphy for the other builder.
     """
     require(name)
-    module = next(candidate for candidate in _MODULES[name] if _find(candidate) is not None)
+    config: Any = import_module("polygraphy.config")
+    if (name == RTX) != config.USE_TENSORRT_RTX and "polygraphy.datatype" in sys.modules:
+        raise BackendUnavailableError(
+            f"Polygraphy serves one builder in a process, and this one has it for another: use "
+            f"{name} in another process"
+        )
+    config.USE_TENSORRT_RTX = name == RTX
+    module = next(candidate for candidate in _MODULES[name] if installed(candidate))
     try:
         library = import_module(module)
         version = str(library.__version__)
     except (ImportError, OSError, AttributeError) as error:
         raise BackendUnavailableError(f"{module} cannot be loaded: {error}") from error
-    return Toolkit(name, library, version)
+    sys.modules.setdefault(_MODULES[name][0], library)
+    polygraphy_logger()
+    return Toolkit(name, library, version, import_module("polygraphy.backend.trt"))
+
+
+def dtype_name(kind: Any) -> str:
+    """Return numpy's name of a type of the loaded builder, such as ``float16``; or ``bfloat16``."""
+    return str(import_module("polygraphy.datatype").DataType.from_dtype(kind, "tensorrt"))
 
 
 def by_number(target: str) -> tuple[int, str]:
@@ -119,7 +186,7 @@ def loader_links(name: str, folder: Path) -> dict[str, str]:
     TensorRT-RTX looks for ``libtensorrt_rtx.so`` at the first plugin, and its wheels have only
     ``libtensorrt_rtx.so.1``: a link to it is made in ``folder``.
     """
-    spec = _find("tensorrt_rtx_libs") if name == RTX else None
+    spec = find("tensorrt_rtx_libs") if name == RTX else None
     if spec is None or spec.origin is None:
         return {}
     libraries = Path(spec.origin).parent
@@ -129,10 +196,3 @@ def loader_links(name: str, folder: Path) -> dict[str, str]:
     (folder / "libtensorrt_rtx.so").symlink_to(versions[-1].resolve())
     before = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": os.pathsep.join([str(folder), *([before] if before else [])])}
-
-
-def _find(module: str) -> Any:
-    try:
-        return find_spec(module)
-    except (ImportError, ValueError):  # what find_spec makes of a module that is blocked
-        return None

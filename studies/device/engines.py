@@ -25,7 +25,6 @@ TENSORRT_STEPS = (
     Step("probe", 60, f"{_OWN}:probe_tensorrt"),
     Step("build", 240, f"{_OWN}:build_tensorrt"),
     Step("validate", 60, f"{_OWN}:validate_tensorrt"),
-    Step("without-graphs", 45, f"{_OWN}:validate_without_graphs"),
     Step("bench", 120, f"{_OWN}:bench_tensorrt"),
 )
 
@@ -109,12 +108,6 @@ def validate_ort(context: Context) -> None:
 def validate_tensorrt(context: Context) -> None:
     """Validate engines against the recorded outputs."""
     _validate(context, backend(context, "tensorrt"), environment(context, "ort", "tensorrt"))
-
-
-def validate_without_graphs(context: Context) -> None:
-    """The same without CUDA graphs."""
-    env = environment(context, "ort", "tensorrt") | {"NYSTRA_CUDA_GRAPH": "0"}
-    _validate(context, backend(context, "tensorrt"), env)
 
 
 def _validate(context: Context, name: str, env: dict[str, str]) -> None:

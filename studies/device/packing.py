@@ -31,7 +31,7 @@ TENSORRT = "10.15.1.29"
 OF_KERNELS = ("lazy-loader", "ml-dtypes")
 OF_ORT = (
     *("onnxruntime-gpu", "flatbuffers", "packaging", "protobuf"),
-    *("numpy", "pillow", "pypng", "tifffile", "tqdm"),
+    *("numpy", "pillow", "polygraphy", "pypng", "tifffile", "tqdm"),
 )
 """What pip brings; numpy goes with ``ort``, since the machine's own is likely there."""
 

@@ -1,16 +1,17 @@
 """Times and memory of a benchmark on a GPU, without one."""
 
+import ctypes
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmark_worker import worker
-from fake_cuda import FakeCuda
 from nystra.cli.commands.bench import _print
 from nystra.core.ports.port import image_size
-from nystra.runtime.machine import cuda as _cuda
-from nystra.runtime.machine import gpu as device_memory
+from nystra.runtime.machine.gpu import DeviceMemory
 from nystra.runtime.timing.bench import Configuration, bench
 
 GPU = {"threads": None, "gpu": "Test GPU"}
@@ -72,16 +73,30 @@ def test_time_on_the_gpu(
 
 
 def test_device_memory_counts_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = FakeCuda()
-    driver = _cuda.Driver(lambda _name: library)
-    kept = driver.allocate(1000)
-    monkeypatch.setattr(device_memory, "Driver", lambda: driver)
-    memory = device_memory.DeviceMemory.start()
+    free, status = [1 << 30], [0]
+
+    def information(left: Any, total: Any) -> int:
+        left._obj.value, total._obj.value = free[0], 1 << 31
+        return status[0]
+
+    def count(number: Any) -> int:
+        number._obj.value = 1
+        return 0
+
+    driver = SimpleNamespace(
+        cuInit=lambda _flags: 0,
+        cuDeviceGetCount=count,
+        cuDevicePrimaryCtxRetain=lambda _context, _device: 0,
+        cuCtxSetCurrent=lambda _context: 0,
+        cuMemGetInfo_v2=information,
+    )
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: driver)
+    memory = DeviceMemory.start()
     assert memory is not None
     assert memory.above == 0
-    driver.allocate(5000)
+    free[0] -= 5000
     assert memory.above == 5000
-    driver.free(kept)
-    assert memory.above == 4000
-    library.fails["cuMemGetInfo_v2"] = 2
-    assert device_memory.DeviceMemory.start() is None
+    free[0] += 9000
+    assert memory.above == 0
+    status[0] = 2
+    assert DeviceMemory.start() is None

@@ -9,7 +9,6 @@ import pytest
 
 from nystra.core.errors import BackendUnavailableError, ExportError, NystraError
 from nystra.runtime.engines import child, toolkit
-from nystra.runtime.engines.refusal import refusal_of
 
 WORKER = """
 import os, signal, sys
@@ -54,7 +53,7 @@ def test_an_answer_with_its_progress_and_output(asked: Any) -> None:
     assert answer.values["address"] == "0"
     assert answer.plugin_output == ["the plugin's reason"]
     assert answer.death is None
-    assert refusal_of(answer) is None
+    assert answer.refusal is None
 
 
 def test_an_answer_before_the_process_leaves(asked: Any) -> None:
@@ -62,7 +61,7 @@ def test_an_answer_before_the_process_leaves(asked: Any) -> None:
 
 
 def test_a_death_is_a_refusal(asked: Any) -> None:
-    refusal = refusal_of(asked("die"))
+    refusal = asked("die").refusal
     assert refusal is not None
     assert "the builder's process was ended by SIGSEGV" in refusal.reason
     assert "The plugin says: the plugin's reason." in refusal.reason

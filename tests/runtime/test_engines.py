@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
+from nystra.runtime.backends._installed import installed
 from nystra.runtime.checking.dry_run import default_sizes
-from nystra.runtime.engines.build import trtexec_line
+from nystra.runtime.engines.build import equal_commands
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.profile import (
     DEFAULT_TILE,
@@ -23,7 +25,8 @@ from nystra.runtime.engines.profile import (
     make_profile,
     profile_text,
 )
-from nystra.runtime.engines.toolkit import RTX, TENSORRT, installed, loader_links
+from nystra.runtime.engines.record import EngineRecord
+from nystra.runtime.engines.toolkit import RTX, TENSORRT, loader_links
 from nystra.runtime.machine.gpu import find_device
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
@@ -121,24 +124,46 @@ def test_plugins_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.Mon
     assert domain_nodes(model, "nystra") == [("", "NystraDouble")]
 
 
-def test_the_trtexec_line(tmp_path: Path) -> None:
-    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
-    profile = {"input": ((1, 3, 8, 8),) * 3}
-    old = trtexec_line(model, profile, "10.15.1.29", Path("e.engine"))
-    assert old.startswith(
-        f"trtexec --onnx={model.path} --saveEngine=e.engine --noTF32 --stronglyTyped "
+def test_equal_commands(tmp_path: Path) -> None:
+    """Words that the shell reads; Polygraphy's are read by its own command in a further test."""
+    model = EngineModel(Path("a; b $(c).onnx"), Path("/lib/libnystra_trt.so"), "")
+    record = EngineRecord(
+        backend=TENSORRT, version="10.15.1.29", profile={"input": ((1, 3, 8, 8),) * 3}
     )
-    assert old.endswith("--optShapes=input:1x3x8x8 --maxShapes=input:1x3x8x8")
-    assert "--stronglyTyped" not in trtexec_line(model, profile, "11.2.1.2", Path("e.engine"))
-    model = replace(model, path=Path("a; b $(c).onnx"))
-    assert shlex.split(trtexec_line(model, profile, "11.2", Path("e")))[1] == f"--onnx={model.path}"
+    lines = equal_commands(model, record, Path("e.engine"))
+    words = shlex.split(lines["trtexec"])
+    assert words[:3] == ["trtexec", f"--onnx={model.path}", "--saveEngine=e.engine"]
+    assert {"--noTF32", "--stronglyTyped", "--dynamicPlugins=/lib/libnystra_trt.so"} < set(words)
+    assert words[-2:] == ["--optShapes=input:1x3x8x8", "--maxShapes=input:1x3x8x8"]
+    assert "/lib/libnystra_trt_register10.so" in shlex.split(lines["polygraphy"])
+    newer = equal_commands(model, replace(record, version="11.2.1.2"), Path("e"))
+    assert "--stronglyTyped" not in newer["trtexec"]
+    assert equal_commands(model, replace(record, backend=RTX), Path("e")) == {}
+
+
+def test_polygraphy_reads_the_equal_command(tmp_path: Path) -> None:
+    """It writes the program that it would run; nothing of TensorRT is loaded for that."""
+    pytest.importorskip("polygraphy", reason="polygraphy is not installed (nystra[tensorrt])")
+    model = EngineModel.open(save_upscaler(tmp_path / "a model.onnx"))
+    record = EngineRecord(backend=TENSORRT, version="11.2")
+    record.profile = {"input": ((1, 3, 1, 2), (1, 3, 3, 4), (1, 3, 5, 6))}
+    command = shlex.split(equal_commands(model, record, tmp_path / "e.engine")["polygraphy"])
+    main = [sys.executable, "-c", "import polygraphy.tools; polygraphy.tools.main()"]
+    done = subprocess.run(
+        [*main, *command[1:], "--gen-script", "-"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "strongly_typed=True" in done.stdout
+    assert ".add('input', min=[1, 3, 1, 2], opt=[1, 3, 3, 4], max=[1, 3, 5, 6])" in done.stdout
+    assert repr(str(model.path)) in done.stdout
+    assert repr(str(tmp_path / "e.engine")) in done.stdout
 
 
 @pytest.mark.parametrize("backend", [TENSORRT, RTX])
 def test_without_the_builder(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if installed(backend):
+    if installed(backend.replace("-", "_")):
         pytest.skip(f"{backend} is installed here")
     model = save_upscaler(tmp_path / "m.onnx")
     for more in ([], ["--dry-run"]):
@@ -149,8 +174,13 @@ def test_without_the_builder(
 
 
 BAD_COMMANDS = [
-    (["--backend", "ort-cpu"], "unknown backend 'ort-cpu'"),
-    (["--target", "sm86"], "--target is for --backend tensorrt-rtx"),
+    (["--backend", "abacus"], "unknown backend 'abacus'"),
+    (["--backend", "ort-cpu"], "ort-cpu builds no engines: expected tensorrt or tensorrt-rtx or"),
+    (["--target", "sm86"], "--target does not apply to tensorrt"),
+    (["--target", "sm86", "--dry-run"], "--target does not apply to tensorrt"),
+    (["--precision", "bf16"], "--precision does not apply to tensorrt"),
+    (["--backend", "openvino", "--level", "2"], "--level does not apply to openvino"),
+    (["--backend", "openvino:CPU", "-o", "here"], "--output does not apply to openvino:CPU"),
     (["--tile", "0"], "--tile is 0, expected a whole number of 1 or more"),
     (["--seconds", "0"], "--seconds is 0.0, expected a number above 0"),
     (["--sizes", "8x8"], "--sizes is for --dry-run"),

@@ -1,4 +1,4 @@
-"""The TensorRT backend's own steps, with a driver and an engine of the test: no GPU is involved.
+"""The TensorRT backend on Polygraphy's own runner, with engines and memory of the test: no GPU.
 
 That a real engine runs is not shown here; it is listed in docs/gpu.md among what only a GPU shows.
 """
@@ -6,64 +6,50 @@ That a real engine runs is not shown here; it is listed in docs/gpu.md among wha
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fake_cuda import FakeContext, FakeCuda, FakeEngine
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session
-from nystra.runtime.backends import tensorrt as backend
 from nystra.runtime.engines import cache, toolkit
-from nystra.runtime.engines.building import configure
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.record import EngineRecord
-from nystra.runtime.machine import cuda as _cuda
 from nystra.runtime.machine import gpu
 from runtime_models import save_upscaler
+from shared import ROOT
+from tensorrt_tools import SDKS, use_sdk
 
 DEVICE = gpu.Device("Test GPU", "sm89", 13)
 
 
+def forget() -> None:
+    """Remove what chose a builder for this process."""
+    toolkit.load.cache_clear()
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("polygraphy", "tensorrt")]:
+        del sys.modules[name]
+
+
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
-    """A fake GPU machine."""
-    library = FakeCuda()
-
-    class Logger:
-        WARNING = 1
-
-        def __init__(self, _severity: int) -> None:
-            pass
-
-    runtime = SimpleNamespace(
-        deserialize_cuda_engine=lambda data: FakeEngine(library) if data else None
-    )
-    module = SimpleNamespace(
-        Logger=Logger,
-        Runtime=lambda _logger: runtime,
-        TensorIOMode=SimpleNamespace(INPUT="input"),
-    )
+def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A machine with a GPU, whose memory is that of this process."""
+    forget()
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "helpers" / "fake_tensorrt"))
     monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(toolkit, "installed", lambda _name: True)
     monkeypatch.setattr(gpu, "find_device", lambda: DEVICE)
-    monkeypatch.setattr(toolkit, "load", lambda name: toolkit.Toolkit(name, module, "11.2"))
-    monkeypatch.setattr(backend, "Driver", lambda: _cuda.Driver(lambda _name: library))
-    return library
-
-
-def session(tmp_path: Path, **changes: Any) -> Session:
-    """A session on an engine from the cache."""
-    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
-    profile = {"input": ((1, 3, 1, 1), (1, 3, 8, 8), (1, 3, 16, 16))}
-    fields = {"profile": profile, **BUILT, **changes}
-    record = EngineRecord(hashes=model.hashes(), **fields)
-    (tmp_path / "engine").write_bytes(b"engine")
-    cache.store(record, tmp_path / "engine")
-    return Session(model.path, backend=fields["backend"])
+    runtime = import_module("tensorrt").cuda
+    calls = import_module("polygraphy.cuda.cuda")
+    calls.G_CUDA = calls.Cuda.__new__(calls.Cuda)
+    calls.G_CUDA.handle = runtime
+    yield runtime
+    forget()
 
 
 BUILT: dict[str, Any] = {
@@ -75,219 +61,102 @@ BUILT: dict[str, Any] = {
 """How the engines of these tests were built."""
 
 
-def test_runs_at_growing_and_shrinking_sizes(driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path)
-    assert loaded.inputs[0].shape == (None, 3, None, None)
-    for height, width in ((4, 6), (16, 9), (1, 1), (16, 9)):
-        image = np.random.default_rng(0).random((1, 3, height, width), dtype=np.float32)
-        np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
-    assert len(driver.memory) == 4  # two tensors, on the device and page-locked
-    assert driver.calls.count("cuMemAlloc_v2") == 4  # two sizes grew, none shrank
+def session(tmp_path: Path, content: str = "16", **changes: Any) -> Session:
+    """A session on an engine from the cache."""
+    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
+    profile = {"input": ((1, 3, 1, 1), (1, 3, 8, 8), (1, 3, 16, 16))}
+    fields = {"profile": profile, **BUILT, **changes}
+    record = EngineRecord(hashes=model.hashes(), **fields)
+    (tmp_path / "engine").write_text(content)
+    cache.store(record, tmp_path / "engine")
+    return Session(model.path, backend=fields["backend"])
 
 
-PLAIN = ["cuMemcpyHtoDAsync_v2", "enqueue", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"]
-RECORDING = [
-    "cuStreamBeginCapture_v2",
-    "enqueue",
-    "cuStreamEndCapture",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphDestroy",
-]
-REPLAYED = [PLAIN[0], "cuGraphLaunch", *PLAIN[2:]]
-RECORDED = [PLAIN[0], *RECORDING, *REPLAYED[1:]]
-
-
-def make_image(height: int, width: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random((1, 3, height, width), dtype=np.float32)
-
-
-def run(driver: FakeCuda, loaded: Session, image: np.ndarray) -> list[str]:
-    """Run and check one image; return the calls except allocations."""
-    mark = len(driver.calls)
+def run(loaded: Session, height: int, width: int, seed: int = 0) -> None:
+    """Run and check one image."""
+    image = np.random.default_rng(seed).random((1, 3, height, width), dtype=np.float32)
     np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
-    memory = ("cuMemAlloc_v2", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeHost")
-    return [name for name in driver.since(mark) if name not in memory]
 
 
-def test_the_second_run_of_a_shape_is_recorded_and_later_ones_replay_it(
-    driver: FakeCuda, tmp_path: Path
-) -> None:
+def test_runs_at_growing_and_shrinking_sizes(cuda: Any, tmp_path: Path) -> None:
     loaded = session(tmp_path)
-    assert run(driver, loaded, make_image(4, 6)) == PLAIN
-    context = loaded._backend._held.context  # type: ignore[attr-defined]
-    touched = context.touched
-    assert run(driver, loaded, make_image(4, 6, 1)) == RECORDED
-    for seed in (2, 3):
-        assert run(driver, loaded, make_image(4, 6, seed)) == REPLAYED
-    assert context.touched == touched, "a context that is changed makes its graphs undefined"
-    assert len(driver.graphs) == 1
+    (tensor,) = loaded.inputs
+    assert (tensor.shape, tensor.dtype) == ((None, 3, None, None), "float32")
+    for seed, (height, width) in enumerate(((4, 6), (16, 9), (1, 1), (16, 9))):
+        run(loaded, height, width, seed)
+    assert cuda.calls.count("load") == 1
+    assert len(cuda.memory) == 2, "a block of each tensor, which grew"
+    loaded.device_seconds({"input": np.ones((1, 3, 4, 4), np.float32)})
+    del loaded
+    gc.collect()
+    assert cuda.memory == cuda.events == {}, "all is released"
+    assert cuda.calls[-1] == "cudaStreamDestroy"
 
 
-def test_another_shape_or_a_grown_buffer_forgets_the_graph(
-    driver: FakeCuda, tmp_path: Path
-) -> None:
+def test_outputs_are_not_overwritten_by_the_next_run(cuda: Any, tmp_path: Path) -> None:
     loaded = session(tmp_path)
-    for seed in range(3):
-        run(driver, loaded, make_image(8, 8, seed))
-    forgotten = ["cuGraphExecDestroy", *PLAIN]
-    assert run(driver, loaded, make_image(4, 6)) == forgotten, "smaller: the buffers stay"
-    assert driver.graphs == {}
-    assert run(driver, loaded, make_image(4, 6, 1)) == RECORDED
-    assert run(driver, loaded, make_image(16, 16)) == forgotten, "larger: the buffers grow"
-    assert run(driver, loaded, make_image(8, 8)) == PLAIN, "seen before, with other buffers"
-    assert run(driver, loaded, make_image(8, 8, 1)) == RECORDED
-    assert run(driver, loaded, make_image(8, 8, 2)) == REPLAYED
-
-
-FAILING = [
-    ("cuStreamBeginCapture_v2", RECORDING[:1]),
-    ("cuStreamEndCapture", RECORDING[:3]),
-    ("cuGraphInstantiateWithFlags", RECORDING),
-]
-
-
-@pytest.mark.parametrize(("name", "calls"), FAILING)
-def test_what_cannot_be_recorded_runs_plainly_and_says_so_once(
-    name: str, calls: list[str], driver: FakeCuda, tmp_path: Path
-) -> None:
-    loaded = session(tmp_path)
-    assert run(driver, loaded, make_image(4, 6)) == PLAIN
-    driver.fails = {name: 901}
-    with pytest.warns(RuntimeWarning, match=rf"failed in {name}.*NYSTRA_CUDA_GRAPH=0"):
-        made = run(driver, loaded, make_image(4, 6, 1))
-    words = [name for name in made if name != "cuGetErrorString"]
-    assert words == [PLAIN[0], *calls, *PLAIN[1:]]
-    assert run(driver, loaded, make_image(4, 6, 2)) == PLAIN, "and no second attempt"
-    assert driver.graphs == {}
-
-
-def test_an_engine_that_refuses_while_it_is_recorded(driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path)
-    run(driver, loaded, make_image(4, 6))
-    driver.fails = {"enqueue": 1}
-    with (
-        pytest.warns(RuntimeWarning, match="could not run the engine"),
-        pytest.raises(NystraError, match="could not run the engine"),
-    ):
-        loaded(make_image(4, 6))
-    assert driver.recording is None, "the stream is not left in capture mode"
-    assert driver.graphs == {}
-    driver.fails = {}
-    assert run(driver, loaded, make_image(4, 6, 1)) == PLAIN
+    first = loaded(np.zeros((1, 3, 2, 2), np.float32))
+    loaded(np.ones((1, 3, 2, 2), np.float32))
+    assert not first.any()
 
 
 def test_the_time_on_the_device_is_that_of_the_engine_without_copies(
-    driver: FakeCuda, tmp_path: Path
+    cuda: Any, tmp_path: Path
 ) -> None:
     """A copy takes a second of the test's clock, the engine a millisecond."""
     loaded = session(tmp_path)
-    mark = len(driver.calls)
-    times = [loaded.device_seconds({"input": make_image(4, 6, seed)}) for seed in range(3)]
-    assert times == [pytest.approx(1e-3)] * 3
-    assert driver.clock == pytest.approx(3 * 2.001)
-    around = [name for name in driver.since(mark) if name in ("enqueue", "cuGraphLaunch")]
-    assert around == ["enqueue", "enqueue", "cuGraphLaunch", "cuGraphLaunch"], "plain, recorded"
-    assert driver.calls.count("cuEventCreate") == 2
-    assert run(driver, loaded, make_image(4, 6, 4)) == REPLAYED
-    driver.fails = {"cuEventRecord": 700}
-    with pytest.raises(NystraError, match="failed in cuEventRecord"):
-        loaded.device_seconds({"input": make_image(4, 6)})
-    driver.fails = {}
-    assert run(driver, loaded, make_image(4, 6, 5)) == PLAIN, "a failure starts anew"
-    del loaded
-    gc.collect()
-    assert driver.memory == driver.graphs == driver.events == {}
+    image = {"input": np.ones((1, 3, 4, 6), np.float32)}
+    assert loaded.device_seconds(image) == pytest.approx(1e-3)
+    cuda.fails = {"cudaEventRecord": 700}
+    with pytest.raises(NystraError, match="CUDA Error: 700"):
+        loaded.device_seconds(image)
+    cuda.fails = {}
+    assert cuda.events == {}
+    assert loaded.device_seconds(image) == pytest.approx(1e-3)
 
 
-def test_a_failed_launch_starts_anew(driver: FakeCuda, tmp_path: Path) -> None:
+def test_failures_are_named_and_the_engine_is_loaded_again(cuda: Any, tmp_path: Path) -> None:
     loaded = session(tmp_path)
-    for seed in range(3):
-        run(driver, loaded, make_image(4, 6, seed))
-    driver.fails = {"cuGraphLaunch": 700}
-    with pytest.raises(NystraError, match="failed in cuGraphLaunch"):
-        loaded(make_image(4, 6))
-    assert driver.graphs == {}
-    driver.fails = {}
-    assert run(driver, loaded, make_image(4, 6, 4)) == PLAIN
-    assert run(driver, loaded, make_image(4, 6, 5)) == RECORDED
-
-
-def test_graphs_are_switched_off(
-    driver: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NYSTRA_CUDA_GRAPH", "0")
-    loaded = session(tmp_path)
-    assert [run(driver, loaded, make_image(4, 6, seed)) for seed in range(3)] == [PLAIN] * 3
-    monkeypatch.setenv("NYSTRA_CUDA_GRAPH", "yes")
-    with pytest.raises(NystraError, match="NYSTRA_CUDA_GRAPH is 'yes', expected 0 or 1"):
-        session(tmp_path)
-
-
-def test_a_context_that_is_not_capturable_yet(
-    driver: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FakeContext, "capturable", False)
-    loaded = session(tmp_path)
-    assert [run(driver, loaded, make_image(4, 6, seed)) for seed in range(2)] == [PLAIN] * 2
-    monkeypatch.setattr(FakeContext, "capturable", True)
-    assert run(driver, loaded, make_image(4, 6, 2)) == RECORDED
-
-
-@pytest.mark.parametrize("runs", [0, 1, 3])
-@pytest.mark.parametrize("broken", [False, True])
-def test_everything_is_released(runs: int, broken: bool, driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path)
-    for seed in range(runs):
-        run(driver, loaded, make_image(4, 6, seed))
-    driver.fails = {"cuStreamSynchronize": 700} if broken else {}
-    mark = len(driver.calls)
-    del loaded
-    gc.collect()
-    assert driver.memory == driver.graphs == {}
-    words = [name for name in driver.since(mark) if name != "cuGetErrorString"]
-    graph = ["cuGraphExecDestroy"] * (runs == 3)
-    buffers = ["cuMemFree_v2", "cuMemFreeHost"] * 2 * (runs > 0)
-    end = ["cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
-    assert words == ["cuStreamSynchronize", *graph, *buffers, *end]
-
-
-def test_a_shape_outside_the_profile(driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path)
-    with pytest.raises(
-        NystraError, match=r"accept 'input' from \(1, 3, 1, 1\) to \(1, 3, 16, 16\)"
+    for name, number, words in (
+        ("cudaMalloc", 2, "not enough GPU memory"),
+        ("enqueue", 1, r"`execute_async_v3\(\)` failed"),
+        ("cudaStreamSynchronize", 700, "tensorrt 11.2 cannot load or run .* CUDA Error: 700"),
     ):
-        loaded(np.zeros((1, 3, 17, 4), np.float32))
+        loads = cuda.calls.count("load")
+        cuda.fails = {name: number}
+        with pytest.raises(NystraError, match=words):
+            loaded(np.zeros((1, 3, 16, 16), np.float32))
+        cuda.fails = {}
+        run(loaded, 16, 16)
+        assert cuda.calls.count("load") == loads + 1
 
 
-def test_a_run_uses_the_engine_whose_profile_takes_its_shapes(
-    driver: FakeCuda, tmp_path: Path
-) -> None:
+def test_an_engine_that_cannot_be_loaded(cuda: Any, tmp_path: Path) -> None:
+    with pytest.raises(NystraError, match=r"Could not deserialize engine.* nystra build --rebuild"):
+        session(tmp_path, content="no engine")
+
+
+def test_a_changed_engine_is_not_loaded(cuda: Any, tmp_path: Path) -> None:
+    session(tmp_path)
+    ((path, _),) = cache.every()
+    path.write_text("15")
+    loads = cuda.calls.count("load")
+    with pytest.raises(NystraError, match="was changed: its SHA-256 is"):
+        Session(tmp_path / "m.onnx", backend="tensorrt")
+    assert cuda.calls.count("load") == loads
+
+
+def test_a_run_uses_the_engine_whose_profile_takes_its_shapes(cuda: Any, tmp_path: Path) -> None:
     """Built for 16x16, then for 8x8: both sizes run."""
-    profiles = [{"input": ((1, 3, side, side),) * 3} for side in (16, 8)]
-    session(tmp_path, profile=profiles[0])
-    loaded = session(tmp_path, profile=profiles[1])
+    session(tmp_path, profile={"input": ((1, 3, 16, 16),) * 3})
+    loaded = session(tmp_path, "8", profile={"input": ((1, 3, 8, 8),) * 3})
+    loads = cuda.calls.count("load")
     for side in (16, 8, 8, 16):
-        image = make_image(side, side)
-        np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
+        run(loaded, side, side)
     with pytest.raises(NystraError, match=r"from \(1, 3, 8, 8\) to .*, from \(1, 3, 16, 16\) to"):
-        loaded(make_image(12, 12))
-
-
-def test_what_the_cache_has_instead_is_said(driver: FakeCuda, tmp_path: Path) -> None:
-    with pytest.raises(
-        BackendUnavailableError, match=r"on Test GPU \(sm89\), only for Other \(sm89"
-    ):
-        session(tmp_path, device={"name": "Other", "capability": "sm89"})
-
-
-def test_failures_of_the_driver_are_named(driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path)
-    driver.fails["cuStreamSynchronize"] = 700
-    with pytest.raises(NystraError, match=r"failed in cuStreamSynchronize: unknown \(700\)"):
-        loaded(np.zeros((1, 3, 4, 4), np.float32))
-    driver.fails = {"cuMemAlloc_v2": 2}
-    with pytest.raises(NystraError, match="not enough GPU memory"):
-        loaded(np.zeros((1, 3, 16, 16), np.float32))
+        loaded(np.zeros((1, 3, 12, 12), np.float32))
+    run(loaded, 16, 16)
+    assert cuda.calls.count("load") == loads + 3, "a shape that no engine takes loads none again"
 
 
 OTHER_ENGINES: list[dict[str, Any]] = [
@@ -301,50 +170,69 @@ OTHER_ENGINES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", OTHER_ENGINES)
 def test_engines_of_others_are_passed_over(
-    changes: dict[str, Any], driver: FakeCuda, tmp_path: Path
+    changes: dict[str, Any], cuda: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(BackendUnavailableError, match=r"no engine for m.onnx .* nystra build"):
         session(tmp_path, **changes)
+    assert "load" not in cuda.calls
 
 
-def test_an_engine_of_another_level_is_used(driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path, flags=toolkit.flags_at(2))
-    assert loaded(np.ones((1, 3, 2, 2), np.float32)).shape == (1, 3, 4, 4)
+def test_what_the_cache_has_instead_is_said(cuda: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        BackendUnavailableError, match=r"on Test GPU \(sm89\), only for Other \(sm89"
+    ):
+        session(tmp_path, device={"name": "Other", "capability": "sm89"})
+
+
+def test_an_engine_of_another_level_is_used(cuda: Any, tmp_path: Path) -> None:
+    run(session(tmp_path, flags=toolkit.flags_at(2)), 2, 2)
     keys = {EngineRecord(flags=toolkit.flags_at(level)).key for level in (None, 0, 2)}
     assert len(keys) == 3
 
 
-def test_level_and_threads_reach_the_builder() -> None:
-    class Config:
-        builder_optimization_level = None
-
-        def clear_flag(self, _flag: object) -> None:
-            pass
-
-    config = Config()
-    builder = SimpleNamespace(create_builder_config=lambda: config, max_threads=None)
-    tf32 = SimpleNamespace(BuilderFlag=SimpleNamespace(TF32=0))
-    network: Any = SimpleNamespace(builder=builder, toolkit=SimpleNamespace(module=tf32))
-    configure(network, {})
-    assert (config.builder_optimization_level, builder.max_threads) == (None, None)
-    configure(network, {}, 2, 8)
-    assert (config.builder_optimization_level, builder.max_threads) == (2, 8)
+def test_one_builder_in_a_process(
+    cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(session(tmp_path), 2, 2)
+    monkeypatch.setitem(toolkit._MODULES, toolkit.RTX, ("tensorrt",))
+    with pytest.raises(BackendUnavailableError, match="use tensorrt-rtx in another process"):
+        session(tmp_path, backend="tensorrt-rtx", device={}, targets=["sm86", "sm89"])
 
 
-def test_an_engine_built_ahead_of_time(driver: FakeCuda, tmp_path: Path) -> None:
-    loaded = session(tmp_path, backend="tensorrt-rtx", device={}, targets=["sm86", "sm89"])
-    assert loaded.backend == "tensorrt-rtx"
-    image = np.ones((1, 3, 2, 2), np.float32)
-    np.testing.assert_array_equal(loaded(image), np.ones((1, 3, 4, 4), np.float32))
-
-
-def test_without_a_driver_or_a_device() -> None:
-    def absent(_name: str) -> Any:
-        raise OSError("libcuda.so.1: no such file")
-
-    with pytest.raises(BackendUnavailableError, match="no NVIDIA driver"):
-        _cuda.Driver(absent)
-    library = FakeCuda()
-    library.fails["cuInit"] = 100
-    with pytest.raises(BackendUnavailableError, match="finds no GPU"):
-        _cuda.Driver(lambda _name: library)
+@pytest.mark.parametrize("sdk", SDKS)
+def test_a_real_runtime_without_a_gpu_is_an_error(
+    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Polygraphy finds the CUDA runtime; TensorRT finds no driver, and the process goes on."""
+    backend = use_sdk(sdk, monkeypatch)
+    script = f"""
+from pathlib import Path
+import nystra.runtime.machine.gpu as gpu
+from nystra.core.errors import NystraError
+from nystra.runtime import Session
+from nystra.runtime.engines import cache, toolkit
+from nystra.runtime.engines.model import EngineModel
+from nystra.runtime.engines.record import EngineRecord
+gpu.find_device = lambda: gpu.Device("Test GPU", "sm89", 13)
+model = EngineModel.open({str(save_upscaler(tmp_path / "m.onnx"))!r})
+record = EngineRecord(backend={backend!r}, version=toolkit.load({backend!r}).version,
+    hashes=model.hashes(), device={{"name": "Test GPU", "capability": "sm89"}},
+    flags=list(toolkit.FLAGS))
+engine = Path({str(tmp_path / "engine")!r})
+engine.write_bytes(b"no engine")
+cache.store(record, engine)
+try:
+    Session(model.path, backend={backend!r})
+except NystraError as error:
+    print(error)
+"""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "NYSTRA_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith(f"{backend} "), done.stderr
+    assert "cannot load or run the engine" in done.stdout

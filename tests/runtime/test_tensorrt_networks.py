@@ -50,12 +50,11 @@ def test_float32_is_not_rounded_to_tf32(
         monkeypatch.setenv("TRT_INTERNAL_OPTIONS", "--cpu_only=1")
     script = f"""
 from nystra.runtime.engines import toolkit
-from nystra.runtime.engines.building import configure
-from nystra.runtime.engines.network import Log, Network
+from nystra.runtime.engines.worker import configuration, parsed
 found = toolkit.load({backend!r})
-network = Network(found, Log(found), {str(save_upscaler(tmp_path / "m.onnx"))!r}, None)
+network = parsed(found, {str(save_upscaler(tmp_path / "m.onnx"))!r})
 flag = found.module.BuilderFlag.TF32
-configs = network.builder.create_builder_config(), configure(network, {{}})
+configs = network[0].create_builder_config(), configuration(found, network, {{}})
 print(*(config.get_flag(flag) for config in configs))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -14,6 +14,7 @@ import numpy as np
 from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
 from ....core.installation import not_installed
+from ....core.option import Options
 from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, library_path
 from ...engines import cache
@@ -23,6 +24,7 @@ from ...model.onnx_tensors import read_inputs, read_outputs
 from .._installed import installed
 from .._library import LibraryChoice, choose_library
 from ..base import EMULATED, Backend
+from .build import CompileOptions
 from .layers import convolve
 from .networks import record_of, stored
 from .operators import extensions
@@ -54,6 +56,7 @@ class OpenvinoBackend(Backend):
     bodies: ClassVar[bool] = True
     measures_memory: ClassVar[bool] = True
     compiles: ClassVar[bool] = True
+    build_options: ClassVar[type[Options]] = CompileOptions
     device_name: ClassVar[str] = "CPU"
 
     def load(self) -> None:
