@@ -1,14 +1,29 @@
-"""Messages on how to install the packages of an extra."""
+"""What is installed, and messages on how to install the packages of an extra."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 
 _REQUIREMENT = re.compile(
     r"(?P<project>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?.*?;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)"
 )
 _PACKAGE = "nystra"
+
+
+def find(module: str) -> ModuleSpec | None:
+    """Return where a module would be imported from, without importing it; or None."""
+    try:
+        return find_spec(module)
+    except (ImportError, ValueError):  # what find_spec makes of a module that is blocked
+        return None
+
+
+def installed(module: str) -> bool:
+    """Return whether a module of that name could be imported."""
+    return find(module) is not None
 
 
 def not_installed(what: str, extra: str) -> str:

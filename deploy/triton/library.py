@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...core.errors import BackendUnavailableError
-from ...runtime.backends._library import choose_library
 from ...runtime.engines.record import EngineRecord
+from ...runtime.library import choose_library
 from ...runtime.model.onnx_header import OnnxHeader
 from .options import TritonOptions
 

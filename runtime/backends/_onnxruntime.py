@@ -16,8 +16,8 @@ from ...core.arrays import Array
 from ...core.cpus import usable_cpus
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import utf8_path
+from ..library import LibraryChoice, choose_library
 from ..model.model_ports import TensorInfo
-from ._library import LibraryChoice, choose_library
 from .base import Backend
 
 _DTYPES = {

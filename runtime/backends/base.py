@@ -53,7 +53,6 @@ class Backend:
         options: The record of its options, whose fields are made by `core.option.option`.
         engine: The builder (`engines.toolkit`) of the engines that it runs, or None if it takes
             the model file itself.
-        targets: The GPUs that it builds engines for on a machine without one.
         build_options: The record of its options of `nystra build`, or None if it builds nothing.
         library_name: The default operator library, as `library_path` names it; None
             if it has none.
@@ -89,7 +88,6 @@ class Backend:
     arithmetic: ClassVar[frozenset[str]] = frozenset()
     options: ClassVar[type[Options]] = NoOptions
     engine: ClassVar[str | None] = None
-    targets: ClassVar[tuple[str, ...]] = ()
     build_options: ClassVar[type[Options] | None] = None
     library_name: ClassVar[str | None] = None
     bodies: ClassVar[bool] = False

@@ -17,13 +17,12 @@ from typing import Any, ClassVar
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import utf8_path
-from ...core.installation import not_installed
+from ...core.installation import installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
+from ..library import LibraryChoice
 from ..model.onnx_nodes import has_node_anywhere
 from ._assignment import RECORD, read_assignment
-from ._installed import installed
-from ._library import LibraryChoice
 from ._onnxruntime import OnnxRuntimeBackend
 from ._providers import find_devices, is_built_in
 

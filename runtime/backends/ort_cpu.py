@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...core.installation import not_installed
-from ._installed import installed
+from ...core.installation import installed, not_installed
 from ._onnxruntime import OnnxRuntimeBackend
 
 

@@ -17,13 +17,12 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
-from ...core.installation import install_command, not_installed
+from ...core.installation import install_command, installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
+from ..library import LibraryChoice
 from ..machine.gpu import find_device
-from ._installed import installed
-from ._library import LibraryChoice
 from ._onnxruntime import OnnxRuntimeBackend
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from ...core.errors import BackendUnavailableError
 from ...plugins.library import library_path
-from ._library import LibraryChoice
+from ..library import LibraryChoice
 from .ort_cuda import OrtCudaBackend
 
 _PLUGINS = "nystra_trt_register10"

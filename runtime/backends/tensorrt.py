@@ -20,6 +20,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.installation import find
 from ...core.option import Options
 from ..engines import cache, toolkit
 from ..engines.build import BuildOptions
@@ -27,7 +28,6 @@ from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
 from ..model.model_ports import TensorInfo
 from ._engine_choice import CachedEngine, engine_taking, engines_for
-from ._installed import find
 from .base import Backend
 
 _OUT_OF_MEMORY = "CUDA Error: 2."
@@ -129,14 +129,9 @@ class TensorrtBackend(Backend):
 
 
 class TensorrtRtxBackend(TensorrtBackend):
-    """TensorRT-RTX on the first GPU.
-
-    Its targets are the GPUs that it builds for on a machine without one. It also supports sm75, for
-    which it has no float32 matrix products; it does not support SM 90 (H100, H200).
-    """
+    """TensorRT-RTX on the first GPU."""
 
     engine: ClassVar[str] = toolkit.RTX
-    targets: ClassVar[tuple[str, ...]] = ("sm80", "sm86", "sm89", "sm120", "sm121")
 
 
 class _Runner:

@@ -13,7 +13,6 @@ from ...core.files.scratch import scratch_folder
 from ...core.files.writing import check_writable_folder, file_set
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
-from ..backends import find_backend
 from ..machine import gpu
 from ..workers.child import Progress
 from . import cache, toolkit
@@ -202,7 +201,7 @@ def equal_commands(model: EngineModel, record: EngineRecord, output: Path) -> di
     ``polygraphy`` also runs the engine and compares it with onnxruntime. For TensorRT-RTX there is
     none: Polygraphy leaves TF32 on there.
     """
-    if find_backend(record.backend).targets:
+    if toolkit.BUILDERS[record.backend].targets:
         return {}
     major = int(record.version.split(".")[0])
     trtexec = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
@@ -226,7 +225,7 @@ def targets_of(options: BuildOptions, device: gpu.Device | str) -> list[str]:
     Raises:
         NystraError: This builder has no targets.
     """
-    usual = find_backend(options.backend).targets
+    usual = toolkit.find_builder(options.backend).targets
     if options.targets and not usual:
         raise NystraError(
             f"`targets` does not apply to {options.backend}: it builds for the GPU of its machine"
@@ -238,7 +237,7 @@ def targets_of(options: BuildOptions, device: gpu.Device | str) -> list[str]:
 
 def _timing_cache(record: EngineRecord) -> str | None:
     """Return the timing cache of a builder's version and a device; TensorRT-RTX times nothing."""
-    if find_backend(record.backend).targets:
+    if toolkit.BUILDERS[record.backend].targets:
         return None
     name = f"{record.backend}-{record.version}-{record.device.get('capability', 'none')}.timing"
     return str(cache.cache_folder() / name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.files.reading import file_sha256
-from ..backends._library import choose_library
+from ..library import choose_library
 from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo

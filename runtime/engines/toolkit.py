@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
-from ...core.installation import not_installed
-from ..backends._installed import find, installed
+from ...core.installation import find, installed, not_installed
 
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 """The names of the builders, as backends and on the command line."""
@@ -29,11 +28,40 @@ Types are those of the file, and float32 is float32: TensorRT rounds the factors
 to TF32 (10 bits of mantissa) by default, in strongly typed networks too."""
 
 _LEVEL = "LEVEL_"
-_MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
-_TITLES = {TENSORRT: "TensorRT", RTX: "TensorRT-RTX"}
-_BESIDES = {
-    TENSORRT: " (a build also needs an NVIDIA GPU; nystra build "
-    "--dry-run needs only the TensorRT package)"
+
+
+@dataclass(frozen=True)
+class Builder:
+    """What is known of a builder before it is imported.
+
+    Attributes:
+        title: Its name in sentences.
+        modules: The first one that is installed is imported.
+        targets: The GPUs that it builds for ahead of time on a machine without one; none: it builds
+            for the GPU of its machine alone.
+        note: What is added to the message that it is not installed.
+    """
+
+    title: str
+    modules: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    note: str = ""
+
+
+BUILDERS = {
+    TENSORRT: Builder(
+        "TensorRT",
+        ("tensorrt",),
+        note=" (a build also needs an NVIDIA GPU; nystra build --dry-run needs only the TensorRT "
+        "package)",
+    ),
+    # It also supports sm75, for which it has no float32 matrix products; it does not support SM 90
+    # (H100, H200).
+    RTX: Builder(
+        "TensorRT-RTX",
+        ("tensorrt_rtx", "tensorrt_rtx_bindings"),
+        ("sm80", "sm86", "sm89", "sm120", "sm121"),
+    ),
 }
 
 
@@ -116,17 +144,22 @@ class Toolkit:
         self._loaded.add(library)
 
 
-def require(name: str) -> None:
-    """Raise `BackendUnavailableError`, with what to install, unless a builder is installed.
+def find_builder(name: str) -> Builder:
+    """Return a builder, installed or not.
 
     Raises:
-        NystraError: It is no builder.
+        NystraError: None has this name.
     """
-    if name not in _MODULES:
-        raise NystraError(f"{name!r} builds no engines: expected {' or '.join(_MODULES)}")
-    if not any(map(installed, _MODULES[name])):
-        missing = not_installed(_TITLES[name], name)
-        raise BackendUnavailableError(missing + _BESIDES.get(name, ""))
+    if name not in BUILDERS:
+        raise NystraError(f"{name!r} builds no engines: expected {' or '.join(BUILDERS)}")
+    return BUILDERS[name]
+
+
+def require(name: str) -> None:
+    """Raise `BackendUnavailableError`, with what to install, unless a builder is installed."""
+    builder = find_builder(name)
+    if not any(map(installed, builder.modules)):
+        raise BackendUnavailableError(not_installed(builder.title, name) + builder.note)
     if not installed("polygraphy"):
         raise BackendUnavailableError(not_installed("Polygraphy", name))
 
@@ -159,13 +192,14 @@ def load(name: str) -> Toolkit:
             f"{name} in another process"
         )
     config.USE_TENSORRT_RTX = name == RTX
-    module = next(candidate for candidate in _MODULES[name] if installed(candidate))
+    modules = BUILDERS[name].modules
+    module = next(candidate for candidate in modules if installed(candidate))
     try:
         library = import_module(module)
         version = str(library.__version__)
     except (ImportError, OSError, AttributeError) as error:
         raise BackendUnavailableError(f"{module} cannot be loaded: {error}") from error
-    sys.modules.setdefault(_MODULES[name][0], library)
+    sys.modules.setdefault(modules[0], library)
     polygraphy_logger()
     return Toolkit(name, library, version, import_module("polygraphy.backend.trt"))
 

@@ -13,9 +13,9 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
+from nystra.core.installation import installed
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
-from nystra.runtime.backends._installed import installed
 from nystra.runtime.checking.dry_run import default_sizes
 from nystra.runtime.engines.build import equal_commands
 from nystra.runtime.engines.model import EngineModel

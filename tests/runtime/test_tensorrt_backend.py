@@ -194,7 +194,7 @@ def test_one_builder_in_a_process(
     cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(session(tmp_path), 2, 2)
-    monkeypatch.setitem(toolkit._MODULES, toolkit.RTX, ("tensorrt",))
+    monkeypatch.setitem(toolkit.BUILDERS, toolkit.RTX, toolkit.BUILDERS[toolkit.TENSORRT])
     with pytest.raises(BackendUnavailableError, match="use tensorrt-rtx in another process"):
         session(tmp_path, backend="tensorrt-rtx", device={}, targets=["sm86", "sm89"])
 

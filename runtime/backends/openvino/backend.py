@@ -13,16 +13,15 @@ import numpy as np
 
 from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
-from ....core.installation import not_installed
+from ....core.installation import installed, not_installed
 from ....core.option import Options
 from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, library_path
 from ...engines import cache
 from ...engines.record import EngineRecord
+from ...library import LibraryChoice, choose_library
 from ...model.inlining import inlined_model
 from ...model.onnx_tensors import read_inputs, read_outputs
-from .._installed import installed
-from .._library import LibraryChoice, choose_library
 from ..base import EMULATED, Backend
 from .build import CompileOptions
 from .layers import convolve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.errors import NystraError
+from ..core.errors import NystraError
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def choose_library(
     if not needed:
         return LibraryChoice(None, "the model has no nystra operators, so no library is needed")
     try:
-        from ...plugins.library import library_path
+        from ..plugins.library import library_path
 
         path = Path(library_path(name))
     except (ImportError, FileNotFoundError, NystraError) as error:
