@@ -91,10 +91,18 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.backends import backend_names, find_backend
 
     kind = find_backend(args.backend)
+    own = {name: _applying(find_backend(name)) for name in backend_names()}
     if kind.build_options is None:
-        takers = [name for name in backend_names() if find_backend(name).build_options is not None]
-        raise NystraError(f"{args.backend} builds no engines: expected {' or '.join(takers)}")
-    _check(args, kind)
+        takers = " or ".join(name for name, options in own.items() if options)
+        raise NystraError(f"{args.backend} builds no engines: expected {takers}")
+    for option_name in dict.fromkeys(name for options in own.values() for name in options):
+        if getattr(args, option_name) and option_name not in _applying(kind):
+            takers = " or ".join(name for name, options in own.items() if option_name in options)
+            raise NystraError(f"`{option_name}` does not apply to {args.backend}, only to {takers}")
+    if args.sizes and not args.dry_run:
+        raise NystraError("--sizes is for --dry-run; an engine's sizes are --tile or --optShapes")
+    if args.trust and args.engine is None:
+        raise NystraError("--trust is for --engine: engines built on this machine are trusted")
     return _compile(args) if kind.engine is None else _build(args)
 
 
@@ -140,20 +148,12 @@ def _options(args: argparse.Namespace, kind: Any) -> Any:
     return kind(args.backend, shapes, **option_values(args, kind))
 
 
-def _check(args: argparse.Namespace, kind: type[Backend]) -> None:
-    """Refuse options of other builders, and those that need another option."""
-    from ...runtime.engines.build import BuildOptions
-
-    others = [*BuildOptions.declared(), *EngineOptions.declared()]
-    own = [] if kind.build_options is None else [*kind.build_options.declared()]
-    own += [] if kind.engine is None else [*EngineOptions.declared()]
-    for name in ("precision", *others):
-        if name not in (*own, "backend") and getattr(args, name):
-            raise NystraError(f"`{name}` does not apply to {args.backend}: omit it")
-    if args.sizes and not args.dry_run:
-        raise NystraError("--sizes is for --dry-run; an engine's sizes are --tile or --optShapes")
-    if args.trust and args.engine is None:
-        raise NystraError("--trust is for --engine: engines built on this machine are trusted")
+def _applying(kind: type[Backend]) -> list[str]:
+    """Return the options that apply to a backend, besides the backend itself."""
+    if kind.build_options is None:
+        return []
+    more = EngineOptions.declared() if kind.engine is not None else {}
+    return [name for name in (*kind.build_options.declared(), *more) if name != "backend"]
 
 
 def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions) -> int:
