@@ -41,9 +41,9 @@ class BenchOptions(Options):
         Words(
             None,
             f"{', '.join(backend_names())} (ort:NAME, an execution provider of onnxruntime), "
-            "ort-cpu-bodies and tensorrt-bodies (without the operator library), openvino-bf16, "
-            "and with `checkpoint` torch-cpu, torch-cuda, torch-cuda-fp16 and torch-cuda-compile "
-            "(float16 by torch.compile)",
+            "each also with -bodies (without the operator library: ort-cpu-bodies) or a precision "
+            "that it can choose (openvino-bf16), and with `checkpoint` torch-cpu, torch-cuda, "
+            "torch-cuda-fp16 and torch-cuda-compile (float16 by torch.compile)",
             usual="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
         )
     )

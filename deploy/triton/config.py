@@ -138,8 +138,7 @@ def _head(name: str, options: TritonOptions, most: int) -> dict[str, Any]:
 
 
 def _instances(options: TritonOptions) -> dict[str, Any]:
-    gpu = options.gpu or options.backend == "tensorrt"
-    kind = Symbol("KIND_GPU" if gpu else "KIND_CPU")
+    kind = Symbol("KIND_GPU" if options.on_gpu else "KIND_CPU")
     return {"instance_group": [{"count": options.instances, "kind": kind}]}
 
 

@@ -38,7 +38,7 @@ def library_for(
                 f"Give `library` lib{name}.so, or `library` none to load it on the server yourself"
             )
         return choice.path
-    if options.backend != "onnxruntime":
+    if not options.facts.libraries:
         return None
     name = "nystra_onnxruntime_cuda" if options.gpu else "nystra_onnxruntime"
     return choose_library(options.library, needed=header.has_operators, name=name).path

@@ -12,9 +12,7 @@ from ...core.plain_text import PLAIN_NAME, is_plain_name
 from ...core.ports.port import Range
 from ...runtime.options import BATCH, LABELS, LIBRARY, OVERLAP, OVERWRITE, RANGE, THREADS, TILE
 from ..model_name import check_model_name
-
-BACKENDS = ("python", "onnxruntime", "tensorrt", "openvino")
-"""Backends of Triton that a folder is written for."""
+from .backends import BACKENDS, TritonBackend
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class TritonOptions(Options):
             "python",
             "backend of Triton: python takes image files and tiles them; onnxruntime, tensorrt "
             "and openvino take tensors",
-            BACKENDS,
+            tuple(BACKENDS),
             metavar="NAME",
         )
     )
@@ -60,7 +58,7 @@ class TritonOptions(Options):
                 f"`server_path` is {self.server_path!r}, expected an absolute path of the server, "
                 f"of {PLAIN_NAME}"
             )
-        if (self.engine is not None) != (self.backend == "tensorrt"):
+        if (self.engine is not None) != self.facts.engine:
             raise NystraError(
                 "`backend` tensorrt needs an engine: build one with nystra build MODEL.onnx -o "
                 "model.engine on the same type of GPU as the server's, and give `engine` "
@@ -68,15 +66,27 @@ class TritonOptions(Options):
                 if self.engine is None
                 else f"`engine` is for `backend` tensorrt, got {self.backend}"
             )
-        if self.range is not None and self.backend != "python":
+        if self.range is not None and not self.facts.files:
             raise NystraError(
                 f"`range` is for `backend` python: with {self.backend} Triton runs the network "
                 "alone, and the client sends its values"
             )
-        if self.gpu and self.backend == "openvino":
-            raise NystraError("`gpu` does not apply to OpenVINO, which runs on the CPU: omit it")
-        if (self.tile or self.overlap is not None) and self.backend != "python":
+        if self.gpu and not self.facts.chooses_gpu:
+            raise NystraError(
+                f"`gpu` does not apply to {self.backend}, which runs on the CPU: omit it"
+            )
+        if (self.tile or self.overlap is not None) and not self.facts.files:
             raise NystraError(
                 f"`tile` and `overlap` are for `backend` python: with {self.backend} Triton runs "
                 "the network alone, and the client has to tile"
             )
+
+    @property
+    def facts(self) -> TritonBackend:
+        """What is known of the backend."""
+        return BACKENDS[self.backend]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the model runs on a GPU."""
+        return self.gpu or self.facts.engine

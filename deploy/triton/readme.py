@@ -10,16 +10,6 @@ from ...runtime.model.model_facts import ModelFacts
 from ...runtime.tasks.handler import Handler
 from .options import TritonOptions
 
-_NOT_RUN = {
-    "python": "nystra's tests run this backend in a real Triton server, on a CPU.",
-    "onnxruntime": "nystra's tests parse this configuration with Triton's own protobufs. **No "
-    "server has run it yet**: the first start is the test.",
-    "tensorrt": "nystra's tests parse this configuration with Triton's own protobufs. **No server "
-    "has run it yet**: the first start is the test.",
-    "openvino": "nystra's tests parse this configuration with Triton's own protobufs. **No server "
-    "has run it yet**: the first start is the test.",
-}
-
 
 def readme(
     name: str,
@@ -43,7 +33,7 @@ def readme(
         f"# {name}\n\nFor Triton's backend `{options.backend}`, by `nystra deploy triton`.",
         f"## Start\n\n{_start(name, options, library, record)}",
         f"## Send a request\n\n{_ask(name, options, facts, handler)}",
-        f"## What was tested\n\n{_NOT_RUN[options.backend]}",
+        f"## What was tested\n\n{options.facts.proof}",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -52,11 +42,11 @@ def _start(
     name: str, options: TritonOptions, library: Path | None, record: EngineRecord | None
 ) -> str:
     place = options.server_path
-    gpu = "--gpus all " if options.gpu or options.backend == "tensorrt" else ""
+    gpu = "--gpus all " if options.on_gpu else ""
     image = "nvcr.io/nvidia/tritonserver:<xx.yy>-py3"
-    variables = ""
+    variables = options.facts.variables
     notes = []
-    if options.backend == "python":
+    if options.facts.files:
         image = "tritonserver-nystra"
         extra = "gpu" if options.gpu else "ort"
         notes.append(
@@ -75,8 +65,6 @@ def _start(
         )
         if library is not None:
             variables = f"-e {quote(f'LD_PRELOAD={place}/{name}/1/{library.name}')} "
-    if options.backend == "onnxruntime":
-        variables = "-e ORT_DISABLE_TELEMETRY=1 "
     notes.append(
         "```sh\n"
         f"docker run --rm {gpu}--shm-size=1g -p8000:8000 -p8001:8001 -p8002:8002 \\\n"
@@ -84,7 +72,7 @@ def _start(
         f"{quote(f'--model-repository={place}')}\n"
         "```"
     )
-    if options.backend == "onnxruntime":
+    if options.facts.libraries:
         notes.append(
             f"`model_operations` names the operator library at {place}/{name}/1/{library.name}: "
             "if the server has the repository at another path, write the folder with "

@@ -115,7 +115,7 @@ class _Model:
             text = "".join(f"{printable(label)}\n" for label in self.labels)
             (folder / LABELS).write_text(text, encoding="utf-8")
         config = self._config(version)
-        if self.how.backend == "python":
+        if self.how.facts.files:
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
             self._write_warm_up(folder, config)
         (folder / "config.pbtxt").write_text(text_format(config), encoding="utf-8")
@@ -140,12 +140,12 @@ class _Model:
                 about["range"] = RANGE.show(how.range)
             return config | {"parameters": parameters({**about, **chosen})}
         config = tensor_config(self.name, self.facts, how, self._most(), labels=labels)
-        if how.backend == "onnxruntime" and how.threads is not None:
+        if how.facts.libraries and how.threads is not None:
             about["intra_op_thread_count"] = str(how.threads)
-        if how.backend == "onnxruntime" and self.library is not None:
+        if how.facts.libraries and self.library is not None:
             place = f"{how.server_path.rstrip('/')}/{self.name}/{_VERSION}/{self.library.name}"
             config["model_operations"] = {"op_library_filename": [place]}
-        if how.backend == "openvino":
+        if not how.facts.default_file:
             config["default_model_filename"] = COPY
         return config | {"parameters": parameters(about)}
 
@@ -163,9 +163,9 @@ class _Model:
             return None
         engine = Path(self.how.engine)
         record = EngineRecord.read(EngineRecord.path_for(engine))
-        if record.backend != "tensorrt":
+        if record.backend != self.how.backend:
             raise NystraError(
-                f"{engine} is an engine for {record.backend}, expected one for tensorrt"
+                f"{engine} is an engine for {record.backend}, expected one for {self.how.backend}"
             )
         if record.hashes.get("model") != file_sha256(self.path):
             raise NystraError(f"the engine {engine} was built from another model than {self.path}")
@@ -174,12 +174,13 @@ class _Model:
 
     def _check_backend(self) -> None:
         """Refuse a model that the backend would refuse on the server."""
-        if self.how.backend == "python":
+        if self.how.facts.files:
             self.handler = find_handler(self.session).open(self.session, self.name)
-        elif self.how.backend == "openvino" and self.header.has_operators:
+        elif not self.how.facts.operators and self.header.has_operators:
             raise NystraError(
-                f"{self.path} has operators of nystra, which Triton's openvino backend does not "
-                "support: export it with `inline`, or use `backend` python; see docs/serving.md"
+                f"{self.path} has operators of nystra, which Triton's {self.how.backend} backend "
+                "does not support: export it with `inline`, or use `backend` python; see "
+                "docs/serving.md"
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:

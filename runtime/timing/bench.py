@@ -17,7 +17,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.ports.port import Size, size_text
-from ..backends import artifact_of, find_backend
+from ..backends import artifact_of, backend_names, find_backend
 from ..model.onnx_header import read_onnx_header
 from ..session_spec import SessionSpec
 from ..workers.child import Child, ChildError
@@ -26,13 +26,6 @@ from .turns import turns
 
 BODIES_BACKEND = "ort-cpu-bodies"
 """The name for ``ort-cpu`` with the operators' bodies, even if the library is installed."""
-
-_WAYS: dict[str, dict[str, Any]] = {
-    BODIES_BACKEND: {"backend": "ort-cpu", "library": "none"},
-    "openvino-bf16": {"backend": "openvino", "precision": "bf16"},
-    "tensorrt-bodies": {"backend": "tensorrt", "library": "none"},
-}
-"""Name in a benchmark -> settings of its session; any other name is that of a backend."""
 
 LEAST_RUNS = 3
 """Fewest timed runs of a configuration, however long one takes."""
@@ -67,11 +60,19 @@ def session_spec(
 
     Args:
         model: A model file.
-        name: Name of one of the runtime's backends, `BODIES_BACKEND`, ``openvino-bf16`` or
-            ``tensorrt-bodies`` (an engine of the operators' bodies).
+        name: Name of a backend; of one with a library of operators also with ``-bodies``, for the
+            operators' bodies; and with a precision that it can choose: ``openvino-bf16``.
         threads: As in `SessionSpec`.
     """
-    return SessionSpec(Path(model), threads=threads, **_WAYS.get(name, {"backend": name}))
+    settings: dict[str, Any] = {"backend": name}
+    backend, _, suffix = name.rpartition("-")
+    if backend in backend_names():
+        kind = find_backend(backend)
+        if suffix == "bodies" and kind.library_name is not None:
+            settings = {"backend": backend, "library": "none"}
+        elif suffix in kind.arithmetic:
+            settings = {"backend": backend, "precision": suffix}
+    return SessionSpec(Path(model), threads=threads, **settings)
 
 
 def session_configuration(

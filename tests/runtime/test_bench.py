@@ -327,6 +327,19 @@ def test_ort_cpu_is_what_it_is_everywhere_else(
     assert "expected one of auto, fastest, ort-cpu" in capsys.readouterr().err
 
 
-def test_tensorrt_bodies_are_an_engine_without_the_library(tmp_path: Path) -> None:
-    spec = session_spec(tmp_path / "m.onnx", "tensorrt-bodies")
-    assert (spec.backend_name, str(spec.library)) == ("tensorrt", "none")
+@pytest.mark.parametrize(
+    ("name", "backend", "library", "precision"),
+    [
+        ("tensorrt-bodies", "tensorrt", "none", None),
+        ("tensorrt-rtx-bodies", "tensorrt-rtx", "none", None),
+        ("tensorrt-rtx", "tensorrt-rtx", "auto", None),
+        ("openvino-bf16", "openvino", "auto", "bf16"),
+        ("ort-cpu-bf16", "ort-cpu-bf16", "auto", None),
+    ],
+)
+def test_names_of_a_benchmark(
+    name: str, backend: str, library: str, precision: str | None, tmp_path: Path
+) -> None:
+    """A precision only after the name of a backend that can choose it."""
+    spec = session_spec(tmp_path / "m.onnx", name)
+    assert (spec.backend_name, spec.library, spec.precision) == (backend, library, precision)
