@@ -152,12 +152,13 @@ def compare_layers(
                 infinities_compare_equal=True,
             )
             compared = compare(reference, other)
+    differing = [(key, result, limits[key]) for key, result in compared.items() if not result]
     return LayerReport(
         f"{first.backend}: {first.library_reason}",
         f"{second.backend}: {second.library_reason}",
         {key: list(array.shape) for key, array in feeds.items()},
         len(compared),
-        next((_layer(marked, *row, limits) for row in compared.items() if not row[1]), None),
+        next((_layer(marked, *row) for row in differing), None),
     )
 
 
@@ -251,11 +252,11 @@ def _refuse_the_same(session: Session, spec: SessionSpec) -> NoReturn:
     )
 
 
-def _layer(model: onnx.ModelProto, tensor: str, result: Any, limits: Mapping[str, float]) -> Layer:
+def _layer(model: onnx.ModelProto, tensor: str, result: Any, allowed: float) -> Layer:
     node = next(node for node in model.graph.node if tensor in node.output)
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     difference = None if isinstance(result, bool) else result.max_absdiff
-    return Layer(node.name, operator, tensor, difference, limits[tensor])
+    return Layer(node.name, operator, tensor, difference, allowed)
 
 
 def _largest(array: Array) -> float:
