@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         _check_requested(args, baseline, requested)
     _check_outputs(args)
     if args.hosts is not None:
-        from ...export.validate.hosts import require_hosts
+        from ..hosts import require_hosts
 
         require_hosts(args.hosts)
     session = open_session(args)
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
 def _host_results(args: argparse.Namespace, session: Session) -> list[CheckResult]:
     if args.hosts is None:
         return []
-    from ...export.validate.hosts import check_hosts
+    from ..hosts import check_hosts
 
     return check_hosts(session, args.hosts)
 

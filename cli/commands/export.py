@@ -58,8 +58,7 @@ class PageOptions(Options):
     report: Path | None = option(
         Folder(
             None,
-            "write a page there: figures, images, sites, how to load the file; with `mechanism` "
-            "auto also one that explains the plan (needs matplotlib)",
+            "write a page there: figures, images, sites, and the plans that `mechanism` auto tried",
         )
     )
 
@@ -89,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
     from ...export.options import ExportOptions
     from ...export.pipeline import export_model
-    from ...export.report.export_page import check_report_folder, write_export_page
+    from ...export.report.page import check_report_folder, write_export_page
     from ...runtime.images.images import image_format
-    from ..flags.auto_flags import auto_page, plan_or_auto
+    from ..flags.auto_flags import plan_or_auto
 
     if args.report is not None:
         check_report_folder(args.report)
@@ -109,10 +108,10 @@ def run(args: argparse.Namespace) -> int:
         if args.sheet is not None:
             progress("sheet")
             _draw(result, args.sheet)
-        pages = [auto_page(args)]
+        page = None
         if args.report is not None:
             progress("report")
-            pages.append(write_export_page(result, args.report))
+            page = write_export_page(result, args.report)
     if not args.quiet:
         for text in result.warnings:
             warn(text)
@@ -120,8 +119,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(_as_dict(result))
     elif not args.quiet:
         print_table(figures_of(result))
-        if args.report is not None:
-            echo(f"report: {', '.join(str(page) for page in pages if page is not None)}")
+        if page is not None:
+            echo(f"report: {page}")
     return 0
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,6 @@ from .plan_flags import AUTO, given_parameters, parameter_flag, plan_from
 
 if TYPE_CHECKING:
     from ...export.attention.plan import Plan
-    from ...export.auto.result import AutoResult
     from ...export.auto_options import AutoOptions
 
 
@@ -56,31 +53,8 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
     if texts:
         flag = parameter_flag(next(iter(texts)))
         raise NystraError(
-            f"{flag} does not apply to --attn auto, which chooses it for each site: omit it, or "
-            "name a mechanism"
+            f"{flag} does not apply to --attn auto, which chooses it: omit it, or name a mechanism"
         )
     from ...export.auto_options import AutoOptions
 
-    report = None if args.report is None else _report(args)
-    return AutoOptions(args.costs, tuple(args.keep_full), report)
-
-
-def auto_page(args: argparse.Namespace) -> Path | None:
-    """Return the page that says why ``--attn auto`` chose what it did; None if there is none."""
-    from ...export.report.auto_page import page_path
-
-    if args.report is None or args.mechanism != AUTO or args.plan is not None:
-        return None
-    return page_path(args.report, args.checkpoint)
-
-
-def _report(args: argparse.Namespace) -> Callable[[AutoResult], None]:
-    """Return the function that draws the page; refuse an existing page at once."""
-    from ...export.report.auto_page import page_path, write_report
-    from ...export.report.images import require_matplotlib
-
-    require_matplotlib()
-    folder, page = args.report, page_path(args.report, args.checkpoint)
-    if page.exists() and not args.overwrite:
-        raise NystraError(f"{page} exists: choose another --report, or add --overwrite")
-    return partial(write_report, folder=folder)
+    return AutoOptions(args.costs, tuple(args.keep_full))

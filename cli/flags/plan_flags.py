@@ -19,7 +19,7 @@ from .shared_flags import Records, add_shared_options, flag_among, given_texts, 
 AUTO = "auto"
 """The value of ``--attn`` with which `export.auto` chooses the plan."""
 
-AUTO_SUMMARY = "the fastest plan above --min-psnr, chosen for each site"
+AUTO_SUMMARY = "the fastest plan above --min-psnr, chosen for each class of sites"
 
 
 @dataclass(frozen=True)

@@ -1,151 +1,247 @@
-"""The search: select, correct, select again, repair, improve; every plan is verified."""
+"""``--attn auto``: the fastest plan that keeps a limit of change, chosen per class of sites.
+
+Sites that pass equal shapes and geometry to attention are a class, or two, the first half and the
+rest, where that gives few classes; all sites of a class get one mechanism. The times of the classes
+add up. Their changes of the output nearly do, so the sums only say which plans are worth a run:
+what is chosen is the fastest plan that kept the limit when the whole network ran.
+
+1. Each candidate is timed at each class; those that are hardly faster than as trained are dropped.
+2. Each candidate is run at each class alone, and at all classes that support it (a uniform plan).
+3. The plans near the frontier of time and sum of changes are run, the fastest first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from .knapsack import Items, Selection, change, faster_swaps, fastest, safer_swaps, seconds
-from .verification import Verified
+from ...core.ports.port import size_text
+from ...models.loading import LoadedModel
+from ..attention.candidates import candidates
+from ..attention.mechanism import Mechanism
+from ..attention.plan import Plan
+from ..attention.site import find_sites
+from ..auto_options import DEFAULT_BUDGET, AutoOptions, Proposal
+from ..load.stage import Prepared
+from ..targets import TENSORRT
+from .costs import Calls, CostTable, costs_of, foreign_warnings, record_calls
+from .result import AutoResult, Choice, Found, SiteClass, time_of
+from .trials import Record, Trials, Tried
 
-ROUNDS = 6
-"""Largest number of rounds; each corrects its budget by the measured change of the previous
-round."""
+LEAST_GAIN = 1.1
+"""Speedup over the attention as trained that a candidate needs at a class: less is within the noise
+of timing."""
 
-_TRIES = 8
-"""Failed improvements after which the search stops."""
+LEAST_ON_A_GPU = 32 * 32
+"""Tokens of a window from which linear attention may be faster on a GPU, by the count of
+instructions: below, exact attention on tensor cores needs fewer. Not measured on a GPU."""
 
-_RATIOS = (0.1, 10.0)
-"""Limit of the second pass's correction to the change that was measured for a site alone."""
+MOST_HALVED = 6
+"""Classes up to which the first half of the sites of each shape is a class of its own: changes of
+the output differ most between the first and the last sites."""
+
+ROUNDS, MOST_NEAR = 4, 24
+"""Plans that are run to learn how changes add up, and then near the frontier."""
+
+NEAR = 1.3
+"""How far the change of a plan may be from the sum of its classes, for plans near the frontier."""
+
+_FEW = 5000
+"""Plans up to which all are compared; of more, only those that no other plan surpasses."""
+
+Progress = Callable[[str], None]
 
 
-def most_plans(starts: int) -> int:
-    """Return the approximate largest number of plans that a search verifies.
+def find_plan(
+    prepared: Prepared, options: AutoOptions, folder: Path, progress: Progress
+) -> Proposal:
+    """Return the fastest plan found that keeps the budget.
 
     Args:
-        starts: Plans that it tries first.
+        prepared: The network and its images.
+        options: The options other than the budget.
+        folder: The folder of the measurements.
+        progress: Called with progress messages.
+
+    Raises:
+        NystraError: A bad table of costs, or a record of another checkpoint.
     """
-    return 2 + starts + ROUNDS + _TRIES
+    loaded, images = prepared.loaded, prepared.images
+    record = Record.open(folder, loaded, replace=prepared.options.overwrite)
+    exact = exact_on_a_gpu(loaded) if prepared.options.target == TENSORRT else []
+    sites = {
+        site.path: candidates(site, coarse=images.coarse) for site in find_sites(loaded.network)
+    }
+    sites |= {path: sites[path][:1] for path in (*options.keep_full, *exact)}
+    progress("time attention")
+    calls = record_calls(loaded.network, loaded.facts)
+    record.costs = costs = costs_of(options.costs, sites, calls, record.costs, progress)
+    classes = classes_of(sites, calls, costs)
+    budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
+    idle = "" if any(len(each.options) > 1 for each in classes) else _no_gain(loaded, exact)
+    if idle:
+        progress(idle)
+        found = Found((0,) * len(classes), {}, {}, {})
+    else:
+        trials = Trials(loaded, images, record, [each.paths for each in classes], progress)
+        found = choose(classes, 10.0 ** (-budget / 10.0), trials)
+        record.write()
+    result = AutoResult(classes, found, budget, images, size_text(calls.size), idle)
+    warnings = (*foreign_warnings(costs, options.costs), *result.warnings())
+    return Proposal(Plan(sites=result.plan()), result.summary(), result.as_dict(), warnings)
 
 
-def names(choice: Selection) -> dict[str, str]:
-    """Return the text of the candidate of every site."""
-    return {path: option.name for path, option in choice.items()}
+def classes_of(
+    sites: dict[str, list[Mechanism]], calls: Calls, costs: CostTable
+) -> list[SiteClass]:
+    """Return the classes of sites, each with the candidates that are faster than as trained.
 
-
-@dataclass
-class Search:
-    """The state of a search.
-
-    Attributes:
-        options: Options of every site, the one as trained first.
-        budget: Mean-square change that a plan may make.
-        verify: Runs a whole plan.
-        shares: Selection -> contribution of each site to its change, for the second pass.
-        expect: Called before each verified plan with the approximate number of remaining ones.
-        tried: Every choice that was verified, in order.
-        best: The fastest that keeps the budget.
+    Args:
+        sites: Path of a site -> its candidates, as trained first.
+        calls: The calls of the sites.
+        costs: The times of the candidates at these calls.
     """
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for path, row in sites.items():
+        alike.setdefault((*calls.of[path], "|", *map(str, row)), []).append(path)
+    groups = list(alike.values())
+    if 2 * len(groups) <= MOST_HALVED:
+        cut = [(paths, len(paths) // 2) for paths in groups]
+        groups = [part for paths, at in cut for part in (paths[:at], paths[at:]) if part]
+    classes = []
+    for paths in groups:
+        row, called = sites[paths[0]], calls.of[paths[0]]
+        seconds = [len(paths) * costs.cost(called, each) for each in row]
+        kept = [0, *(at for at in range(1, len(row)) if seconds[at] * LEAST_GAIN <= seconds[0])]
+        options, times = (tuple(each[at] for at in kept) for each in (row, seconds))
+        classes.append(SiteClass(tuple(paths), options, times))
+    return classes
 
-    options: Items
-    budget: float
-    verify: Callable[[Selection], Verified]
-    shares: Callable[[Selection], Mapping[str, float]]
-    expect: Callable[[int], None] = lambda _: None
-    tried: list[tuple[Selection, Verified]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._to_come = most_plans(0)
-        self.best: Selection = {path: row[0] for path, row in self.options.items()}
-        self.try_out(self.best)
+def choose(
+    classes: Sequence[SiteClass], budget: float, run: Callable[[dict[str, Mechanism], int], Tried]
+) -> Found:
+    """Return the fastest choice that keeps the budget among those that are worth a run.
 
-    def run(self, starts: Iterable[Selection] = ()) -> Selection:
-        """Return the fastest choice found that keeps the budget.
+    Args:
+        classes: The classes and their options.
+        budget: Mean squared change that a plan may make.
+        run: Runs a plan; also gets how many plans are expected to come.
+    """
+    trained: Choice = (0,) * len(classes)
+    tried = {trained: Tried(0.0, 0.0)}
+    names = {str(each): None for row in classes for each in row.options[1:]}
+    uniform = {name: tuple(_place(row, name) for row in classes) for name in names}
+    single = [
+        (at, option) for at, row in enumerate(classes) for option in range(1, len(row.options))
+    ]
+    to_come = len(single) + len(uniform) + ROUNDS + MOST_NEAR
 
-        Args:
-            starts: Choices to try first: the result is at least as fast as those that keep the
-                budget.
-        """
-        starts = list(starts)
-        self._to_come = most_plans(len(starts)) - 1
-        for start in starts:
-            self.try_out(start)
-        choice = fastest(self.options, self.budget)
-        verified = self.try_out(choice)
-        self._correct(choice, verified)
-        wanted = self.budget
-        for _ in range(ROUNDS):
-            choice = fastest(self.options, wanted)
-            known = any(names(choice) == names(former) for former, _ in self.tried)
-            verified = self.try_out(choice)
-            if known or verified.worst == 0.0:
-                break
-            wanted = change(choice) * self.budget / verified.worst
-        self._to_come = _TRIES
-        self._repair(choice, verified)
-        self._improve()
-        return self.best
+    def attempt(choice: Choice) -> float:
+        nonlocal to_come
+        if choice not in tried:
+            tried[choice] = run(plan_of(classes, choice), to_come)
+        to_come -= 1
+        return tried[choice].worst
 
-    def try_out(self, choice: Selection) -> Verified:
-        """Verify a choice; it is the best if it keeps the budget and is faster than the last."""
-        self.expect(self._to_come)
-        verified = self.verify(choice)
-        self._to_come = max(self._to_come - 1, 1)
-        self.tried.append((choice, verified))
-        if verified.worst <= self.budget and seconds(choice) < seconds(self.best):
-            self.best = choice
-        return verified
+    def seconds(choice: Choice) -> float:
+        return time_of(classes, choice)
 
-    def _correct(self, choice: Selection, verified: Verified) -> None:
-        """Scale the changes of each site, and of all, to those in a whole plan."""
-        ratios = {
-            path: min(max(share / choice[path].change, _RATIOS[0]), _RATIOS[1])
-            for path, share in self.shares(choice).items()
-            if choice[path].change > 0.0
+    alone = {
+        (at, option): attempt((*trained[:at], option, *trained[at + 1 :])) for at, option in single
+    }
+    alone |= {(at, 0): 0.0 for at in range(len(classes))}
+    for choice in uniform.values():
+        attempt(choice)
+    frontier = near_frontier(classes, alone)
+    factor = 1.0  # of the change of a plan over the sum of the changes of its classes
+    for _ in range(ROUNDS):
+        within = [choice for choice, change in frontier.items() if change * factor <= budget]
+        choice = min(within, key=seconds)
+        known = choice in tried
+        worst = attempt(choice)
+        if frontier[choice] == 0.0 or worst == 0.0:
+            break
+        factor = worst / frontier[choice]
+        if known:
+            break
+    best = min((each for each in tried if tried[each].worst <= budget), key=seconds)
+    near = sorted(
+        (
+            choice
+            for choice, change in frontier.items()
+            if seconds(choice) < seconds(best) and change * factor <= budget * NEAR
+        ),
+        key=seconds,
+    )
+    to_come = min(len(near), MOST_NEAR)
+    for choice in near[:: -(-len(near) // MOST_NEAR) or 1]:
+        if attempt(choice) <= budget:
+            best = choice
+            break
+    return Found(best, alone, uniform, tried)
+
+
+def near_frontier(
+    classes: Sequence[SiteClass], alone: dict[tuple[int, int], float]
+) -> dict[Choice, float]:
+    """Return choices with the sums of their changes: of few all, of many the undominated ones.
+
+    Args:
+        classes: The classes and their options.
+        alone: Class and option -> change with that class alone replaced.
+    """
+    sums: dict[Choice, float] = {(): 0.0}
+    for at, row in enumerate(classes):
+        sums = {
+            (*choice, option): change + alone[at, option]
+            for choice, change in sums.items()
+            for option in range(len(row.options))
         }
-        together = sum(option.change * ratios.get(path, 1.0) for path, option in choice.items())
-        if together <= 0.0 or verified.worst <= 0.0:
-            return
-        scale = verified.worst / together
-        self.options = {
-            path: [
-                replace(option, change=option.change * ratios.get(path, 1.0) * scale)
-                for option in row
-            ]
-            for path, row in self.options.items()
-        }
-        kept = names(self.best)
-        self.best = {
-            path: next(option for option in row if option.name == kept[path])
-            for path, row in self.options.items()
-        }
+        if len(sums) <= _FEW:
+            continue
+        ordered = sorted(sums, key=lambda choice: (time_of(classes, choice), sums[choice]))
+        best, kept = float("inf"), {}
+        for choice in ordered:
+            if sums[choice] < best:
+                best = kept[choice] = sums[choice]
+        sums = kept
+    return sums
 
-    def _repair(self, choice: Selection, verified: Verified) -> None:
-        """Undo the options with the most change per second until the budget is kept."""
-        while verified.worst > self.budget:
-            path, option = safer_swaps(self.options, choice)[0]
-            choice = choice | {path: option}
-            if seconds(choice) >= seconds(self.best):
-                return
-            verified = self.try_out(choice)
 
-    def _improve(self) -> None:
-        """Take faster options while the whole plan keeps the budget."""
-        vain: set[tuple[str, str]] = set()
-        while len(vain) < _TRIES:
-            slack = self.budget - self.verify(self.best).worst
-            swap = next(
-                (
-                    (path, option)
-                    for path, option in faster_swaps(self.options, self.best)
-                    if (path, option.name) not in vain
-                    and option.change - self.best[path].change <= slack
-                ),
-                None,
-            )
-            if swap is None:
-                return
-            path, option = swap
-            self._to_come = _TRIES - len(vain)
-            if self.try_out(self.best | {path: option}).worst > self.budget:
-                vain.add((path, option.name))
+def plan_of(classes: Sequence[SiteClass], choice: Choice) -> dict[str, Mechanism]:
+    """Return the mechanism of every site with a choice."""
+    return {
+        path: row.options[option]
+        for row, option in zip(classes, choice, strict=True)
+        for path in row.paths
+    }
+
+
+def _place(row: SiteClass, name: str) -> int:
+    """Return the number of an option of a class by its text; as trained if it has no such one."""
+    return next((at for at, option in enumerate(row.options) if str(option) == name), 0)
+
+
+def exact_on_a_gpu(loaded: LoadedModel) -> list[str]:
+    """Return the sites that stay as trained for a GPU: windows below `LEAST_ON_A_GPU` tokens.
+
+    Times are taken on this machine's CPU and do not rank what a GPU runs.
+    """
+    sites = find_sites(loaded.network)
+    return [site.path for site in sites if site.tokens is not None and site.tokens < LEAST_ON_A_GPU]
+
+
+def _no_gain(loaded: LoadedModel, exact: Sequence[str]) -> str:
+    sites = find_sites(loaded.network)
+    if len(exact) == len(sites):
+        return (
+            f"the file is for a GPU, and the windows of all {len(sites)} sites have less than "
+            f"{LEAST_ON_A_GPU} tokens: exact attention is expected to be the fastest there"
+        )
+    counts = {site.tokens for site in sites if site.tokens is not None}
+    tokens = f" of {min(counts)} tokens" if len(counts) == 1 else ""
+    return (
+        f"no candidate is {LEAST_GAIN:g} times as fast as trained at any of the {len(sites)} "
+        f"sites{tokens} on this machine, so none was tried on images"
+    )

@@ -30,6 +30,10 @@ MOST_CROPS = 24
 CROPS = 4
 """Of an image: its corners, or the middle alone where time is short."""
 
+_FURTHER_RUNS = 28
+"""Plans that `auto.search` runs besides each candidate everywhere and at each class of sites, which
+are at most two for each geometry."""
+
 _HELD = 3
 """Every third image is held out."""
 
@@ -91,13 +95,17 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
     size = loaded.facts.test_size()
     operations = network_flops(loaded.network, loaded.facts)[0]
     crop = operations * side * side / (size["height"] * size["width"])
-    sites = find_sites(loaded.network)
+    alike = {
+        (type(site.module), repr(getattr(site.module, "geometry", None))): site
+        for site in find_sites(loaded.network)
+    }
     most = min(images, MOST_CROPS)
     few, least = min(images, _HELD), min(images, 2)
     levels = [(max(1, min(CROPS, MOST_CROPS // most)), most, False), (1, few, False)]
     for crops, kept, coarse in (*levels, (1, few, True)):
-        runs = sum(len(candidates(site, coarse=coarse)) - 1 for site in sites)
-        if runs * crop / 2 * crops * kept <= MOST_OPERATIONS:  # half of the network runs again
+        rows = [len(candidates(site, coarse=coarse)) - 1 for site in alike.values()]
+        runs = 2 * sum(rows) + max(rows) + _FURTHER_RUNS
+        if runs * crop * crops * kept <= MOST_OPERATIONS:
             return crops, kept, coarse
     return 1, least, True
 

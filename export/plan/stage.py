@@ -13,7 +13,7 @@ from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
-from ..auto.proposal import Proposal
+from ..auto_options import Proposal
 from ..found.paying import FoundPieces
 from ..load.stage import Prepared
 from ..paying import Replaceable, keep_faster, left_sentences
@@ -120,7 +120,7 @@ def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None])
     wanted = prepared.options.plan
     if isinstance(wanted, Plan):
         return Proposal(wanted.for_architecture(prepared.loaded.facts.architecture))
-    from ..auto.planner import find_plan  # not needed for a plan of the user
+    from ..auto.search import find_plan  # not needed for a plan of the user
 
     # A bad output is refused before the search, which takes minutes.
     folder = _target(prepared, output, neutral(prepared.loaded.network)).parent

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..auto.proposal import Proposal
+from ..auto_options import Proposal
 from ..load.source import Source
 from ..validate.fidelity import Fidelity
 from ..validate.model_file import FileValidation

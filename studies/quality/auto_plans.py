@@ -13,28 +13,31 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nystra.export import ExportOptions
+from nystra.export.attention.candidates import candidates
+from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.mechanism import Mechanism
-from nystra.export.attention.site import neutral, swap
-from nystra.export.auto.knapsack import Selection, seconds
-from nystra.export.auto.result import AutoResult
-from nystra.export.auto.verification import Verified
+from nystra.export.attention.site import find_sites, neutral, swap
 from nystra.export.auto_options import AutoOptions
 from nystra.export.load.stage import prepare
-from nystra.export.plan.stage import make_plan
+from nystra.export.plan.stage import Planned, make_plan
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
 from nystra.models.pretrained import checkpoint_path
-from nystra.runtime.metrics.measures import decibels
 from studies.quality.measure import ImageSet, Result, measure
 
 BUDGETS = (40.0, 45.0, 50.0, 55.0)
-UNIFORM = ("nystra", "nystromformer", "cluster clusters=2x2", "cluster", "cluster block=8")
+UNIFORM = (
+    *("nystra", "nystromformer", "cluster clusters=2x2 block=4"),
+    *("cluster clusters=4x4 block=4", "cluster clusters=4x4 block=8"),
+)
 """The uniform plans that are run on the sets; of all others the time is told."""
 
 
@@ -62,71 +65,72 @@ def table(name: str, folder: Path, sets: list[ImageSet], budgets: Sequence[float
     heads += [f"{test_set.name} PSNR | {test_set.name} against full" for test_set in sets]
     line = f"| {' | '.join(heads)} |"
     print(f"{line}\n|{' --- |' * (line.count('|') - 1)}", flush=True)
-    full = [_quality(model, neutral(model.network), test_set) for test_set in sets]
+    trained = neutral(model.network)
+    full = [_quality(model, trained, test_set) for test_set in sets]
     results = {budget: choose(name, folder, budget) for budget in budgets}
-    first = results[budgets[0]]
-    exact = Verified(0.0, 0.0)
-    row(model, "as trained", first, first.trained, exact, list(zip(sets, full, strict=True)), full)
-    for text, (choice, verified) in first.uniform.items():
-        wanted = sets if text in UNIFORM else []
-        run = [
-            (test_set, _quality(model, mechanisms(first, choice), test_set)) for test_set in wanted
-        ]
-        row(model, f"{text} everywhere", first, choice, verified, run, full)
+    figures = results[budgets[0]].proposal.figures
+    seconds = figures["attention_seconds_as_trained"]
+    row("as trained", trained, {"attention_seconds": seconds}, seconds, full, full)
+    for text, measured in figures["plans"].items():
+        if text == "chosen":
+            continue
+        mechanism = text.removesuffix(" everywhere")
+        plan = _everywhere(model, mechanism)
+        run = [_quality(model, plan, each) for each in sets] if mechanism in UNIFORM else []
+        row(text, plan, measured, seconds, run, full)
     for budget, result in results.items():
-        run = [(test_set, _quality(model, result.plan, test_set)) for test_set in sets]
-        text = f"**auto, {budget:g} dB**"
-        row(model, text, result, result.choice, result.verified, run, full)
+        run = [_quality(model, result.resolved, test_set) for test_set in sets]
+        chosen = result.proposal.figures["plans"]["chosen"]
+        row(f"**auto, {budget:g} dB**", result.resolved, chosen, seconds, run, full)
 
 
-def choose(name: str, folder: Path, budget: float) -> AutoResult:
-    """Return the choice of the planner."""
-    results: list[AutoResult] = []
+def choose(name: str, folder: Path, budget: float) -> Planned:
+    """Return the plan of the search."""
     costs = folder / f"{Path(name).stem}.costs.json"
-    planner = AutoOptions(costs, report=results.append)
-    options = ExportOptions(planner, min_psnr=budget, overwrite=True)
-    make_plan(prepare(checkpoint_path(name), options, lambda _: None), folder, lambda _: None)
-    return results[0]
+    options = ExportOptions(AutoOptions(costs), min_psnr=budget, overwrite=True)
+    prepared = prepare(checkpoint_path(name), options, lambda _: None)
+    return make_plan(prepared, folder, lambda _: None)
 
 
-def mechanisms(result: AutoResult, choice: Selection) -> dict[str, Mechanism]:
-    """Return a choice as the mechanism of each site."""
-    return {path: result.mechanisms[option.name] for path, option in choice.items()}
+def _everywhere(model: LoadedModel, text: str) -> dict[str, Mechanism]:
+    """Return the plan with the candidate of a text at every site that has it."""
+    return {
+        site.path: next((each for each in candidates(site) if str(each) == text), Full())
+        for site in find_sites(model.network)
+    }
 
 
 def row(
-    model: LoadedModel,
     text: str,
-    result: AutoResult,
-    choice: Selection,
-    verified: Verified,
-    run: list[tuple[ImageSet, Result]],
+    plan: Mapping[str, Mechanism],
+    measured: Mapping[str, Any],
+    trained: float,
+    run: list[Result],
     full: list[Result],
 ) -> None:
     """Print a row of the table."""
-    counts: dict[str, int] = {}
-    for option in choice.values():
-        counts[option.name] = counts.get(option.name, 0) + 1
+    counts = Counter(map(str, plan.values()))
+    seconds = measured["attention_seconds"]
     cells = [
         text,
         ", ".join(f"{count} {name}" for name, count in counts.items()),
-        f"{1e3 * seconds(choice):.1f}",
-        f"{seconds(result.trained) / seconds(choice):.2f}x",
-        _psnr(decibels(verified.seen)),
-        _psnr(decibels(verified.held_out)),
+        f"{1e3 * seconds:.1f}",
+        f"{trained / seconds:.2f}x",
+        *(_psnr(measured.get(key)) for key in ("psnr_seen", "psnr_held_out")),
     ]
-    for (_, measured), exact in zip(run, full, strict=False):
-        change = measured.quality.psnr - exact.quality.psnr
-        against = measured.against(exact)
-        cells.append(f"{measured.quality.psnr:.2f}" + (f" ({change:+.3f})" if change else ""))
+    for result, exact in zip(run, full, strict=False):
+        change = result.quality.psnr - exact.quality.psnr
+        against = result.against(exact)
+        cells.append(f"{result.quality.psnr:.2f}" + (f" ({change:+.3f})" if change else ""))
         cells.append(_psnr(float(np.mean(against)), min(against)))
     cells += [""] * (2 * (len(full) - len(run)))
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def _psnr(mean: float, worst: float | None = None) -> str:
-    text = f"{mean:.1f}" if worst is None else f"{mean:.1f} ({worst:.1f})"
-    return text if math.isfinite(mean) else "same"
+def _psnr(mean: float | None, worst: float | None = None) -> str:
+    if mean is None or not math.isfinite(mean):
+        return "same"
+    return f"{mean:.1f}" if worst is None else f"{mean:.1f} ({worst:.1f})"
 
 
 def _quality(model: LoadedModel, plan: Mapping[str, Mechanism], images: ImageSet) -> Result:

@@ -18,8 +18,8 @@ from onnx import helper
 
 from comfyui_stub import Interrupted, StubOfComfyUI
 from exported_files import swinir_files
+from nystra.cli.hosts import chainner_problems
 from nystra.cli.main import main
-from nystra.export.validate.hosts import chainner_problems
 from nystra.runtime import Session
 from nystra.runtime.model.references import read_references
 from runtime_models import nystra_metadata, save_operator, save_upscaler

@@ -7,91 +7,111 @@ import random
 
 import pytest
 
-from nystra.export.auto.knapsack import Item, Selection, change, fastest, seconds
-from nystra.export.auto.search import Search, names
-from nystra.export.auto.verification import Verified
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.registry import mechanism
+from nystra.export.auto.result import Choice, Found, SiteClass, time_of
+from nystra.export.auto.search import MOST_NEAR, ROUNDS, choose, near_frontier
+from nystra.export.auto.trials import Tried
 
-EXACT = Item("full", 10.0, 0.0)
-
-
-def random_options(seed: int) -> dict[str, list[Item]]:
-    draw = random.Random(seed)
-    return {
-        f"site{site}": [
-            EXACT,
-            *(Item(f"c{k}", draw.uniform(1, 9), 10 ** draw.uniform(-6, -2)) for k in range(4)),
-        ]
-        for site in range(5)
-    }
+OPTIONS = tuple(mechanism("nystra", landmarks=(size, size)) for size in range(2, 9))
 
 
-def optimum(options: dict[str, list[Item]], budget: float) -> float:
-    """The shortest time, by trying every choice."""
-    paths = list(options)
-    every = (dict(zip(paths, row, strict=True)) for row in itertools.product(*options.values()))
-    return min(seconds(choice) for choice in every if change(choice) <= budget)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_choice_keeps_the_budget_and_is_nearly_the_fastest(seed: int) -> None:
-    options = random_options(seed)
-    for budget in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
-        choice = fastest(options, budget)
-        assert change(choice) <= budget
-        assert seconds(choice) <= 1.12 * optimum(options, budget)
-        assert choice == fastest(options, budget)
-
-
-def test_no_budget_is_exact_and_a_large_one_is_the_fastest() -> None:
-    options = random_options(1)
-    assert set(names(fastest(options, 0.0)).values()) == {"full"}
-    least = {path: min(row, key=lambda option: option.seconds) for path, row in options.items()}
-    assert fastest(options, 1.0) == least
+def random_classes(
+    seed: int, count: int = 3, options: int = 5
+) -> tuple[list[SiteClass], list[list[float]]]:
+    """Return classes of two sites, and the change of each option."""
+    draw, classes, changes = random.Random(seed), [], []
+    for at in range(count):
+        times = (10.0, *(draw.uniform(1, 9) for _ in range(options)))
+        row = (mechanism("full"), *OPTIONS[:options])
+        classes.append(SiteClass((f"{at}.a", f"{at}.b"), row, times))
+        changes.append([0.0, *(10 ** draw.uniform(-6, -2) for _ in range(options))])
+    return classes, changes
 
 
 def searched(
-    options: dict[str, list[Item]], budget: float, factor: float, starts: list[Selection]
-) -> tuple[Search, Selection]:
-    """Search where a whole plan changes ``factor`` times the sum of the changes of its sites."""
+    classes: list[SiteClass],
+    changes: list[list[float]],
+    budget: float,
+    factor: float = 1.0,
+    held_out: float = 0.9,
+) -> tuple[Found, int]:
+    """Search where a whole plan changes ``factor`` times the sum of its classes, if several."""
+    runs = 0
 
-    def verify(choice: Selection) -> Verified:
-        total = factor * sum(
-            next(option.change for option in options[path] if option.name == name)
-            for path, name in names(choice).items()
-        )
-        return Verified(total, 0.9 * total)
+    def run(plan: dict[str, Mechanism], _: int) -> Tried:
+        nonlocal runs
+        runs += 1
+        parts = [
+            changes[at][row.options.index(plan[row.paths[0]])] for at, row in enumerate(classes)
+        ]
+        assert all(plan[path] == plan[row.paths[0]] for row in classes for path in row.paths)
+        total = sum(parts) * (factor if sum(part > 0 for part in parts) > 1 else 1.0)
+        return Tried(total, held_out * total)
 
-    def shares(choice: Selection) -> dict[str, float]:
-        return {path: factor * option.change for path, option in choice.items() if option.change}
-
-    search = Search(options, budget, verify, shares)
-    return search, search.run(starts)
+    return choose(classes, budget, run), runs
 
 
-@pytest.mark.parametrize("factor", [0.3, 1.0, 4.0])
+def optimum(classes: list[SiteClass], changes: list[list[float]], budget: float) -> float:
+    """The shortest time, by trying every choice."""
+    every = itertools.product(*(range(len(row.options)) for row in classes))
+    return min(
+        time_of(classes, choice)
+        for choice in every
+        if sum(changes[at][option] for at, option in enumerate(choice)) <= budget
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_changes_add_up_the_choice_is_the_fastest(seed: int) -> None:
+    classes, changes = random_classes(seed)
+    for budget in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0):
+        found, runs = searched(classes, changes, budget)
+        assert time_of(classes, found.choice) == optimum(classes, changes, budget)
+        assert runs <= 15 + 5 + ROUNDS + MOST_NEAR
+        assert found == searched(classes, changes, budget)[0]
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.8, 4.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_does_not_add_up_is_corrected(seed: int, factor: float) -> None:
-    options, budget = random_options(seed), 1e-3
-    search, best = searched(options, budget, factor, [])
-    assert search.verify(best).worst <= budget
-    assert seconds(best) <= 1.12 * optimum(options, budget / factor)
-    assert len(search.tried) < 40
+def test_what_does_not_add_up_is_measured(seed: int, factor: float) -> None:
+    classes, changes = random_classes(seed)
+    found, _ = searched(classes, changes, 1e-3, factor)
+    assert found.tried[found.choice].worst <= 1e-3
+    several = [[factor * change for change in row] for row in changes]
+    assert time_of(classes, found.choice) <= 1.1 * optimum(classes, several, 1e-3)
 
 
-def test_no_choice_that_was_tried_first_and_keeps_the_budget_is_faster() -> None:
-    options = random_options(3)
-    start = {path: row[1] for path, row in options.items()}
-    budget = change(start)
-    _, best = searched(options, budget, 1.0, [start])
-    assert seconds(best) <= seconds(start)
+def test_of_many_classes_only_some_plans_are_compared_and_none_of_the_fastest_is_missing() -> None:
+    classes, changes = random_classes(2, 6, 5)
+    alone = {(at, option): row[option] for at, row in enumerate(changes) for option in range(6)}
+    frontier = near_frontier(classes, alone)
+    assert len(frontier) < 6**6 / 10
+    for budget in (1e-5, 1e-4, 1e-3, 1e-2):
+        within = [time_of(classes, each) for each in frontier if frontier[each] <= budget]
+        assert min(within) == pytest.approx(optimum(classes, changes, budget), rel=1e-12)
+    found, runs = searched(classes, changes, 1e-3, 1.2)
+    assert found.tried[found.choice].worst <= 1e-3
+    assert runs <= 30 + 5 + ROUNDS + MOST_NEAR
+
+
+def test_no_uniform_plan_that_keeps_the_budget_is_faster() -> None:
+    classes, changes = random_classes(3)
+    uniform: Choice = (1, 1, 1)
+    budget = 1.5 * sum(row[1] for row in changes)
+    found, _ = searched(classes, changes, budget, 1.5)
+    assert found.uniform[str(OPTIONS[0])] == uniform
+    assert time_of(classes, found.choice) <= time_of(classes, uniform)
 
 
 def test_held_out_images_have_to_keep_the_budget_too() -> None:
-    options = {"a": [EXACT, Item("fast", 1.0, 1e-6), Item("slow", 5.0, 1e-9)]}
+    times = (10.0, 1.0, 5.0)
+    classes = [SiteClass(("a",), (mechanism("full"), *OPTIONS[:2]), times)]
+    changes = [[0.0, 1e-6, 1e-9]]
+    assert searched(classes, changes, 1e-4, held_out=1e4)[0].choice == (2,)
+    assert searched(classes, changes, 1e-4, held_out=1.0)[0].choice == (1,)
 
-    def verify(choice: Selection) -> Verified:
-        true = {"full": 0.0, "fast": 1e-6, "slow": 1e-9}[choice["a"].name]
-        return Verified(true, 1e4 * true)
 
-    search = Search(options, 1e-4, verify, lambda _: {})
-    assert names(search.run()) == {"a": "slow"}
+def test_nothing_that_changes_keeps_a_budget_of_zero() -> None:
+    classes, changes = random_classes(1)
+    assert searched(classes, changes, 0.0)[0].choice == (0, 0, 0)

@@ -1,7 +1,6 @@
 """What ``--attn auto`` prints during its search and about its result."""
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,11 @@ from nystra.cli.main import export_main
 from nystra.export import ExportOptions
 from nystra.export.attention.candidates import candidates
 from nystra.export.attention.site import find_sites
-from nystra.export.auto.costs import CostTable
-from nystra.export.auto.eta import Eta
-from nystra.export.auto.figures import pareto_figure
-from nystra.export.auto.replay import Replay
-from nystra.export.auto.result import AutoResult
-from nystra.export.auto.timing import record_calls
-from nystra.export.auto.verification import Verifier
+from nystra.export.auto.costs import CostTable, record_calls
+from nystra.export.auto.trials import Trials
 from nystra.export.auto_options import AutoOptions
 from nystra.export.load.stage import prepare
 from nystra.export.plan.stage import Planned, make_plan
-from nystra.export.report.auto_page import write_report
 from nystra.models import load
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import write_image
@@ -76,31 +69,17 @@ def searched(
     return make_plan(prepare(checkpoint, options, lambda _: None), place, said.append), said
 
 
-def test_the_verification_is_part_of_what_is_counted(
+def test_every_run_is_announced_with_the_time_left(
     checkpoint: Path, folder: Path, tmp_path: Path
 ) -> None:
-    _, said = searched(checkpoint, folder, tmp_path, FASTER)
-    counted = [re.match(r"(\d+)/100 (\w+ ?\w*)(.*)", text) for text in said]
-    steps = [(int(m[1]), m[2], m[3]) for m in counted if m is not None]
-    first = {what: percent for percent, what, _ in reversed(steps)}
-    assert first["verify plan"] < 50, "there is most of the way to go"
-    assert all(percent < 100 for percent, *_ in steps), said
-    assert sum("second pass: layers" in text for text in said) >= 2, "site by site"
-    assert all(" left" in rest for _, what, rest in steps if what == "verify plan")
-
-
-def test_time_left_counts_what_is_to_come() -> None:
-    said: list[str] = []
-    eta = Eta(said.append)
-    eta.left = 8.0
-    eta.announce("begin")
-    eta.done(2.0)
-    eta.announce("go on")
-    eta.left = 100.0
-    eta.announce("there is more")
-    assert said[0] == "1/100 begin"
-    assert said[1].startswith("26/100 go on, about 0 s left")
-    assert said[2].startswith("2/100 there is more")
+    planned, said = searched(checkpoint, folder, tmp_path, FASTER)
+    runs = [re.fullmatch(r"(\d+)/100 try plan (\d+)(, about .* left)?", text) for text in said]
+    numbers = [(int(run[1]), int(run[2]), run[3]) for run in runs if run is not None]
+    assert [number for _, number, _ in numbers] == list(range(1, len(numbers) + 1))
+    assert len(numbers) == planned.proposal.figures["verified"] - 1, "all but as trained"
+    assert numbers[0][0] < 10, "there is most of the way to go"
+    assert all(percent <= 100 for percent, *_ in numbers)
+    assert all(left is not None for _, number, left in numbers if number > 1)
 
 
 def test_where_nothing_gains_nothing_is_tried_on_images(
@@ -109,16 +88,12 @@ def test_where_nothing_gains_nothing_is_tried_on_images(
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("a network ran on images")
 
-    monkeypatch.setattr(Replay, "__init__", refused)
-    monkeypatch.setattr(Verifier, "__init__", refused)
-    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
-    report = partial(write_report, folder=tmp_path / "pages")
-    planned, said = searched(checkpoint, folder, tmp_path, {"nystra": 3.9}, report=report)
+    monkeypatch.setattr(Trials, "__init__", refused)
+    planned, said = searched(checkpoint, folder, tmp_path, {"nystra": 3.9})
     assert planned.is_neutral
-    assert said[-2].startswith("no candidate is 1.1 times as fast as trained"), said
+    assert said[-1].startswith("no candidate is 1.1 times as fast as trained"), said
     (warning,) = planned.warnings
     assert "none was tried on images" in warning
-    assert "none was tried on images" in (tmp_path / "pages" / "tiny.auto.html").read_text()
 
 
 def test_a_gain_of_a_tenth_is_tried(checkpoint: Path, folder: Path, tmp_path: Path) -> None:
@@ -129,34 +104,30 @@ def test_a_gain_of_a_tenth_is_tried(checkpoint: Path, folder: Path, tmp_path: Pa
 def test_the_figure_of_speed_is_of_attention_alone(
     checkpoint: Path, folder: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
-    results: list[AutoResult] = []
-    planned, _ = searched(checkpoint, folder, tmp_path, FASTER, report=results.append)
+    planned, _ = searched(checkpoint, folder, tmp_path, FASTER)
     assert re.search(
         r"attention alone \d\.\d\dx as fast as trained \(128x128, in PyTorch\)",
         planned.proposal.summary,
     )
     assert "network" not in planned.proposal.summary
-    (axes,) = pareto_figure(results[0]).axes
-    assert axes.get_xlabel() == "time of attention alone at 128x128, ms"
-    assert axes.get_xlim()[0] == 0, "a gain has its true length"
 
 
 @pytest.mark.full
-def test_both_pages_are_named(
+def test_the_page_has_the_plans(
     checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
-    costs = costs_of(checkpoint, tmp_path / "costs.json", {}, (1, 3, 16, 16))
+    costs = costs_of(checkpoint, tmp_path / "costs.json", FASTER, (1, 3, 16, 16))
     pages = tmp_path / "pages"
     command = [str(checkpoint), "-o", str(tmp_path / "m.onnx"), "--attn", "auto", "--no-speed"]
     command += ["--costs", str(costs), "--calibrate", str(folder), "--report", str(pages)]
-    assert export_main([*command, "--static", "1x3x16x16"]) == 0
-    named = re.search(r"^report: (.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert named is not None
-    paths = [Path(text) for text in named[1].split(", ")]
-    assert paths == [pages / "tiny.auto.html", pages / "m.export.html"]
-    assert all(path.is_file() for path in paths)
+    assert export_main([*command, "--static", "1x3x16x16", "--min-psnr", "20"]) == 0
+    assert f"report: {pages / 'm.export.html'}\n" in capsys.readouterr().out
+    (page,) = pages.iterdir()
+    text = page.read_text()
+    assert "<h2>Plans</h2>" in text
+    for plan in ("chosen", "nystra everywhere", "nystromformer landmarks=2x4 everywhere"):
+        assert f"<td>{plan}</td>" in text
+    assert "with only this site replaced" in text
 
 
 def test_for_a_gpu_small_windows_stay_exact(checkpoint: Path, folder: Path, tmp_path: Path) -> None:

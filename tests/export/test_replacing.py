@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from nystra.cli.main import export_main
 from nystra.export import Plan
-from nystra.export.auto.proposal import Proposal
+from nystra.export.auto_options import Proposal
 from nystra.export.plan.stage import Planned
 from nystra.export.validate.fidelity import Fidelity
 from nystra.export.validate.stage import _below

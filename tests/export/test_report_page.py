@@ -12,10 +12,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.export.attention.registry import mechanism
-from nystra.export.auto.figures import spread
-from nystra.export.report.export_page import site_table, together
-from nystra.export.report.images import image_uri
-from nystra.export.report.page import Page
+from nystra.export.report.page import Page, image_uri, site_table, together
 from nystra.runtime.images.images import decode_image
 
 
@@ -61,10 +58,3 @@ def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="does not exist"):
         Page("a").write(tmp_path / "no" / "a.html")
-
-
-def test_names_beside_a_figure_do_not_overlap() -> None:
-    assert spread([0.1, 0.5, 0.9], 0.05) == [0.1, 0.5, 0.9]
-    crowded = spread([0.1, 0.1, 0.11, 0.98, 0.99, 0.99], 0.05)
-    assert min(np.diff(crowded)) >= 0.05 - 1e-9
-    assert (crowded[0], max(crowded)) == (0.1, 1.0)

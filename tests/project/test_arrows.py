@@ -14,7 +14,7 @@ from shared import ROOT
 
 ALLOWED = {
     "cli": {"cli", "core", "deploy", "export", "models", "plugins", "runtime"},
-    "export": {"export", "core", "deploy", "models", "plugins", "runtime"},
+    "export": {"export", "core", "models", "plugins", "runtime"},
     "deploy": {"deploy", "core", "runtime", "plugins"},
     "models": {"models", "core", "plugins"},
     "runtime": {"runtime", "core", "plugins"},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...core.errors import NystraError, foreign_reason
-from ...deploy.host_model import host_problems
-from ...deploy.vapoursynth.rules import vapoursynth_problems
-from ...runtime.checking.gate import FAILED, PASSED, CheckResult
-from ...runtime.session import Session
+from ..core.errors import NystraError, foreign_reason
+from ..deploy.host_model import host_problems
+from ..deploy.vapoursynth.rules import vapoursynth_problems
+from ..runtime.checking.gate import FAILED, PASSED, CheckResult
+from ..runtime.session import Session
 
 
 def chainner_problems(session: Session) -> list[str]:

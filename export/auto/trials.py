@@ -1,0 +1,236 @@
+"""Runs of whole plans, recorded continuously: an interrupted search continues.
+
+``<checkpoint>.auto.json`` next to the model file. It is kept: a choice for another budget reuses
+it. It belongs to one checkpoint, and its entries to images, classes, window and version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import __version__
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_write_bytes
+from ...core.json_records import is_number, require_keys, require_version
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
+from ...models.facts import Facts
+from ...models.loading import LoadedModel
+from ..attention.mechanism import Mechanism
+from ..attention.site import neutral, swap
+from ..load.images import Images
+from .costs import CostTable, parse_costs
+
+SCHEMA_VERSION = 1
+_KEYS = ("schema_version", "source_sha256", "costs")
+_PLANS, _FORMER = "plans", "changes"
+"""Runs of whole plans, and those of single sites of earlier versions, which are left out."""
+
+_ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
+_SECONDS_BETWEEN_WRITES = 5.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Mean squared change of the output by a plan, the range taken as 1.
+
+    Attributes:
+        seen: Mean over the images of the choice.
+        held_out: Mean over the held-out images.
+    """
+
+    seen: float
+    held_out: float
+
+    @property
+    def worst(self) -> float:
+        """The larger one, which has to keep the budget."""
+        return max(self.seen, self.held_out)
+
+
+class Record:
+    """The file and its content.
+
+    Attributes:
+        costs: The latest costs, or None.
+        plans: Key of images and the like -> text of a plan -> its changes, seen and held out.
+    """
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        self.costs: CostTable | None = None
+        self.plans: dict[str, dict[str, list[float]]] = {}
+        self._path, self._sha256 = path, sha256
+        self._written = time.monotonic()
+
+    @classmethod
+    def open(cls, folder: Path, loaded: LoadedModel, *, replace: bool) -> Record:
+        """Read earlier measurements, if the file exists.
+
+        Args:
+            folder: The folder of the file.
+            loaded: The network.
+            replace: Begin again if the file belongs to something else.
+
+        Raises:
+            NystraError: The file belongs to another checkpoint, or was not written by nystra.
+        """
+        checkpoint = loaded.checkpoint
+        record = cls(folder / f"{checkpoint.path.stem}.auto.json", checkpoint.sha256)
+        if record._path.exists():
+            try:
+                record._read(read_json(record._path, "what was measured"))
+            except NystraError as error:
+                if not replace:
+                    raise NystraError(f"{error}: {_ADVICE}") from error
+        return record
+
+    def _read(self, document: Any) -> None:
+        where = f"what was measured, {self._path}"
+        document = require_version(document, where, SCHEMA_VERSION, "it was not written by nystra")
+        require_keys(document, where, (*_KEYS, _PLANS, _FORMER), _KEYS)
+        if document["source_sha256"] != self._sha256:
+            raise NystraError(
+                f"{where} is of another checkpoint ({document['source_sha256']!r:.14}..., this one "
+                f"is {self._sha256[:12]}...)"
+            )
+        plans = document.get(_PLANS, {})
+        if not _are_plans(plans):
+            raise NystraError(f"{where}: {_PLANS!r} has values that are not pairs of numbers")
+        if document["costs"] is not None:
+            self.costs = parse_costs(document["costs"], where)
+        self.plans = plans
+
+    def write(self, *, now: bool = True) -> None:
+        """Write the file; not ``now``: unless it was written in the last seconds."""
+        if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
+            return
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "source_sha256": self._sha256,
+            "costs": None if self.costs is None else self.costs.as_dict(),
+            _PLANS: self.plans,
+        }
+        atomic_write_bytes(self._path, stable_json(document))
+        self._written = time.monotonic()
+
+
+def _are_plans(value: Any) -> bool:
+    if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
+        return False
+    pairs = [pair for row in value.values() for pair in row.values()]
+    return all(
+        isinstance(pair, list) and len(pair) == 2 and all(is_number(x) and x >= 0 for x in pair)
+        for pair in pairs
+    )
+
+
+class Trials:
+    """Runs plans on all images against the network as trained, each plan once."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        images: Images,
+        record: Record,
+        classes: Sequence[tuple[str, ...]],
+        progress: Callable[[str], None],
+    ) -> None:
+        """Begin without runs.
+
+        Args:
+            loaded: The network.
+            images: The images.
+            record: Earlier runs, to which new ones are added.
+            classes: The paths of the sites with one mechanism each.
+            progress: Called with the number, the percentage and the remaining time of runs.
+        """
+        self._network, self._facts, self._images = loaded.network, loaded.facts, images
+        self._record, self._classes, self._progress = record, classes, progress
+        self._known = record.plans.setdefault(_fingerprint(loaded, images, classes), {})
+        self._exact: dict[str, Tensor] = {}
+        self._run, self._spent = 0, 0.0
+
+    def __call__(self, plan: Mapping[str, Mechanism], to_come: int) -> Tried:
+        """Return the change of a plan.
+
+        Args:
+            plan: The mechanism of every site.
+            to_come: About how many plans follow, this one included.
+        """
+        key = "; ".join(str(plan[paths[0]]) for paths in self._classes)
+        if key not in self._known:
+            self._announce(to_come)
+            start = time.monotonic()
+            try:
+                self._known[key] = self._changes(plan)
+            except BaseException:
+                self._record.write()
+                raise
+            self._record.write(now=False)
+            self._run, self._spent = self._run + 1, self._spent + time.monotonic() - start
+        seen, held_out = self._known[key]
+        return Tried(seen, held_out)
+
+    def _announce(self, to_come: int) -> None:
+        """Report the next run: ``37/100 try plan 12, about 2 min 05 s left``."""
+        share = min(100, 1 + 100 * self._run // (self._run + max(to_come, 1)))
+        left = ""
+        if self._run:
+            minutes, seconds = divmod(round(self._spent / self._run * max(to_come, 1)), 60)
+            left = f", about {f'{minutes} min {seconds:02}' if minutes else seconds} s left"
+        self._progress(f"{share}/100 try plan {self._run + 1}{left}")
+
+    def _changes(self, plan: Mapping[str, Mechanism]) -> list[float]:
+        if not self._exact:
+            self._exact = self._outputs(neutral(self._network))
+        outputs, held_out = self._outputs(plan), self._images.held_out
+        changes = {
+            name: change_of(self._facts, output, self._exact[name])
+            for name, output in outputs.items()
+        }
+        parts = (
+            [changes[name] for name in changes if (name in held_out) == held]
+            for held in (False, True)
+        )
+        return [sum(part) / len(part) for part in parts]
+
+    def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Tensor]:
+        network = swap(self._network, plan, "operator")
+        results = {}
+        for name, feeds in self._images.samples.items():
+            with torch.inference_mode():
+                outputs = network(*(torch.from_numpy(array) for array in feeds.values()))
+            results[name] = outputs[0] if isinstance(outputs, tuple) else outputs
+        return results
+
+
+def change_of(facts: Facts, got: Tensor, expected: Tensor) -> float:
+    """Return the mean squared difference of outputs, as the PSNR takes it: clipped, range 1.
+
+    It is 1, the largest possible value, if one is NaN.
+    """
+    low, high = facts.outputs[0].range or (0.0, 1.0)
+    first, second = (output.clamp(low, high).double() for output in (got, expected))
+    mean = float(torch.mean((first - second) ** 2)) / (high - low) ** 2
+    return mean if math.isfinite(mean) else 1.0
+
+
+def _fingerprint(loaded: LoadedModel, images: Images, classes: Sequence[tuple[str, ...]]) -> str:
+    """Return a key of everything other than the checkpoint on which measured changes depend."""
+    parts = [__version__, loaded.facts.window, loaded.hyper, classes, images.held_out]
+    digest = hashlib.sha256(stable_json(parts))
+    for name, feeds in images.samples.items():
+        digest.update(name.encode())
+        for array in feeds.values():
+            digest.update(str(array.shape).encode())
+            digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
