@@ -21,7 +21,7 @@ class TritonBackend:
         libraries: It loads the library of operators by an entry of the configuration.
         operators: It runs files with operators of nystra.
         default_file: Triton finds the model file without an entry of the configuration.
-        variables: What ``docker run`` sets.
+        variable: The environment variable that the server is started with.
         proof: What was tested, in Markdown.
     """
 
@@ -31,7 +31,7 @@ class TritonBackend:
     libraries: bool = False
     operators: bool = True
     default_file: bool = True
-    variables: str = ""
+    variable: str = ""
     proof: str = _PARSED
 
 
@@ -39,7 +39,7 @@ BACKENDS = {
     "python": TritonBackend(
         files=True, proof="nystra's tests run this backend in a real Triton server, on a CPU."
     ),
-    "onnxruntime": TritonBackend(libraries=True, variables="-e ORT_DISABLE_TELEMETRY=1 "),
+    "onnxruntime": TritonBackend(libraries=True, variable="ORT_DISABLE_TELEMETRY=1"),
     "tensorrt": TritonBackend(engine=True),
     "openvino": TritonBackend(chooses_gpu=False, operators=False, default_file=False),
 }

@@ -44,7 +44,7 @@ def _start(
     place = options.server_path
     gpu = "--gpus all " if options.on_gpu else ""
     image = "nvcr.io/nvidia/tritonserver:<xx.yy>-py3"
-    variables = options.facts.variables
+    variables = f"-e {options.facts.variable} " if options.facts.variable else ""
     notes = []
     if options.facts.files:
         image = "tritonserver-nystra"

@@ -1,4 +1,4 @@
-"""The backends ``tensorrt`` and ``tensorrt-rtx``: engines that `nystra build` made, on a GPU.
+"""The backend ``tensorrt``: engines that `nystra build` made, on an NVIDIA GPU.
 
 Polygraphy's ``TrtRunner`` runs them. It has no CUDA graphs and no page-locked memory, so that a run
 is a plain one, and its copies to and from the device are those of ordinary arrays.
@@ -126,12 +126,6 @@ class TensorrtBackend(Backend):
                 f"log above): {error}. If it does not load, build it again with nystra build "
                 "--rebuild; see docs/gpu.md"
             ) from error
-
-
-class TensorrtRtxBackend(TensorrtBackend):
-    """TensorRT-RTX on the first GPU."""
-
-    engine: ClassVar[str] = toolkit.RTX
 
 
 class _Runner:

@@ -18,13 +18,12 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...core.errors import BackendUnavailableError, ExportError, NystraError
+from ...core.errors import ExportError, NystraError
 from ..machine import gpu
 from ..workers.loop import Send, answer_requests
 from . import toolkit
@@ -107,11 +106,6 @@ class _EngineWorker:
             )
         if engine is not None:
             Path(request["output"]).write_bytes(engine)
-        elif CPU_ONLY_REFUSED in refusal["reason"]:
-            raise BackendUnavailableError(
-                f"TensorRT {self._toolkit.version} builds engines only on a machine with an "
-                f"NVIDIA GPU ({refusal['reason']}); see docs/gpu.md"
-            )
         return {"refusal": refusal}
 
     def _engine(self, monitor: Any) -> tuple[bytes | None, Any]:
@@ -158,11 +152,9 @@ class _EngineWorker:
     def _describe(self) -> dict[str, Any]:
         """Return inputs, outputs and layers, in JSON form."""
         net = self._network
-        layers = [(layer.name, str(layer.type).rpartition(".")[2]) for layer in net]
         return {
-            "layers": len(layers),
-            "kinds": dict(sorted(Counter(kind for _, kind in layers).items())),
-            "plugins": [name for name, kind in layers if kind.startswith("PLUGIN")],
+            "layers": net.num_layers,
+            "plugins": [layer.name for layer in net if "PLUGIN" in str(layer.type)],
             "inputs": [_tensor(net.get_input(i)) for i in range(net.num_inputs)],
             "outputs": [_tensor(net.get_output(i)) for i in range(net.num_outputs)],
         }

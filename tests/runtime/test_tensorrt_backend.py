@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from nystra.core.errors import BackendUnavailableError, NystraError
+from nystra.core.installation import find
 from nystra.runtime import Session
 from nystra.runtime.engines import cache, toolkit
 from nystra.runtime.engines.model import EngineModel
@@ -25,7 +26,7 @@ from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.machine import gpu
 from runtime_models import save_upscaler
 from shared import ROOT
-from tensorrt_tools import SDKS, use_sdk
+from tensorrt_tools import use_sdk
 
 DEVICE = gpu.Device("Test GPU", "sm89", 13)
 
@@ -199,12 +200,29 @@ def test_one_builder_in_a_process(
         session(tmp_path, backend="tensorrt-rtx", device={}, targets=["sm86", "sm89"])
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-def test_a_real_runtime_without_a_gpu_is_an_error(
-    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cuda_runtime_of_the_wheels_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polygraphy by itself finds that of CUDA 12's wheels."""
+    place = find("nvidia")
+    folders = [] if place is None else place.submodule_search_locations or []
+    files = [file for folder in folders for file in Path(folder).glob("cu*/lib/libcudart.so.*")]
+    if not files:
+        pytest.skip("no wheel of the CUDA runtime is installed")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    script = (
+        "import os\nfrom nystra.runtime.backends.tensorrt import _Runner\n"
+        "print(_Runner(None)._cuda.handle._name, os.environ.get('LD_LIBRARY_PATH'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(files[0]), "None"]
+
+
+def test_a_real_runtime_without_a_driver_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Polygraphy finds the CUDA runtime; TensorRT finds no driver, and the process goes on."""
-    backend = use_sdk(sdk, monkeypatch)
+    """TensorRT-RTX; TensorRT itself ends the process there, before which `available` is asked."""
+    backend = use_sdk("rtx", monkeypatch)
     script = f"""
 from pathlib import Path
 import nystra.runtime.machine.gpu as gpu
