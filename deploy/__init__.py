@@ -1,4 +1,4 @@
-"""A model file on machines that serve: Triton's model repository, Ray Serve, containers.
+"""A model file on machines that serve: Triton, Ray Serve, VapourSynth, ComfyUI, browsers.
 
 The names below are imported on first use; none of them needs torch or onnx.
 """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from ...core.errors import NystraError
-from ...models.geometry import WindowGeometry
+from ...models.geometry import TokenGeometry, WindowGeometry
 from ...models.layers.patches import exact_patches
 from ...models.sites import (
     MapImplementation,
@@ -24,10 +26,11 @@ from ...models.sites import (
     exact_tokens,
     exact_windows,
 )
+from ...plugins.operators.window_softmax.torch_op import window_bias
+from ...plugins.operators.windows_torch import merge, partition
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
 from .mechanism import Geometry, Mechanism
-from .tokens_of_windows import TokensOfWindows, tokens_of
 
 Form = Literal["plain", "operator"]
 AnySite: TypeAlias = WindowSite | TokenSite | PatchSite | MapSite
@@ -68,7 +71,7 @@ def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation
     more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
     computed: Any = getattr(_sites_module(mechanism), name)(mechanism, form, **more)
     if name == "Tokens" and isinstance(site, WindowSite):
-        computed = TokensOfWindows(computed)
+        computed = _TokensOfWindows(computed)
     return cast(Implementation, computed)
 
 
@@ -113,7 +116,7 @@ def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
     """Return the geometry of a site in the form for a mechanism."""
     geometry: Geometry = getattr(site, "geometry", None)
     if isinstance(geometry, WindowGeometry) and _class_name(mechanism, site) == "Tokens":
-        return tokens_of(geometry)
+        return _tokens_of(geometry)
     return geometry
 
 
@@ -136,3 +139,29 @@ def _class_name(mechanism: Mechanism, site: AnySite) -> str:
     if isinstance(site, WindowSite) and site.geometry.overlapping:
         return _OVERLAPS if hasattr(_sites_module(mechanism), _OVERLAPS) else "Tokens"
     return next(name for kind, name in _CLASSES.items() if isinstance(site, kind))
+
+
+def _tokens_of(geometry: WindowGeometry) -> TokenGeometry:
+    """Return the geometry of the queries and keys of one window."""
+    return TokenGeometry(
+        geometry.window, geometry.key_window, geometry.scale, margin=geometry.margin
+    )
+
+
+@dataclass(frozen=True)
+class _TokensOfWindows:
+    """A mechanism of token sites at a window site with overlapping key windows.
+
+    Each window is a batch element; interface of ``models.sites.WindowSite``.
+
+    Attributes:
+        tokens: The implementation for each window.
+    """
+
+    tokens: TokenImplementation
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        q, k, v = (part.flatten(0, 1) for part in partition(qkv, geometry))
+        bias = None if bias_table is None else window_bias(bias_table, geometry).unsqueeze(0)
+        out = self.tokens(q, k, v, bias, _tokens_of(geometry))
+        return merge(out.unflatten(0, (qkv.shape[0], -1)), qkv.shape[1:-1], geometry)

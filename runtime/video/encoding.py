@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
-from ..machine.cpu import has_avx512
 from .codecs import CODECS, RATED
 from .color import Color, from_rgb
 from .file_source import plane_array
@@ -149,3 +151,13 @@ def _missing(codec: str) -> BackendUnavailableError:
         f"this PyAV cannot write {codec} ({CODECS[codec]}): pip install --force-reinstall av, or "
         "use the other `codec`, or a folder as the output"
     )
+
+
+@cache
+def has_avx512() -> bool:
+    """Return whether the processor has AVX-512, as numpy detected; False if unknown."""
+    for package in ("numpy._core", "numpy.core"):  # of numpy 2 and 1
+        with suppress(ImportError, AttributeError):
+            features = import_module(f"{package}._multiarray_umath").__cpu_features__
+            return bool(features.get("AVX512F"))
+    return False

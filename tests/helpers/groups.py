@@ -20,7 +20,7 @@ FIRST = (
     "test_export.py",
     "test_precision_export.py",
     "test_rvrt_export.py",
-    "test_uformer_export.py",
+    "test_hat_uformer_export.py",
     "test_bit_flips.py",
 )
 """The groups that take longest, so that none of them begins when the others are done."""
