@@ -231,5 +231,5 @@ def _print_built(
     echo(f"sha256    {record.sha256}")
     if record.targets:
         echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
-    for name, line in commands.items():
-        echo(f"{name:10}{line}")
+    for line in commands.values():
+        echo(f"equal to  {line}")

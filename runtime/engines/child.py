@@ -84,7 +84,6 @@ class BuilderAnswer:
 def ask(
     request: Mapping[str, Any],
     *,
-    environment: Mapping[str, str] | None = None,
     seconds: float = 900.0,
     progress: Progress = lambda _what, _done, _total: None,
 ) -> BuilderAnswer:
@@ -92,7 +91,6 @@ def ask(
 
     Args:
         request: With ``do`` and ``backend``, see `worker`.
-        environment: Added to the environment of a child process.
         seconds: The process is ended when it has not answered by then.
         progress: Is called while the process works.
 
@@ -109,7 +107,7 @@ def ask(
         child = Child(
             WORKER,
             seconds,
-            environment={**links, "PYTHONHASHSEED": "0", **(environment or {})},
+            environment={**links, "PYTHONHASHSEED": "0"},
             before=_same_addresses,
             grace=_GRACE_SECONDS,
         )

@@ -80,14 +80,12 @@ class Log(logging.Handler):
 
     Attributes:
         errors: TensorRT's lines of severity error and above.
-        warnings: Lines of severity warning.
         watch: Called with every line, whatever its severity.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.errors: list[str] = []
-        self.warnings: list[str] = []
         self.watch: Callable[[str], None] = lambda _line: None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -96,8 +94,6 @@ class Log(logging.Handler):
         self.watch(line)
         if logging.ERROR <= record.levelno < logging.CRITICAL:  # critical: Polygraphy's summary
             self.errors.append(line)
-        elif record.levelno == logging.WARNING:
-            self.warnings.append(line)
 
 
 @dataclass(frozen=True)

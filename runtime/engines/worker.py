@@ -126,8 +126,8 @@ class _EngineWorker:
             )
         except self._failed as error:
             raise NystraError(
-                f"{self._toolkit.name} {self._toolkit.version} does not accept the profile "
-                f"{request['profile']}: {error}"
+                f"{self._toolkit.name} {self._toolkit.version} cannot be configured for the "
+                f"profile {request['profile']}: {error}"
             ) from error
         try:
             build = self._toolkit.polygraphy.engine_bytes_from_network
