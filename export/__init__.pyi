@@ -1,3 +1,5 @@
+from .accelerated.accelerate import accelerate as accelerate
+from .accelerated.report import Acceleration as Acceleration
 from .attention.mechanism import Mechanism as Mechanism
 from .attention.plan import Plan as Plan
 from .attention.plan import read_plan as read_plan

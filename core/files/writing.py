@@ -11,12 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import NystraError
+from .lock import locked
 from .temporary import remove_leftovers, temporary_path
-
-try:
-    import fcntl
-except ImportError:  # Windows: folders cannot be locked
-    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -103,7 +99,7 @@ class FileSet:
         if len(targets) == 1:
             os.replace(self._temporary[targets[0]], targets[0])
             return
-        with _locked(self._leader.parent):
+        with locked(self._leader.parent):
             for target in targets:
                 _sync(self._temporary[target])
                 if os.path.lexists(target):
@@ -128,21 +124,6 @@ class FileSet:
                 os.replace(self._former[target], target)
             else:
                 target.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one writer of sets rename files in a folder at a time, where the system can lock it."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

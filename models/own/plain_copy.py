@@ -24,7 +24,7 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
     Raises:
         NystraError: It is a compiled program, holds tensors without values, or cannot be copied.
     """
-    module = _unwrapped(network.module)
+    module = unwrapped(network.module)
     if isinstance(module, torch.jit.ScriptModule):
         raise NystraError(
             f"{network.title} is a scripted module: pass the module that it was scripted from; "
@@ -55,7 +55,7 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _unwrapped(module: nn.Module) -> nn.Module:
+def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module without the wrappers of torch.compile and of parallel training."""
     while True:
         inner = getattr(module, "_orig_mod", None)

@@ -1,0 +1,175 @@
+"""The arguments of a module: which of them are tensors, and a module of these alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from ...core.errors import UnsupportedModelError
+from ...core.ports.port import FRAMES_AXES, IMAGE_AXES, LOGITS_AXES, Port
+from ...models.spandrel.tracing import traceable
+
+Caller = Callable[..., Any]
+"""Takes a module and its arguments, and returns what it returns."""
+
+
+class _Place:
+    """Stands where a tensor is among the leaves of a structure; copies have the same class."""
+
+
+def call_directly(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Return what a module returns; the `Caller` of a module that is called as it is."""
+    return module(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Nested tuples, lists and dictionaries of tensors, and of values that stay the same.
+
+    Attributes:
+        spec: The nesting.
+        leaves: The values; `_Place` stands for tensors.
+    """
+
+    spec: TreeSpec
+    leaves: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, value: Any) -> tuple[Structure, list[Tensor]]:
+        """Return the structure of a value, and its tensors."""
+        leaves, spec = tree_flatten(value)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        marked = (_Place if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        return cls(spec, tuple(marked)), tensors
+
+    def filled(self, tensors: Sequence[Tensor]) -> Any:
+        """Return a value of this structure with other tensors."""
+        given = iter(tensors)
+        return tree_unflatten(
+            [next(given) if leaf is _Place else leaf for leaf in self.leaves], self.spec
+        )
+
+    def tensors_of(self, value: Any) -> list[Tensor] | None:
+        """Return the tensors of a value, or None if its structure or its other values differ."""
+        leaves, spec = tree_flatten(value)
+        if spec != self.spec:
+            return None
+        tensors = []
+        for leaf, own in zip(leaves, self.leaves, strict=True):
+            if own is _Place and isinstance(leaf, Tensor):
+                tensors.append(leaf)
+            elif own is _Place or type(leaf) is not type(own) or leaf != own:
+                return None
+        return tensors
+
+
+class Parameters:
+    """The parameters of a module's ``forward``: one order for all ways to pass them."""
+
+    def __init__(self, module: nn.Module, caller: Caller) -> None:
+        """Read the signature of what is called; without one, arguments are taken as they come."""
+        self.names: tuple[str, ...] = ()
+        self.defaults: dict[str, Any] = {}
+        try:
+            found = inspect.signature(module.forward if caller is call_directly else caller)
+        except (TypeError, ValueError):
+            return
+        skipped = 0 if caller is call_directly else 1  # the module itself
+        for parameter in list(found.parameters.values())[skipped:]:
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                self.names += (parameter.name,)
+            if parameter.default is not parameter.empty:
+                self.defaults[parameter.name] = parameter.default
+
+    def arranged(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return arguments as (named ones in order, further positional ones)."""
+        given = {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
+        ordered = {name: given.pop(name) for name in self.names if name in given}
+        return {**ordered, **dict(sorted(given.items()))}, args[len(self.names) :]
+
+    def call(self, caller: Caller, module: nn.Module, arranged: Any) -> Any:
+        """Call a module with arguments from `arranged`."""
+        given, more = arranged
+        positional = [given[name] for name in self.names if name in given]
+        named = {name: value for name, value in given.items() if name not in self.names}
+        return caller(module, *positional, *more, **named)
+
+
+class OfTensors(nn.Module):
+    """A module whose arguments are the tensors of a call, and which returns a tuple of tensors."""
+
+    def __init__(
+        self, module: nn.Module, caller: Caller, parameters: Parameters, takes: Structure
+    ) -> None:
+        super().__init__()
+        self.module, self.caller = module, caller
+        self.parameters_of_call, self.takes = parameters, takes
+
+    def whole(self, *tensors: Tensor) -> Any:
+        """Return what the module returns."""
+        with traceable(self.module, self.caller):
+            return self.parameters_of_call.call(
+                self.caller, self.module, self.takes.filled(tensors)
+            )
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors of what the module returns."""
+        return tuple(Structure.of(self.whole(*tensors))[1])
+
+
+def ports_of(
+    tensors: Sequence[Tensor], returned: Sequence[Tensor]
+) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """Return the inputs and outputs of a network for the tensors of a call.
+
+    The first input is an image (B, C, H, W) or frames (B, T, C, H, W); further images of one
+    channel are masks, others references.
+
+    Raises:
+        UnsupportedModelError: They are no images of a whole scale, frames or logits.
+    """
+    inputs = [_input(tensor, place, tensors[0]) for place, tensor in enumerate(tensors)]
+    outputs = [_output(tensor, place, tensors[0]) for place, tensor in enumerate(returned)]
+    taken, given = ([port for port in ports if port] for ports in (inputs, outputs))
+    if not (taken and given and len(taken) == len(inputs) and len(given) == len(outputs)):
+        raise UnsupportedModelError(
+            "expected a module of images: float tensors (B, C, H, W) or (B, T, C, H, W) in, images "
+            f"of a whole scale or logits (B, K) out; this one takes {_shapes(tensors)} and returns "
+            f"{_shapes(returned)}"
+        )
+    return tuple(taken), tuple(given)
+
+
+def _input(tensor: Tensor, place: int, first: Tensor) -> Port | None:
+    name = f"input_{place}" if place else "input"
+    if not tensor.is_floating_point() or tensor.dim() not in (4, 5):
+        return None
+    channels = {"channels": tensor.shape[-3]}
+    if tensor.dim() == 5:
+        return Port(name, "frames", FRAMES_AXES, channels)
+    other = "mask" if tensor.shape[1] == 1 else "reference"
+    own_size = tensor.shape[-2:] != first.shape[-2:]
+    return Port(name, other if place else "image", IMAGE_AXES, channels, own_size=own_size)
+
+
+def _output(tensor: Tensor, place: int, first: Tensor) -> Port | None:
+    name = f"output_{place}" if place else "output"
+    if not tensor.is_floating_point() or tensor.dim() not in (2, 4, 5):
+        return None
+    if tensor.dim() == 2:
+        return Port(name, "logits", LOGITS_AXES, {"classes": tensor.shape[1]}, range=None)
+    scale = tensor.shape[-1] // first.shape[-1]
+    if scale < 1 or tensor.shape[-2:] != torch.Size(scale * side for side in first.shape[-2:]):
+        return None
+    role, axes = ("picture", IMAGE_AXES) if tensor.dim() == 4 else ("frames", FRAMES_AXES)
+    return Port(name, role, axes, {"channels": tensor.shape[-3]}, multiple=scale)
+
+
+def _shapes(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors) or "no tensors"

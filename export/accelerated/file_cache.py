@@ -1,0 +1,169 @@
+"""Model files of accelerated modules, kept for this user: what was exported once opens at once.
+
+An entry is an ONNX file and a record that names it with its SHA-256. The file is written first and
+the record moved into place after it, so a concurrent reader gets the old pair or the new one. An
+entry that is damaged, of another key, or not of this user is no entry.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import NystraError
+from ...core.files.lock import locked
+from ...core.files.ownership import is_trusted, require_own_folder
+from ...core.files.reading import file_sha256
+from ...core.files.scratch import scratch_folder
+from ...core.files.writing import atomic_path, atomic_write_bytes, make_folder
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
+from ...runtime.engines.cache import CACHE_VARIABLE, home
+
+MOST_BYTES = 4 << 30
+"""Largest size of all files of the cache; those that were not used for longest are removed."""
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of everything that an entry depends on."""
+    return hashlib.sha256(stable_json(parts)).hexdigest()
+
+
+def folder() -> Path:
+    """Return the folder of the files, created if missing.
+
+    Raises:
+        NystraError: It cannot be created or written, or belongs to another user.
+    """
+    place = home() / "accelerated"
+    make_folder(place)
+    require_own_folder(place, f"choose your own folder with {CACHE_VARIABLE}")
+    return place
+
+
+def file_of(key: str, write: Callable[[Path], None]) -> Path:
+    """Return the file of a key, which is written now if it is not there.
+
+    Processes that need the same file at the same time wait for the one that writes it. Where no
+    cache can be written the file is kept until this process ends.
+
+    Args:
+        key: From `key_of`.
+        write: Writes the model file to a path.
+
+    Raises:
+        NystraError: What ``write`` raises, or no file can be written.
+    """
+    try:
+        place = folder()
+    except NystraError:
+        place = _until_the_end()
+    lock = place / f"{key}.lock"
+    lock.touch()
+    with locked(lock):
+        try:
+            return _found(place, key) or _written(place, key, write)
+        finally:
+            with contextlib.suppress(OSError):  # who waits for it may write the same once more
+                lock.unlink()
+
+
+def remembered(key: str, name: str) -> dict[str, float]:
+    """Return the numbers that were kept under a name for a key; empty if there are none."""
+    with contextlib.suppress(NystraError):
+        document = _read(folder() / f"{key}.{name}.json")
+        numbers = document.get("numbers")
+        own = numbers if document.get("key") == key and isinstance(numbers, dict) else {}
+        if all(isinstance(number, float) and number > 0 for number in own.values()):
+            return dict(own)
+    return {}
+
+
+def keep(key: str, name: str, numbers: Mapping[str, float]) -> None:
+    """Keep numbers under a name for a key, if the cache can be written."""
+    with contextlib.suppress(NystraError):
+        document = stable_json({"key": key, "numbers": dict(numbers)})
+        atomic_write_bytes(folder() / f"{key}.{name}.json", document)
+
+
+@functools.cache
+def _until_the_end() -> Path:
+    """Return a folder that is removed when this process ends."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(scratch_folder())
+
+
+def _found(place: Path, key: str) -> Path | None:
+    """Return the file of an entry, or None if there is none that is complete and ours."""
+    document = _read(_record(place, key))
+    name, expected = document.get("file"), document.get("sha256")
+    if document.get("key") != key or name != _name(key, str(expected)):
+        return None
+    path = place / str(name)
+    try:
+        if not is_trusted(path) or file_sha256(path) != expected:
+            return None
+        os.utime(path)  # for `_trim`
+    except (OSError, NystraError):
+        return None
+    return path
+
+
+def _written(place: Path, key: str, write: Callable[[Path], None]) -> Path:
+    with scratch_folder() as scratch:
+        made = scratch / "model.onnx"
+        write(made)
+        digest = file_sha256(made)
+        target = place / _name(key, digest)
+        with atomic_path(target) as temporary:
+            shutil.copyfile(made, temporary)
+    document = {"key": key, "file": target.name, "sha256": digest}
+    atomic_write_bytes(_record(place, key), stable_json(document))
+    _trim(place, target)
+    return target
+
+
+def _trim(place: Path, kept: Path) -> None:
+    """Remove files that were not used for longest, until the others are small enough."""
+    files = []
+    for path in place.glob("*.onnx"):
+        with contextlib.suppress(OSError):  # another process has just removed it
+            status = path.stat()
+            files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= MOST_BYTES:
+            return
+        if path != kept:
+            total -= size
+            key = path.name.partition(".")[0]
+            for old in (*place.glob(f"{key}.*json"), path):
+                with contextlib.suppress(OSError):
+                    old.unlink()
+
+
+def _name(key: str, digest: str) -> str:
+    return f"{key}.{digest[:16]}.onnx"
+
+
+def _record(place: Path, key: str) -> Path:
+    return place / f"{key}.json"
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Return a record; empty if it is missing, damaged or not of this user."""
+    if not is_trusted(path):
+        return {}
+    try:
+        document = read_json(path, "the record")
+    except NystraError:
+        return {}
+    return document if isinstance(document, dict) else {}

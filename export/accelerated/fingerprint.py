@@ -1,0 +1,133 @@
+"""What a module computes, as a hash: the operators of two runs with all constants, and its code."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ...core.errors import UnsupportedModelError
+from ...core.ports.examples import example_arrays
+from ...core.ports.port import Port, image_size
+from ...models.sizes.plain_run import plain_run
+
+_SIDES = (32, 64, 48, 56, 60, 96, 112, 128, 224, 256)
+"""Sides of the images of the runs: the first one that the module takes."""
+
+_PRINTED = (str, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.layout,
+            torch.memory_format, torch.SymInt)  # fmt: skip
+
+
+_READING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default)
+"""Operators that give a value of a tensor to Python, which may branch on it."""
+
+
+class _Record(TorchDispatchMode):
+    """Hashes the operators of a run: their names, their arguments, and tensors from outside."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.digest = hashlib.sha256()
+        self.reads_values = False
+        self._made = WeakIdKeyDictionary()
+        self._of_inputs = WeakIdKeyDictionary()
+        self._count = 0
+        self._number(inputs, of_inputs=True)
+
+    def _number(self, tensors: Sequence[Any], *, of_inputs: bool) -> None:
+        for tensor in tensors:
+            if isinstance(tensor, Tensor):
+                self._made[tensor] = self._count
+                self._count += 1
+                if of_inputs:
+                    self._of_inputs[tensor] = True
+
+    def _text(self, leaf: Any) -> str:
+        if not isinstance(leaf, Tensor):
+            return repr(leaf) if isinstance(leaf, _PRINTED) else type(leaf).__name__
+        number = self._made.get(leaf)
+        return content(leaf) if number is None else f"%{number}"
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operator and write it down."""
+        leaves, spec = tree_flatten((args, kwargs or {}))
+        with torch.utils._python_dispatch._disable_current_modes():
+            texts = [self._text(leaf) for leaf in leaves]
+        self.digest.update(f"{func} {spec} {texts}\n".encode())
+        of_inputs = any(leaf in self._of_inputs for leaf in leaves if isinstance(leaf, Tensor))
+        self.reads_values |= of_inputs and func in _READING
+        returned = func(*args, **(kwargs or {}))
+        self._number(tree_flatten(returned)[0], of_inputs=of_inputs)
+        return returned
+
+
+def content(tensor: Tensor) -> str:
+    """Return type, shape and SHA-256 of the values of a tensor."""
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    values = hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).hexdigest()
+    return f"{tensor.dtype} {tuple(tensor.shape)} {values}"
+
+
+def computed_by(network: nn.Module, ports: Sequence[Port], examples: Sequence[Tensor]) -> str:
+    """Return the SHA-256 of what a network computes.
+
+    Args:
+        network: In float32 on the CPU, in evaluation mode.
+        ports: Its inputs.
+        examples: Inputs that it takes, for a network of one size.
+
+    Raises:
+        UnsupportedModelError: It reads values of its inputs, so that no graph has all of it.
+    """
+    digest = hashlib.sha256(_source(network).encode())
+    for side in _SIDES:
+        one = _recorded(network, _tensors(ports, image_size(side, side)))
+        if one is not None:
+            other = _recorded(network, _tensors(ports, image_size(2 * side, side)))
+            digest.update(f"{one} {other}".encode())
+            return digest.hexdigest()
+    digest.update(str(_recorded(network, examples)).encode())
+    return digest.hexdigest()
+
+
+def _tensors(ports: Sequence[Port], size: Mapping[str, int]) -> list[Tensor]:
+    return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]
+
+
+def _recorded(network: nn.Module, inputs: Sequence[Tensor]) -> str | None:
+    """Return the hash of a run, or None if it fails."""
+    record = _Record(inputs)
+    try:
+        with torch.no_grad(), warnings.catch_warnings(), plain_run(), record:
+            warnings.simplefilter("ignore")
+            network(*inputs)
+    except Exception:  # any error means that it does not take these inputs
+        return None
+    if record.reads_values:
+        raise UnsupportedModelError(
+            "the module reads values of its inputs (`.item()`, `if tensor:`), so that one graph "
+            "does not have all that it may compute"
+        )
+    return record.digest.hexdigest()
+
+
+def _source(network: nn.Module) -> str:
+    """Return the source of the classes of a network, which may branch on sizes."""
+    texts = {}
+    for kind in {type(module) for module in network.modules()}:
+        if kind.__module__.partition(".")[0] not in ("torch", "nystra"):
+            try:
+                texts[kind.__qualname__] = inspect.getsource(kind)
+            except (OSError, TypeError):  # written in no file
+                texts[kind.__qualname__] = ""
+    return repr(sorted(texts.items()))

@@ -1,0 +1,88 @@
+"""What `accelerate` gained, and whether the result is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core.text import milliseconds
+
+MODULE = "module"
+"""The name of the module as it is."""
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """How a module is computed, what that gained and whether the result is the same.
+
+    Attributes:
+        way: What computes it: ``torch``, the name of a backend, or ``module`` for the module as it
+            is, where nothing is faster or nothing else works.
+        shapes: Shapes of the tensors that it was measured on.
+        seconds: Way -> seconds of a call, the shortest of interleaved calls.
+        remembered: The seconds were measured in an earlier process on this machine.
+        difference: Largest difference between its outputs and those of the module in float32,
+            relative to the largest value of the output.
+        equal: That difference is one of rounding. False with linear attention.
+        sites: Number of attentions that ``torch`` replaces, or None for another way.
+        file: The model file of an engine, or None.
+        reasons: Way -> why it is not used, for those that do not work.
+    """
+
+    way: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    remembered: bool = False
+    difference: float = 0.0
+    equal: bool = True
+    sites: int | None = None
+    file: Path | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def speedup(self) -> float:
+        """Seconds of the module divided by those of the way in use; 1 where nothing was timed."""
+        seconds = self.seconds
+        if MODULE not in seconds or self.way not in seconds:
+            return 1.0
+        return seconds[MODULE] / seconds[self.way]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "way": self.way,
+            "shapes": [list(shape) for shape in self.shapes],
+            "seconds": dict(self.seconds),
+            "speedup": self.speedup,
+            "remembered": self.remembered,
+            "difference": self.difference,
+            "equal": self.equal,
+            "sites": self.sites,
+            "file": None if self.file is None else str(self.file),
+            "reasons": dict(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        """Return it in words, one sentence a line."""
+        seconds = self.seconds
+        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
+        lines = [f"the module as it is is used for {shapes or 'all inputs'}"]
+        if self.way != MODULE:
+            same = "the same but for rounding" if self.equal else "not the same"
+            own, module = (milliseconds(seconds[way]) for way in (self.way, MODULE))
+            gained = f"{self.speedup:.2f} times as fast"
+            apart = f"largest difference {self.difference:.0e} of its largest value"
+            lines = [
+                f"{self.way} takes {own} for {shapes}, the module {module}: {gained}",
+                f"the result is {same}: {apart}",
+            ]
+        others = [
+            f"{way} takes {milliseconds(value)}"
+            for way, value in sorted(seconds.items(), key=lambda item: item[1])
+            if way not in (self.way, MODULE)
+        ]
+        return "\n".join(
+            [*lines, *others, *(f"{way}: {reason}" for way, reason in dict(self.reasons).items())]
+        )
