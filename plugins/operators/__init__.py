@@ -18,6 +18,7 @@ __all__ = ["OPERATORS", "find_schema"]
 
 OPERATORS: dict[str, str] = {
     "NystraPinv": "pinv",
+    "NystraAttention": "attention",
     "NystraWindowSoftmax": "window_softmax",
     "NystraWindowOverlap": "window_overlap",
     "NystraWindowNystrom": "window_nystrom",

@@ -46,6 +46,7 @@ _VIT = {
     "num_heads": 2,
     "num_classes": 5,
 }
+_LARGE: dict[str, Any] = {"image_size": [64, 64]}  # 1,025 tokens
 _VIT_STATED = {"num_heads": 2, "image_size": [8, 12]}
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
@@ -54,6 +55,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "linformer": (lambda: ViT(**_VIT, attention="linformer"), _VIT_STATED),
     "swinir": (lambda: SwinIR(**_SWINIR), {}),
     "vit": (lambda: ViT(**_VIT), _VIT_STATED),
+    "vit_large": (lambda: ViT(**_VIT | _LARGE), _VIT_STATED | _LARGE),
 }
 """Name -> how a network is built, and what its weights do not tell."""
 
@@ -65,6 +67,7 @@ FILES: dict[str, tuple[str, str]] = {
     "overlap": ("hat", "--attn full"),
     "patches": ("inpainting", "--attn psal --neighbors 2 --search-iterations 2"),
     "tokens": ("vit", "--attn nystromformer --landmarks 2x3"),
+    "attention": ("vit_large", "--attn full"),
     "linformer": ("linformer", "--attn linformer"),
     "performer": ("vit", "--attn performer --features 8"),
     "fp16": ("swinir", "--attn full --precision fp16"),

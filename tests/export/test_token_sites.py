@@ -6,14 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from conformance_models import session
 from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.full.sites import FEWEST_SCORES
 from nystra.export.attention.implementation import implement
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
+from nystra.export.tracing.bodies import attach_bodies
+from nystra.export.tracing.trace import trace_piece
 from nystra.models.geometry import TokenGeometry, WindowGeometry
-from nystra.models.sites import TokenSite, WindowSite
+from nystra.models.sites import MapSite, TokenSite, WindowSite
 from shared import golden
 
 CASES = {
@@ -108,6 +112,71 @@ def test_cross_attention_between_uneven_grids() -> None:
     for parameters in (Full(), Nystra((3, 3)), Nystromformer((3, 3))):
         tokens: Any = implement(parameters, TokenSite(geometry), "plain")
         assert tokens(q, k, v, None, geometry).shape == (1, 2, 35, 3)
+
+
+class _Attention(torch.nn.Module):
+    def __init__(self, computed: Any, geometry: TokenGeometry) -> None:
+        super().__init__()
+        self.computed, self.geometry = computed, geometry
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        out: Tensor = self.computed(q, k, v, bias, self.geometry)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "bias"),
+    [
+        (1025, 1025, None),
+        (35, 66, None),
+        (64, 16400, (1, 1, 1, 16400)),
+        (1030, 1020, (2, 1030, 1020)),
+    ],
+    ids=["class token", "few", "hidden keys", "bias of pairs"],
+)
+def test_exact_attention_between_many_tokens_is_one_node(
+    queries: int, keys: int, bias: tuple[int, ...] | None
+) -> None:
+    torch.manual_seed(0)
+    geometry = TokenGeometry((1, queries), (1, keys), 0.5)
+    site, shape = TokenSite(geometry), (1, 2)
+    q, k, v = (torch.randn(*shape, n, c) for n, c in ((queries, 4), (keys, 4), (keys, 3)))
+    inputs = [q, k, v]
+    if bias is not None:
+        inputs.append(torch.randn(bias).masked_fill(torch.rand(bias) < 0.5, -torch.inf))
+    module = _Attention(implement(Full(), site, "operator"), geometry)
+    names = ["q", "k", "v", "bias"][: len(inputs)]
+    model = trace_piece(module, tuple(inputs), None, 20, names, "out")
+    kinds = [node.op_type for node in model.graph.node]
+    many = queries * keys >= FEWEST_SCORES
+    assert kinds.count("NystraAttention") == many
+    assert ("Softmax" in kinds) != many
+    attach_bodies(model, 20)
+    feeds = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
+    plain = _Attention(implement(Full(), site, "plain"), geometry)(*inputs)
+    (got,) = session(model).run(None, feeds)
+    torch.testing.assert_close(torch.from_numpy(got), plain, atol=1e-5, rtol=0)
+
+
+def test_exact_attention_over_a_map_of_any_size_is_one_node() -> None:
+    torch.manual_seed(0)
+    maps = [torch.randn(2, channels, 5, 7) for channels in (6, 6, 4)]
+    site: Any = MapSite(0.3)
+    expected = site.attend(*maps)
+    site.implementation = implement(Full(), site, "operator")
+    sizes = {2: torch.export.Dim("h", max=64), 3: torch.export.Dim("w", max=64)}
+
+    class Whole(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out: Tensor = site.attend(q, k, v)
+            return out
+
+    model = trace_piece(Whole(), tuple(maps), (sizes,) * 3, 20, ["q", "k", "v"], "out")
+    assert [node.op_type for node in model.graph.node].count("NystraAttention") == 1
+    attach_bodies(model, 20)
+    feeds = {name: map_.numpy() for name, map_ in zip("qkv", maps, strict=True)}
+    (got,) = session(model).run(None, feeds)
+    torch.testing.assert_close(torch.from_numpy(got), expected, atol=1e-5, rtol=0)
 
 
 def test_pooling_is_adaptive_average_pooling() -> None:

@@ -57,6 +57,10 @@ def _others(height: int, width: int, heads: int) -> Iterator[Timed]:
     around = {k: v for k, v in _window(heads, 16, 0, bias=1).items() if not k.startswith("shift")}
     margins = {"margin_h": 4, "margin_w": 4}
     yield "overlap_w16", "NystraWindowOverlap", {**around, **margins}, [qkv, (39**2, heads)]
+    lists, hidden = [(1, heads, 4096, HEAD_DIM)] * 3, (1, 1, 1, 4096)
+    if min(height, width) < 64:
+        lists, hidden = [(1, heads, 16, HEAD_DIM)] * 3, (1, 1, 1, 16)
+    yield "attention", "NystraAttention", {"bias": 1, "scale": 0.2}, [*lists, hidden]
     yield "pinv_16", "NystraPinv", {"iterations": 6}, [(height * width // 256, 16, 16)]
     side = min(512, height, width)
     image, mask = (1, 3, side, side), (1, 1, 1, 1)
@@ -88,7 +92,7 @@ def _lines(
 def _outputs(operator: str, values: Values, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     if operator == "NystraPatchMatch":
         return [shapes[4], shapes[4]]
-    if operator == "NystraPinv":
+    if operator in ("NystraPinv", "NystraAttention"):  # whose heads are equal in q and v
         return [shapes[0]]
     return [(*shapes[0][:3], int(values["heads"]) * HEAD_DIM)]
 

@@ -95,6 +95,12 @@ def _shapes(draw: st.DrawFn, operator: str, values: dict[str, Any]) -> list[list
     if operator == "NystraPinv":
         m = draw(st.integers(1, 9))
         return [[*draw(st.lists(few, max_size=2)), m, m]]
+    if operator == "NystraAttention":
+        batch, heads, queries, keys, d, e = (draw(st.integers(1, 5)) for _ in range(6))
+        full = [batch, heads, queries, keys]
+        bias = [size if draw(st.booleans()) else 1 for size in full]
+        lists = [[batch, heads, n, c] for n, c in ((queries, d), (keys, d), (keys, e))]
+        return [*lists, bias if values["bias"] else [1]]
     if operator == "NystraPatchMatch":
         batch, channels = draw(few), draw(st.integers(1, 3))
         sides = st.integers(1, 5)
@@ -167,6 +173,8 @@ def _broadcasts(operator: str, values: dict[str, Any], inputs: list[np.ndarray])
         return inputs[0].shape[-1:] != inputs[0].shape[-2:-1]
     if operator == "NystraPatchMatch":
         return any(array.ndim != 4 for array in inputs)
+    if operator == "NystraAttention":
+        return False  # its reference checks all shapes
     if values.get("bias", 0) == 0:
         return False
     return inputs[1].shape != (_bias_rows(values), values["heads"])

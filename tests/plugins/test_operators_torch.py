@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from nystra.core.errors import NystraError
+from nystra.plugins.operators.attention.torch_op import attention
 from nystra.plugins.operators.attention_torch import (
     landmark_pool,
     nystrom_attention,
     nystrom_terms,
-    pinv,
     softmax_attention,
 )
+from nystra.plugins.operators.pinv.torch_op import pinv
 from nystra.plugins.operators.window_nystrom.torch_op import window_nystrom, window_nystrom_terms
 from nystra.plugins.operators.window_nystromformer.torch_op import window_nystromformer
 from nystra.plugins.operators.window_softmax.torch_op import window_softmax
@@ -37,6 +38,32 @@ def test_gradients(function) -> None:  # type: ignore[no-untyped-def]
         attributes |= {"landmark_rows": 2, "landmark_cols": 2, "iterations": 2}
     qkv = packed(1, 4, 8).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: function(x, **attributes), (qkv,), fast_mode=True)
+
+
+def test_gradients_of_attention_between_lists() -> None:
+    lists = [torch.randn(1, 2, n, 3, dtype=torch.float64) for n in (4, 5, 5)]
+    bias = torch.randn(1, 1, 4, 5, dtype=torch.float64)
+    bias[..., 0, :] = -torch.inf  # of a query that sees no key
+    inputs = [tensor.requires_grad_() for tensor in lists]
+
+    def function(*qkv: Tensor) -> Tensor:
+        return attention(*qkv, bias, bias=1, scale=0.5)
+
+    assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(1, 2, 3, 4), (1, 2, 5, 3), (1, 2, 5, 4)], r"k is .*; expected \(1, 2, 5, 4\)"),
+        ([(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 6, 4)], r"v is .*; expected \(1, 2, 5, 4\)"),
+        ([(1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 4)], "expected at least one key"),
+        ([(2, 3, 4), (2, 5, 4), (2, 5, 4)], "q is .*; expected .batch, heads, tokens, channels."),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(shapes: list[tuple[int, ...]], message: str) -> None:
+    with pytest.raises(NystraError, match=message):
+        attention(*map(torch.zeros, shapes), scale=1.0)
 
 
 @pytest.mark.parametrize("function", [window_nystrom, window_nystromformer, window_softmax])
@@ -85,8 +112,10 @@ def test_fake_kernels_keep_symbolic_shapes() -> None:
 
 def test_operator_schemas_hold() -> None:
     qkv = packed(1, 8, 8, dtype=torch.float32)
+    lists = (torch.randn(1, 2, n, 4) for n in (3, 5, 5))
     for operator, arguments in (
         (torch.ops.nystra.pinv, (torch.randn(2, 4, 4), 3, 0)),
+        (torch.ops.nystra.attention, (*lists, torch.randn(1, 1, 1, 5), 1, 0.5)),
         (
             torch.ops.nystra.window_nystrom,
             (qkv, 2, 5, 3, 8, 8, 0, 0, 0, 0.5, 4, 4, 6, 0, 5.0, 0.02),

@@ -10,7 +10,7 @@ import onnx
 from ....core.errors import ExportError
 from ....plugins.domain import DOMAIN
 from .constants import Constants
-from .table import LOW_TYPES, POINTWISE, WEIGHTED, WINDOWS, LowType, moves
+from .table import ATTENTION, LOW_TYPES, POINTWISE, WEIGHTED, LowType, moves
 from .types import data_inputs, float_tensors, opset_of, takes
 
 
@@ -100,7 +100,7 @@ def choose(
 def _kind(node: onnx.NodeProto, constants: Constants) -> str:
     """Return ``low``, ``move``, ``point`` or "": how a node's type is determined."""
     if node.domain == DOMAIN:
-        return "low" if node.op_type in WINDOWS else ""
+        return "low" if node.op_type in ATTENTION else ""
     if node.domain != "":
         return ""
     if node.op_type in WEIGHTED:

@@ -15,8 +15,9 @@ WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Low if the input with that index is a weight; products of two feature maps (attention) are
 float32."""
 
-WINDOWS = frozenset(
+ATTENTION = frozenset(
     {
+        "NystraAttention",
         "NystraWindowSoftmax",
         "NystraWindowOverlap",
         "NystraWindowNystrom",

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "pinv.h"
+#include "attention.h"
 #include "window_softmax.h"
 #include "window_overlap.h"
 #include "window_nystrom.h"
@@ -12,4 +13,4 @@
 #include "patch_match.h"
 
 // X(result, name, parameters) of every function of an instruction set.
-#define NYSTRA_CPU_KERNELS(X) NYSTRA_PINV_CPU(X) NYSTRA_WINDOW_SOFTMAX_CPU(X) NYSTRA_WINDOW_OVERLAP_CPU(X) NYSTRA_WINDOW_NYSTROM_CPU(X) NYSTRA_WINDOW_NYSTROMFORMER_CPU(X) NYSTRA_WINDOW_CLUSTER_CPU(X) NYSTRA_PATCH_MATCH_CPU(X)
+#define NYSTRA_CPU_KERNELS(X) NYSTRA_PINV_CPU(X) NYSTRA_ATTENTION_CPU(X) NYSTRA_WINDOW_SOFTMAX_CPU(X) NYSTRA_WINDOW_OVERLAP_CPU(X) NYSTRA_WINDOW_NYSTROM_CPU(X) NYSTRA_WINDOW_NYSTROMFORMER_CPU(X) NYSTRA_WINDOW_CLUSTER_CPU(X) NYSTRA_PATCH_MATCH_CPU(X)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "pinv.h"
+#include "attention.h"
 #include "window_softmax.h"
 #include "window_overlap.h"
 #include "window_nystrom.h"

@@ -1,9 +1,9 @@
 // NystraPinv: A (..., m, m) -> Z (..., m, m).
 //
 // Like all operator classes here it has the checked attributes and functions of shapes. `check`
-// throws Refusal at unsupported shapes, in which -1 is an unknown size; `output` is the first
-// input's shape with some sizes replaced by numbers from the attributes; `params` are the
-// parameters of its kernels, for checked and known shapes.
+// throws Refusal at unsupported shapes, in which -1 is an unknown size; each size of an `output` is
+// one of the inputs' or a number from the attributes; `params` are the parameters of its kernels,
+// for checked and known shapes.
 //
 // `compute` runs it on the CPU, on the threads and with the kernels of an instruction set; it
 // throws Refusal or std::bad_alloc. On a CUDA device `workspace` is the number of bytes that it

@@ -24,6 +24,16 @@ inline constexpr Schema kPinvSchema = {
     kPinvAttributes, 3, nullptr,
 };
 
+inline constexpr Attribute kAttentionAttributes[] = {
+    {"bias", true, 0, 1, 0},
+    {"scale", false, 0.0, 1000000.0, kNoDefault},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kAttentionSchema = {
+    "NystraAttention", "TTTT", "T",
+    kAttentionAttributes, 3, nullptr,
+};
+
 inline constexpr Attribute kWindowSoftmaxAttributes[] = {
     {"heads", true, 1, 1024, kNoDefault},
     {"head_dim", true, 1, 1024, kNoDefault},
@@ -142,4 +152,4 @@ inline constexpr Schema kPatchMatchSchema = {
 }  // namespace nystra
 
 // X(class) of every operator.
-#define NYSTRA_OPERATORS(X) X(Pinv) X(WindowSoftmax) X(WindowOverlap) X(WindowNystrom) X(WindowNystromformer) X(WindowCluster) X(PatchMatch)
+#define NYSTRA_OPERATORS(X) X(Pinv) X(Attention) X(WindowSoftmax) X(WindowOverlap) X(WindowNystrom) X(WindowNystromformer) X(WindowCluster) X(PatchMatch)

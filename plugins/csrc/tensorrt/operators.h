@@ -19,18 +19,26 @@ class Served final : public Operator {
 
   void check(const Dims* in) const override { work_.check(Inputs(in).shapes); }
 
-  // A size of an output is that of the first input, or a number from the attributes.
+  // A size of an output is one of the inputs, or a number from the attributes. Here the sizes of
+  // the inputs are negative numbers, each another.
   void output_shapes(const DimsExprs* in, const Sizes& sizes, DimsExprs* out) const override {
+    const nvinfer1::IDimensionExpr* all[kInputs * kMaxRank];
     Inputs unknown;
     for (size_t i = 0; i < kInputs; ++i) {
       unknown.shapes[i].rank = in[i].nbDims;
-      for (int axis = 0; axis < in[i].nbDims; ++axis) unknown.shapes[i][axis] = -1;
+      for (int axis = 0; axis < in[i].nbDims; ++axis) {
+        const int64_t place = int64_t(i) * kMaxRank + axis;
+        all[place] = in[i].d[axis];
+        unknown.shapes[i][axis] = -1 - place;
+      }
     }
     for (int i = 0; Work::kSchema.outputs[i] != '\0'; ++i) {
       const Shape shape = work_.output(i, unknown.shapes);
-      out[i] = in[0];
-      for (int axis = 0; axis < shape.rank; ++axis)
-        if (shape[axis] != -1) out[i].d[axis] = sizes.constant(shape[axis]);
+      out[i].nbDims = shape.rank;
+      for (int axis = 0; axis < shape.rank; ++axis) {
+        const int64_t size = shape[axis];
+        out[i].d[axis] = size < 0 ? all[-1 - size] : sizes.constant(size);
+      }
     }
   }
 

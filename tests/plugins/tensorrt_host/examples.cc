@@ -32,7 +32,7 @@ std::vector<Example> make_examples() {
   const Fields landmarks = with(
       window, {{"landmark_rows", 2}, {"landmark_cols", 2}, {"iterations", 3}, {"batch_init", 0}});
   const Shape qkv = {2, 16, 8, 26}, out = {2, 16, 8, 6};
-  const std::vector<bool> open = {true, true, true, false};
+  const std::vector<bool> open = {true, true, true, false}, list = {true, false, true, false};
   const Fields overlap = {{"heads", 2},    {"head_dim", 5}, {"value_dim", 3}, {"window_h", 8},
                           {"window_w", 4}, {"margin_h", 2}, {"margin_w", 1},  {"bias", 1},
                           {"scale", 0.4f}, {"revision", 1}};
@@ -55,6 +55,13 @@ std::vector<Example> make_examples() {
        {{3, 6, 6}},
        {{true, true, true}},
        {{3, 6, 6}}},
+      {"NystraAttention",
+       "TTTT",
+       "T",
+       {{"bias", 1}, {"scale", 0.4f}, {"revision", 1}},
+       {{2, 3, 6, 5}, {2, 3, 7, 5}, {2, 3, 7, 4}, {1, 3, 1, 7}},
+       {list, list, list, {false, false, false, true}},
+       {{2, 3, 6, 4}}},
       {"NystraWindowSoftmax",
        "TT",
        "T",
@@ -150,6 +157,16 @@ std::vector<BadShapes> make_bad_shapes() {
       {"NystraPinv", {{2, 6, 5}}, "input A is (2, 6, 5); expected square matrices"},
       {"NystraPinv", {{1, 129, 129}}, "input A is (1, 129, 129); expected m from 1 to 128"},
   };
+  const std::vector<Shape> lists = example("NystraAttention").shapes;
+  const auto attention = [&](size_t place, const Shape& shape, const std::string& expected) {
+    std::vector<Shape> shapes = lists;
+    shapes[place] = shape;
+    rows.push_back({"NystraAttention", shapes, expected});
+  };
+  attention(0, {2, 6, 5}, "input q is (2, 6, 5); expected rank 4");
+  attention(1, {2, 3, 7, 6}, "input k is (2, 3, 7, 6); expected (2, 3, 7, 5)");
+  attention(2, {2, 3, 8, 4}, "input v is (2, 3, 8, 4); expected (2, 3, 7, 4)");
+  attention(3, {1, 3, 2, 7}, "input attn_bias is (1, 3, 2, 7); expected (2, 3, 6, 7), or 1");
   for (const std::string& name : kBiased) {
     rows.push_back(
         {name, {{2, 16, 8, 26}, {104, 2}}, "input bias_table is (104, 2); expected (105, 2)"});

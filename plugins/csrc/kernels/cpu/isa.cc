@@ -28,6 +28,8 @@ NYSTRA_TABLE(avx512)
 namespace avx512_bf16 {
 constexpr Kernels with_pairs(Kernels k) {
   k.isa = "avx512_bf16";
+  k.attention_scratch = attention_scratch;
+  k.attention = attention;
   k.window_softmax_scratch = window_softmax_scratch;
   k.window_softmax = window_softmax;
   k.window_overlap_scratch = window_overlap_scratch;
@@ -41,6 +43,8 @@ constexpr Kernels kTable = with_pairs(avx512::kTable);
 namespace amx {
 constexpr Kernels with_tiles(Kernels k) {
   k.isa = "amx";
+  k.attention_scratch = attention_scratch;
+  k.attention = attention;
   k.window_softmax_scratch = window_softmax_scratch;
   k.window_softmax = window_softmax;
   k.window_overlap_scratch = window_overlap_scratch;

@@ -1,5 +1,5 @@
-// Exact attention in windows of bfloat16 by products of pairs, on the tiles of AMX or by the dot
-// products of AVX512-BF16: the steps of softmax_window.h.
+// Exact attention of bfloat16 by products of pairs, on the tiles of AMX or by the dot products of
+// AVX512-BF16: the steps of softmax_head.h.
 //
 // Scores are sums of exact products. Weights are rounded to bfloat16, and the values divided by the
 // sum of the rounded ones, a column of ones next to the values: they stay a convex combination.
@@ -9,7 +9,7 @@
 
 #include "dots.h"
 #include "scratch.h"
-#include "softmax_scores.h"
+#include "softmax_size.h"
 #include "tiles.h"
 
 namespace nystra::NYSTRA_ISA {
@@ -35,9 +35,9 @@ struct PairBuffers {
   float* out;        // (kQueries, e_step) sums of values, and in channel e of the weights
   float* maxima;     // (kQueries)
 
-  PairBuffers(const WindowShape& s, Scratch& memory)
+  PairBuffers(const HeadSize& s, Scratch& memory)
       : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
-    const int64_t max_keys = round_up(s.keys() < kKeys ? s.keys() : kKeys, 2 * kSide);
+    const int64_t max_keys = round_up(s.keys < kKeys ? s.keys : kKeys, 2 * kSide);
     max_rows = max_keys <= kFew ? 4 * kSide : 2 * kSide;
     k_step = max_keys + kSide;
     w_step = max_keys / 2 + kSide;
@@ -58,7 +58,7 @@ struct PairBuffers {
   }
 };
 
-int64_t pair_scratch(const WindowShape& s) {
+int64_t pair_scratch(const HeadSize& s) {
   Scratch memory(nullptr);
   const PairBuffers buffers(s, memory);
   return memory.used();
@@ -75,30 +75,30 @@ inline Vec rough_weight(Vec t) {
   return (Vec)_mm512_scalef_ps((__m512)p, (__m512)n);
 }
 
-void pack_queries(const WindowShape& s, const Head<BFloat16>& in, const int64_t* pixels,
-                  int64_t count, const PairBuffers& b) {
-  pack_pair_rows(in.q, s.channels(), pixels, count, s.head_dim, b.queries, b.depth);
+void pack_queries(const HeadSize& s, const Tokens<const BFloat16>& q, int64_t count,
+                  const PairBuffers& b) {
+  pack_pair_rows(q.data, q.stride, q.places, count, s.head_dim, b.queries, b.depth);
   for (int64_t i = 0; i < kKeys; i += kLanes) store(b.starts + i, Vec{});
 }
 
-void pack_keys(const WindowShape& s, const Place& p, const Head<BFloat16>& in,
-               const int64_t* pixels, int64_t first, int64_t count, const PairBuffers& b) {
-  pack_pair_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, b.k_step);
-  pack_token_pairs<true>(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
-  if (p.cut) token_regions(p, first, count, b.regions);
+void pack_keys(const HeadSize& s, const Tokens<const BFloat16>& k, const Tokens<const BFloat16>& v,
+               int64_t count, const PairBuffers& b) {
+  pack_pair_columns(k.data, k.stride, k.places, count, s.head_dim, b.keys, b.k_step);
+  pack_token_pairs<true>(v.data, v.stride, v.places, count, s.value_dim, b.values, b.e_step);
 }
 
-void clear_key(const WindowShape& s, int64_t i, const PairBuffers& b) {
+inline void clear_key(const HeadSize& s, int64_t i, const PairBuffers& b) {
   for (int64_t c = 0; c < b.depth; ++c) b.keys[c * b.k_step + i] = 0;
   for (int64_t c = 0; c < s.value_dim; ++c)
     b.values[i / 2 * b.e_step + c] &= ~(Pair(0xffff) << i % 2 * 16);
 }
 
-// The bias of a query with a block of keys.
-const float* starts_of(const WindowShape& s, const float* bias, int64_t query, int64_t first,
-                       int64_t count, const PairBuffers& b) {
-  if (bias != nullptr && pairwise(s)) return bias + table_step(s) + query * round_up(count, kLanes);
-  if (bias != nullptr) start_row(s, nullptr, bias, query, first, count, b.starts);
+// What the scores of a query with a block of keys start from.
+template <class Terms>
+const float* starts_of(const Terms& terms, int64_t query, int64_t first, int64_t count,
+                       const PairBuffers& b) {
+  if (const float* const pairs = terms.pairs(query, count)) return pairs;
+  if (terms.biased()) terms.bias_row(query, first, count, b.starts);
   return b.starts;  // zeros where there is none
 }
 
@@ -160,17 +160,17 @@ __attribute__((noinline)) void weigh(const float* starts, float scale, bool cut,
 }
 
 // Attends to one block of keys with `rows` queries from row `row` of the chunk on.
-template <class Between>
-void attend(const WindowShape& s, const Place& p, const PairBuffers& b, const float* bias,
-            int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count,
-            Between& between) {
+template <class Terms, class Between>
+void attend(const HeadSize& s, const PairBuffers& b, const Terms& terms, int64_t query, int64_t row,
+            int64_t rows, int64_t first, int64_t count, Between& between) {
+  const bool cut = terms.cut();
+  if (cut && row == 0) terms.regions(first, count, b.regions);
   multiply_pairs<false>(rows, count, b.depth, 1, {b.queries + row * b.depth, b.depth, 0},
                         {b.keys, b.k_step, 0}, b.scores, b.k_step);
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t token = query + r;
-    const float region = p.cut ? float(p.region(token / s.window_w, token % s.window_w)) : 0.0f;
-    weigh(starts_of(s, bias, token, first, count, b), s.scale * kLog2E, p.cut, region, count, b,
-          row + r, first == 0, b.scores + r * b.k_step, b.weights + r * b.w_step);
+    weigh(starts_of(terms, query + r, first, count, b), s.scale * kLog2E, cut,
+          cut ? terms.region(query + r) : 0.0f, count, b, row + r, first == 0,
+          b.scores + r * b.k_step, b.weights + r * b.w_step);
     between();
   }
   const Factor weights = {b.weights, b.w_step, 0}, values = {b.values, b.e_step, 0};
@@ -181,18 +181,17 @@ void attend(const WindowShape& s, const Place& p, const PairBuffers& b, const fl
     multiply_pairs<true>(rows, b.e_step, pairs_of(count), 1, weights, values, out, b.e_step);
 }
 
-void write(const WindowShape& s, const PairBuffers& b, int64_t head, int64_t count,
-           const int64_t* pixels, BFloat16* out) {
+void write(const HeadSize& s, const PairBuffers& b, int64_t count, const Tokens<BFloat16>& out) {
   for (int64_t i = 0; i < count; ++i) {
     const float* const sums = b.out + i * b.e_step;
-    write_token(sums, splat(1.0f / sums[s.value_dim]), s.value_dim,
-                out + pixels[i] * s.heads * s.value_dim + head * s.value_dim);
+    const float factor = b.maxima[i] == -INFINITY ? 0.0f : 1.0f / sums[s.value_dim];
+    write_token(sums, splat(factor), s.value_dim, out.at(i));
   }
 }
 
 #else
 
-int64_t pair_scratch(const WindowShape&) { return 0; }
+int64_t pair_scratch(const HeadSize&) { return 0; }
 
 #endif
 

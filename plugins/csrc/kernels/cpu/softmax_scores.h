@@ -1,15 +1,13 @@
-// The terms that exact attention adds to scores, and the positions of a window's keys.
+// The terms that exact attention in windows adds to scores, and the positions of a window's keys.
 #pragma once
 
 #include "ahead.h"
+#include "softmax_size.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-constexpr int64_t kQueries = 256, kKeys = 256;  // a task's queries, a block's keys
-constexpr float kApart = -100.0f * kLog2E;      // added between regions
-
-int64_t chunks(const WindowShape& s) { return (s.tokens() + kQueries - 1) / kQueries; }
+int64_t chunks(const WindowShape& s) { return chunks_of(s.tokens()); }
 
 // Whether the bias of small windows is kept for each pair of tokens, as start of their scores.
 bool pairwise(const WindowShape& s) { return s.keys() <= kKeys; }
@@ -69,6 +67,35 @@ void fill_bias(const WindowShape& s, const T* table, float* bias) {
     }
   }
 }
+
+// What attention in a window adds to scores, as softmax_head.h asks for it.
+struct WindowTerms {
+  const WindowShape& shape;
+  const Place& place;
+  const float* bias;  // of the head, by fill_bias(); null: none
+
+  bool cut() const { return place.cut; }
+  bool biased() const { return bias != nullptr; }
+  bool by_row() const { return place.cut || (bias != nullptr && !pairwise(shape)); }
+  const float* pairs(int64_t query, int64_t count) const {
+    return bias != nullptr && pairwise(shape)
+               ? bias + table_step(shape) + query * round_up(count, kLanes)
+               : nullptr;
+  }
+  void row(int64_t query, int64_t first, int64_t count, float* out) const {
+    const int64_t token = query < shape.tokens() ? query : shape.tokens() - 1;
+    start_row(shape, place.cut ? &place : nullptr, bias, token, first, count, out);
+  }
+  void bias_row(int64_t query, int64_t first, int64_t count, float* out) const {
+    start_row(shape, nullptr, bias, query, first, count, out);
+  }
+  float region(int64_t query) const {
+    return float(place.region(query / shape.window_w, query % shape.window_w));
+  }
+  void regions(int64_t first, int64_t count, float* out) const {
+    token_regions(place, first, count, out);
+  }
+};
 
 // The pixels of `count` keys of a window from key `first` on; those beyond the map are marked, and
 // get a pixel that is there. Returns whether there are any.

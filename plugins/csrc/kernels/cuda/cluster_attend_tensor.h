@@ -140,7 +140,8 @@ __device__ void attend_on_tensor_cores(const ClusterJob& job, const Place& place
     const int places[2] = {w.slots[low] + job.block * across - job.block,
                            w.slots[high] + job.block * across - job.block};
     uint32_t q[kSteps][4];
-    load_queries(job.shape, in.q, w.pixels[low], w.pixels[high], column / 2, q);
+    load_queries(in.q, job.shape.channels, job.shape.head_dim, w.pixels[low], w.pixels[high],
+                 column / 2, q);
     float base[4] = {};  // q.o, in all columns
 #pragma unroll
     for (int n = 0; n < kSteps; ++n) {

@@ -138,13 +138,14 @@ __device__ __forceinline__ int lanes_shift(int groups) {
 
 // tiles[n][i * step + c] = channel c of token i of map n, channels[n] of them and zeros up to a
 // multiple of 4, for i < rows (zeros from `count` on). Done by `threads` threads, of which this is
-// `thread`, each with kLoads loads of every map in flight. maps: the first channel of pixel 0;
-// pixels: of the tokens; with kHoles those below 0 are tokens of zeros.
+// `thread`, each with kLoads loads of every map in flight. maps: the first channel of pixel 0, and
+// how far apart pixels are; pixels: of the tokens; with kHoles those below 0 are tokens of zeros.
 template <int kWidth, int kLoads, bool kHoles, int kMaps, class T>
-__device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pixel_stride,
-                                      const int* pixels, int rows, int count,
-                                      const int (&channels)[kMaps], float* const (&tiles)[kMaps],
-                                      int step, int thread, int threads) {
+__device__ __forceinline__ void stage(const T* const (&maps)[kMaps],
+                                      const int64_t (&strides)[kMaps], const int* pixels, int rows,
+                                      int count, const int (&channels)[kMaps],
+                                      float* const (&tiles)[kMaps], int step, int thread,
+                                      int threads) {
   int widest = channels[0];
 #pragma unroll
   for (int n = 1; n < kMaps; ++n) widest = max(widest, channels[n]);
@@ -160,7 +161,7 @@ __device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pix
         for (int u = 0; u < kLoads; ++u) {  // beyond the last token that one again: no branches
           const int i = min(first + u * tokens, count - 1);
           const int pixel = kHoles ? max(pixels[i], 0) : pixels[i];
-          packs[n][u] = pack_at<kWidth>(maps[n] + pixel * pixel_stride + (c < channels[n] ? c : 0));
+          packs[n][u] = pack_at<kWidth>(maps[n] + pixel * strides[n] + (c < channels[n] ? c : 0));
         }
 #pragma unroll
       for (int n = 0; n < kMaps; ++n)
@@ -184,7 +185,7 @@ template <int kWidth, int kLoads, class T>
 __device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels,
                                       int rows, int count, int channels, float* tile, int step,
                                       int thread, int threads) {
-  stage<kWidth, kLoads, false, 1>({map}, pixel_stride, pixels, rows, count, {channels}, {tile},
+  stage<kWidth, kLoads, false, 1>({map}, {pixel_stride}, pixels, rows, count, {channels}, {tile},
                                   step, thread, threads);
 }
 

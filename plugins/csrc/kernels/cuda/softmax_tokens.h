@@ -1,20 +1,45 @@
-// Code shared by the kernels of exact attention: the queries and keys of a block, and their
-// position biases.
+// Code shared by the kernels of exact attention: the queries and keys of a block, and their biases.
 //
-// The index into a bias table is linear in the coordinates: that of a query minus that of a key. A
-// block needs only the part of the table for the rows of its queries.
+// The index into a bias table of windows is linear in the coordinates: that of a query minus that
+// of a key. A block needs only the part of the table for the rows of its queries. A list of tokens
+// has a bias for each query and key, or its parts that are broadcast, read from global memory.
 #pragma once
+
+#include <cmath>
 
 #include "windows.h"
 
 namespace nystra::cuda {
 namespace {
 
+// What is attended in: a window of a map, a window with keys around it too, or lists of tokens.
+enum class Area { kWindow, kAround, kList };
+
 constexpr int kMaxWarps = 4;
 constexpr int kQueries = 16;  // per warp
 
+// Elements from a token, a head and an image of a tensor to the next. The tokens of a map are its
+// pixels, which are counted through all images.
+struct Steps {
+  int64_t token, head, image;
+
+  template <Area kArea, class T>
+  __device__ T* first(T* tensor, int image_index, int head_index) const {
+    T* const of_head = tensor + head_index * head;
+    return kArea == Area::kList ? of_head + image_index * image : of_head;
+  }
+};
+
+// The first channels of a head of an image.
+template <class T>
+struct Sources {
+  const T *q, *k, *v;
+};
+
 struct SoftmaxJob {
-  Windows shape;
+  Windows shape;  // of lists: heads, head_dim, value_dim, tokens (queries), keys
+  Steps q, k, v, out;
+  int64_t bias[4];  // of lists: elements along the axes, 0 where it is broadcast
   int chunks;       // into which the queries of a window are divided
   int64_t blocks;   // of the grid
   bool stage_bias;  // the block's part of the table is copied to shared memory
@@ -24,8 +49,8 @@ struct SoftmaxJob {
 
 // Keys of a tile, in shared memory.
 struct Keys {
-  int* pixels;   // kNoPixel: beyond the map or the window
-  int* places;   // index into the bias table, times -1
+  int* pixels;   // kNoPixel: beyond the map, the window or the list
+  int* places;   // what it adds to the index of a bias
   int* regions;  // only in windows with several regions
 
   __device__ Keys from(int key) const { return {pixels + key, places + key, regions + key}; }
@@ -44,14 +69,21 @@ inline int64_t bias_part(const Windows& s, int warps) {
 
 // Fills `keys` with keys first ... first + count - 1 of a window. Entries past the last key are
 // copies of it without a pixel.
-template <bool kAround>
-__device__ __forceinline__ void find_keys(const Windows& s, const Place& place, int first,
+template <Area kArea>
+__device__ __forceinline__ void find_keys(const SoftmaxJob& job, const Place& place, int first,
                                           int count, const Keys& keys) {
+  const Windows& s = job.shape;
 #pragma unroll 1  // two at most
   for (int i = thread_again(); i < count; i += int(blockDim.x)) {
-    const int key = min(first + i, s.keys - 1), y = key / s.key_w, x = key % s.key_w;
+    const int key = min(first + i, s.keys - 1);
+    if constexpr (kArea == Area::kList) {
+      keys.pixels[i] = first + i < s.keys ? key : kNoPixel;
+      keys.places[i] = key * int(job.bias[3]);
+      continue;
+    }
+    const int y = key / s.key_w, x = key % s.key_w;
     int pixel = kNoPixel;
-    if (kAround) {
+    if (kArea == Area::kAround) {
       const int row = place.top + y - s.margin_h, column = place.left + x - s.margin_w;
       if (row >= 0 && row < s.height && column >= 0 && column < s.width)
         pixel = place.image + row * s.width + column;
@@ -64,26 +96,46 @@ __device__ __forceinline__ void find_keys(const Windows& s, const Place& place, 
   }
 }
 
-// A query: its index into the block's part of the table, and its region.
-struct Query {
-  int place, region;
+// The pixel of a query.
+template <Area kArea>
+__device__ __forceinline__ int query_pixel(const Place& place, int token) {
+  return kArea == Area::kList ? token : place.pixel(token);
+}
 
-  __device__ Query(const Windows& s, const Place& window, int token, int first_of_block) {
+// A query: what it adds to the index of a bias, of windows in the block's part of the table, and
+// its region.
+template <Area kArea>
+struct Query {
+  using Index = std::conditional_t<kArea == Area::kList, int64_t, int>;
+  Index place;
+  int region;
+
+  __device__ Query(const SoftmaxJob& job, const Place& window, int token, int first_of_block) {
+    if constexpr (kArea == Area::kList) {
+      place = token * job.bias[2];
+      region = 0;
+      return;
+    }
+    const Windows& s = job.shape;
     const int y = token / s.window_w, x = token % s.window_w;
     place = (y - first_of_block / s.window_w + s.key_h - 1) * bias_across(s) + x + s.key_w - 1;
     region = window.region(y, x);
   }
 };
 
-// The position biases of a head for the queries of a block.
-template <class T>
+// The biases of a head for the queries of a block.
+template <Area kArea, class T>
 class Biases {
  public:
   // `part` is shared memory for the staged biases. The caller needs a barrier before they are read.
-  __device__ Biases(const SoftmaxJob& job, const T* table, int head, int first_query, int count,
-                    float* part)
+  __device__ Biases(const SoftmaxJob& job, const T* table, int image, int head, int first_query,
+                    int count, float* part)
       : heads_(job.shape.heads), staged_(job.stage_bias), there_(table != nullptr), part_(part) {
     if (!there_) return;
+    if constexpr (kArea == Area::kList) {
+      table_ = table + image * job.bias[0] + head * job.bias[1];
+      return;
+    }
     const Windows& s = job.shape;
     const int top = first_query / s.window_w, bottom = (first_query + count - 1) / s.window_w;
     const int across = bias_across(s), entries = (bottom - top + s.key_h) * across;
@@ -94,13 +146,20 @@ class Biases {
 
   __device__ bool there() const { return there_; }
 
-  // Returns the bias of an entry, times log2(e), from the staged part.
-  __device__ float staged(int entry) const { return part_[entry]; }
+  // Returns the bias of an entry, times log2(e); of windows from the staged part.
+  __device__ float staged(typename Query<kArea>::Index entry) const {
+    if constexpr (kArea == Area::kList)
+      return from_list(entry);
+    else
+      return part_[entry];
+  }
 
   // Calls f(bias_of), where bias_of(entry) returns the bias times log2(e).
   template <class F>
   __device__ __forceinline__ void with(const F& f) const {
-    if (staged_)
+    if constexpr (kArea == Area::kList)
+      f([this](int64_t entry) { return from_list(entry); });
+    else if (staged_)
       f([this](int entry) { return part_[entry]; });
     else
       f([this](int entry) { return from_table(entry); });
@@ -110,12 +169,24 @@ class Biases {
   __device__ float from_table(int entry) const {
     return to_float(table_[int64_t(entry) * heads_]) * kLog2E;
   }
+  // Finite where the bias is.
+  __device__ float from_list(int64_t entry) const {
+    const float bias = to_float(table_[entry]), scaled = bias * kLog2E;
+    return bias > -INFINITY && scaled < -3e38f ? -3e38f : scaled;
+  }
 
   int heads_;
   bool staged_, there_;
   float* part_;
   const T* table_ = nullptr;
 };
+
+// What the sums of a query are multiplied by at the end. A query of a list that sees no key gets
+// zeros.
+template <Area kArea>
+__device__ __forceinline__ float last_factor(float total) {
+  return kArea == Area::kList && total == 0.0f ? 0.0f : 1.0f / total;
+}
 
 }  // namespace
 }  // namespace nystra::cuda

@@ -1,11 +1,11 @@
-// Exact attention in windows with an online softmax: NystraWindowSoftmax, and with kAround
-// NystraWindowOverlap, whose key windows extend beyond their windows by margins. Keys beyond the
-// map are zeros.
+// Exact attention with an online softmax: in windows (NystraWindowSoftmax), in windows with the
+// keys around them, zeros beyond the map (NystraWindowOverlap), and between lists of tokens
+// (NystraAttention).
 //
-// A block computes 16 queries per warp of one head in one window, against all keys in tiles of 32;
-// 8 lanes share 4 queries. Scores are stored for one tile only; regions and indices into the bias
-// table are computed from coordinates. A block writes at most 64 value channels; if there are more,
-// other blocks compute the scores again.
+// A block computes 16 queries per warp of one head in one window or list, against all keys in tiles
+// of 32; 8 lanes share 4 queries. Scores are stored for one tile only; regions and indices into the
+// bias table are computed from coordinates. A block writes at most 64 value channels; if there are
+// more, other blocks compute the scores again.
 //
 // Cost, with N tokens per window and S bytes per element: (2d + 2e) S bytes per token and head if
 // the keys and values of a window stay in the caches; 2 N (d + e) FLOPs and N exponentials per
@@ -52,22 +52,23 @@ struct SoftmaxWindowLayout {
 };
 
 // Loads tiles of channels of the block's tokens into shared memory, for all maps together.
-template <bool kAround, class T, int kMaps>
+template <bool kHoles, class T, int kMaps>
 __device__ __forceinline__ void stage_tokens(const SoftmaxWindowJob& job,
-                                             const T* const (&maps)[kMaps], const int* pixels,
+                                             const T* const (&maps)[kMaps],
+                                             const int64_t (&strides)[kMaps], const int* pixels,
                                              int rows, int count, const int (&channels)[kMaps],
                                              float* const (&tiles)[kMaps]) {
   with_width(job.width, [&](auto width) {
-    stage<decltype(width)::value, kLoads, kAround>(maps, job.shape.channels, pixels, rows, count,
-                                                   channels, tiles, job.step, int(threadIdx.x),
-                                                   int(blockDim.x));
+    stage<decltype(width)::value, kLoads, kHoles>(maps, strides, pixels, rows, count, channels,
+                                                  tiles, job.step, int(threadIdx.x),
+                                                  int(blockDim.x));
   });
 }
 
 // Adds bias and mask to the logits of 4 queries with keys column + 8 j of a tile.
-template <class T>
-__device__ __forceinline__ void bend(const Place& place, const Biases<T>& biases,
-                                     const Query (&queries)[4], const Keys& keys, int column,
+template <Area kArea, class T>
+__device__ __forceinline__ void bend(const Place& place, const Biases<kArea, T>& biases,
+                                     const Query<kArea> (&queries)[4], const Keys& keys, int column,
                                      Result<4>& logits) {
   if (biases.there())
     biases.with([&](const auto& bias) {
@@ -77,7 +78,7 @@ __device__ __forceinline__ void bend(const Place& place, const Biases<T>& biases
         for (int i = 0; i < 4; ++i)
           logits.v[i][j] += bias(queries[i].place + keys.places[column + 8 * j]);
     });
-  if (place.cut)
+  if (kArea != Area::kList && place.cut)
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -85,10 +86,11 @@ __device__ __forceinline__ void bend(const Place& place, const Biases<T>& biases
         if (queries[i].region != keys.regions[column + 8 * j]) logits.v[i][j] += kApart;
 }
 
-template <bool kAround, class T>
+template <Area kArea, class T>
 __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
-    window_softmax_kernel(SoftmaxWindowJob job, const T* __restrict__ qkv,
-                          const T* __restrict__ table, T* __restrict__ out) {
+    softmax_kernel(SoftmaxWindowJob job, const T* __restrict__ q, const T* __restrict__ k,
+                   const T* __restrict__ v, const T* __restrict__ table, T* __restrict__ out) {
+  constexpr bool kHoles = kArea == Area::kAround;
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
   const Windows& s = job.shape;
@@ -97,8 +99,11 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
   const int lane = thread % kWarp, warp = thread / kWarp, group = lane / 8, column = lane % 8;
   const int part = int(blockIdx.x) % job.parts, rest = int(blockIdx.x) / job.parts;
   const int chunk = rest % job.chunks, head = rest / job.chunks % s.heads;
-  const Place place(s, rest / job.chunks / s.heads);
-  const Head<T> in(s, qkv, head);
+  const int image = rest / job.chunks / s.heads;  // of windows: the window
+  const Place place(s, image);
+  const Sources<T> in = {job.q.first<kArea>(q, image, head), job.k.first<kArea>(k, image, head),
+                         job.v.first<kArea>(v, image, head)};
+  const int64_t v_stride = kArea == Area::kList ? job.v.token : job.k.token;
   const int first_query = chunk * kQueries * warps,
             query_count = min(kQueries * warps, s.tokens - first_query);
   const int first_channel = part * kChunk, channels = min(kChunk, s.value_dim - first_channel);
@@ -106,16 +111,16 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
 
   const int row = warp * kQueries + group * 4;  // of this thread's first query
   const auto query = [&](int i) {
-    return Query(s, place, min(first_query + row + i, s.tokens - 1), first_query);
+    return Query<kArea>(job, place, min(first_query + row + i, s.tokens - 1), first_query);
   };
-  const Query queries[4] = {query(0), query(1), query(2), query(3)};
+  const Query<kArea> queries[4] = {query(0), query(1), query(2), query(3)};
   for (int i = thread; i < kQueries * warps; i += threads)
-    b.query_pixels[i] = place.pixel(min(first_query + i, s.tokens - 1));
-  const Biases<T> biases(job, table, head, first_query, query_count, b.bias);
+    b.query_pixels[i] = query_pixel<kArea>(place, min(first_query + i, s.tokens - 1));
+  const Biases<kArea, T> biases(job, table, image, head, first_query, query_count, b.bias);
   __syncthreads();
   if (one_chunk)
-    stage_tokens<false, T, 1>(job, {in.q}, b.query_pixels, kQueries * warps, query_count,
-                              {s.head_dim}, {b.queries});
+    stage_tokens<false, T, 1>(job, {in.q}, {job.q.token}, b.query_pixels, kQueries * warps,
+                              query_count, {s.head_dim}, {b.queries});
 
   Result<4> sums[kParts];  // 4 queries; channels 4 column + 32 part ... + 3
 #pragma unroll
@@ -128,7 +133,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
     const int count = min(kTokens, s.keys - first);
     const int slot = first % (2 * kTokens);
     const Keys keys = {b.tiles.pixels + slot, b.tiles.places + slot, b.tiles.regions + slot};
-    find_keys<kAround>(s, place, first, kTokens, keys);
+    find_keys<kArea>(job, place, first, kTokens, keys);
     __syncthreads();  // and the tiles are no longer read
 
     Result<4> scores = zero_result<4>();
@@ -136,13 +141,14 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
       const int n = min(kChunk, s.head_dim - c);
       if (c > 0) __syncthreads();  // the tiles are no longer read
       if (c == 0)
-        stage_tokens<kAround, T, 2>(job, {in.k, in.v + first_channel}, keys.pixels, kTokens, count,
-                                    {n, channels}, {b.keys, b.values});
+        stage_tokens<kHoles, T, 2>(job, {in.k, in.v + first_channel}, {job.k.token, v_stride},
+                                   keys.pixels, kTokens, count, {n, channels}, {b.keys, b.values});
       else
-        stage_tokens<kAround, T, 1>(job, {in.k + c}, keys.pixels, kTokens, count, {n}, {b.keys});
+        stage_tokens<kHoles, T, 1>(job, {in.k + c}, {job.k.token}, keys.pixels, kTokens, count, {n},
+                                   {b.keys});
       if (!one_chunk)
-        stage_tokens<false, T, 1>(job, {in.q + c}, b.query_pixels, kQueries * warps, query_count,
-                                  {n}, {b.queries});
+        stage_tokens<false, T, 1>(job, {in.q + c}, {job.q.token}, b.query_pixels, kQueries * warps,
+                                  query_count, {n}, {b.queries});
       __syncthreads();
       add_rows_by_rows(scores, b.queries + row * job.step, job.step, b.keys + column * job.step,
                        8 * job.step, round_up(n, 4));
@@ -162,11 +168,12 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
 #pragma unroll
       for (int lanes = 4; lanes > 0; lanes /= 2)
         largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
-      const float correction = power_of_two(maxima[i] - largest);
+      const float base = kArea == Area::kList && largest == -INFINITY ? 0.0f : largest;
+      const float correction = power_of_two(maxima[i] - base);
       float total = 0.0f;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float weight = column + 8 * j < count ? power_of_two(scores.v[i][j] - largest) : 0.0f;
+        const float weight = column + 8 * j < count ? power_of_two(scores.v[i][j] - base) : 0.0f;
         total += weight;
         b.weights[(row + i) * row_step(kTokens) + column + 8 * j] = weight;
       }
@@ -191,9 +198,9 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
 #pragma unroll
     for (int lanes = 4; lanes > 0; lanes /= 2) total += __shfl_xor_sync(kAllLanes, total, lanes);
     if (row + i >= query_count) continue;
-    T* const token =
-        out + b.query_pixels[row + i] * s.out_channels + head * s.value_dim + first_channel;
-    const float factor = 1.0f / total;
+    T* const token = job.out.first<kArea>(out, image, head) +
+                     b.query_pixels[row + i] * job.out.token + first_channel;
+    const float factor = last_factor<kArea>(total);
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
       const int c = 4 * column + 32 * p;

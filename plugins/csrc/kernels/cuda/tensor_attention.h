@@ -15,14 +15,15 @@ namespace {
 
 // The two queries of a lane as left factors: step n has channels 16 n ... 16 n + 15.
 template <int kSteps, class T>
-__device__ __forceinline__ void load_queries(const Windows& s, const T* map, int64_t low,
-                                             int64_t high, int in, uint32_t (&q)[kSteps][4]) {
+__device__ __forceinline__ void load_queries(const T* map, int64_t stride, int channels,
+                                             int64_t low, int64_t high, int in,
+                                             uint32_t (&q)[kSteps][4]) {
 #pragma unroll
   for (int n = 0; n < kSteps; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int c = 16 * n + 2 * in + i / 2 * 8;
-      q[n][i] = c < s.head_dim ? word_at(map + (i % 2 ? high : low) * s.channels + c) : 0u;
+      q[n][i] = c < channels ? word_at(map + (i % 2 ? high : low) * stride + c) : 0u;
     }
 }
 
@@ -92,8 +93,8 @@ __device__ __forceinline__ void for_scores(int in, float (&scores)[kEights][4], 
 }
 
 // Turns logits into weights relative to the largest logit so far, and rescales sums and totals to
-// it.
-template <int kEights, int kParts>
+// it. kHidden: all logits of a row may be -inf.
+template <bool kHidden = false, int kEights, int kParts>
 __device__ __forceinline__ void make_weights(float (&scores)[kEights][4], float (&maxima)[2],
                                              float (&sums)[kParts][4], float (&totals)[4]) {
 #pragma unroll
@@ -103,12 +104,13 @@ __device__ __forceinline__ void make_weights(float (&scores)[kEights][4], float 
     for (int n = 0; n < kEights; ++n)
       largest = fmaxf(largest, fmaxf(scores[n][2 * row], scores[n][2 * row + 1]));
     largest = row_max(largest);
-    const float correction = power_of_two(maxima[row] - largest);
+    const float base = kHidden && largest == -INFINITY ? 0.0f : largest;
+    const float correction = power_of_two(maxima[row] - base);
     maxima[row] = largest;
 #pragma unroll
     for (int i = 2 * row; i < 2 * row + 2; ++i) {
 #pragma unroll
-      for (int n = 0; n < kEights; ++n) scores[n][i] = power_of_two(scores[n][i] - largest);
+      for (int n = 0; n < kEights; ++n) scores[n][i] = power_of_two(scores[n][i] - base);
 #pragma unroll
       for (int c = 0; c < kParts; ++c) sums[c][i] *= correction;
       totals[i] *= correction;

@@ -10,7 +10,7 @@ size_t window_overlap_workspace(const WindowShape&, const LaunchLimits&) { retur
 
 Status window_overlap(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
                       void* out, void*, Stream stream, const LaunchLimits& limits) {
-  return softmax_windows<true>(shape, type, qkv, bias_table, out, stream, limits);
+  return softmax_windows<Area::kAround>(shape, type, qkv, bias_table, out, stream, limits);
 }
 
 }  // namespace nystra::cuda

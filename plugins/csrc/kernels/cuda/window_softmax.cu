@@ -9,7 +9,7 @@ size_t window_softmax_workspace(const WindowShape&, const LaunchLimits&) { retur
 
 Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
                       void* out, void*, Stream stream, const LaunchLimits& limits) {
-  return softmax_windows<false>(shape, type, qkv, bias_table, out, stream, limits);
+  return softmax_windows<Area::kWindow>(shape, type, qkv, bias_table, out, stream, limits);
 }
 
 }  // namespace nystra::cuda
