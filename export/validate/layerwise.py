@@ -261,5 +261,5 @@ def _layer(model: onnx.ModelProto, tensor: str, result: Any, allowed: float) -> 
 
 def _largest(array: Array) -> float:
     """Return the largest finite magnitude; 0 of what is to be equal."""
-    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array[:0]
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else np.empty(0)
     return float(np.max(np.abs(finite.astype(np.float64)))) if finite.size else 0.0
