@@ -113,8 +113,8 @@ def classes_of(
         row, called = sites[paths[0]], calls.of[paths[0]]
         seconds = [len(paths) * costs.cost(called, each) for each in row]
         kept = [0, *(at for at in range(1, len(row)) if seconds[at] * LEAST_GAIN <= seconds[0])]
-        options, times = tuple(row[at] for at in kept), tuple(seconds[at] for at in kept)
-        classes.append(SiteClass(tuple(paths), options, times))
+        options = tuple(row[at] for at in kept)
+        classes.append(SiteClass(tuple(paths), options, tuple(seconds[at] for at in kept)))
     return classes
 
 
