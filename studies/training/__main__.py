@@ -27,9 +27,11 @@ from nystra.core.option import spelled
 from nystra.core.option_kinds import Switch
 
 from .classifying import Classifying
+from .deblurring import Deblurring
 from .denoising import Denoising
 from .enlarging import Enlarging, EnlargingByHat
 from .enlarging_by_sst import EnlargingBySst
+from .enlarging_videos import EnlargingVideos
 from .loop import train, write_file
 from .recipe import Recipe
 from .settings import Counts
@@ -39,9 +41,11 @@ RECIPES: dict[str, type[Recipe]] = {
     "hat": EnlargingByHat,
     "sst": EnlargingBySst,
     "uformer": Denoising,
+    "uformer_deblur": Deblurring,
+    "rvrt": EnlargingVideos,
     "vit": Classifying,
 }
-"""Architecture -> what decides its training."""
+"""Name of a training -> what decides it."""
 
 _REPORTS = 10  # a training
 
@@ -111,7 +115,10 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
-    words = "swinir (the default), hat and sst enlarge, uformer takes noise out, vit classifies"
+    words = (
+        "swinir (the default), hat and sst enlarge, uformer takes noise out, uformer_deblur "
+        "motion, rvrt enlarges videos, vit classifies"
+    )
     parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -124,6 +125,25 @@ class Enlarging(Enlargement):
                         output = (channel * self.scale + y) * self.scale + x
                         last.weight[output, channel] = torch.outer(rows, columns)
         return network
+
+    def adapted(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return weights of a smaller scale with their last convolution repeated for this one.
+
+        Each pixel of the smaller output becomes a square of equal pixels; what does not divide is
+        left as it is, for ``load_state_dict`` to refuse.
+        """
+        names = [key for key in ("upsample.0.weight", "upsample.0.bias") if key in weights]
+        return dict(weights) | {key: self._repeated(weights[key]) for key in names}
+
+    def _repeated(self, last: Tensor) -> Tensor:
+        """Return a weight or bias (3 s^2, ...) of scale s as (3 scale^2, ...)."""
+        before = math.isqrt(last.shape[0] // 3)
+        if before * before * 3 != last.shape[0] or self.scale % before:
+            return last
+        phases: Tensor = last.unflatten(0, (3, before, before))
+        for axis in (1, 2):
+            phases = phases.repeat_interleave(self.scale // before, axis)
+        return torch.flatten(phases, 0, 2)
 
 
 @dataclass(frozen=True)

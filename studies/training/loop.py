@@ -49,7 +49,7 @@ def train(
         NystraError: The loss is no longer finite, or the state file cannot be written.
     """
     network = recipe.network()
-    _fill(network, recipe.start)
+    _fill(network, recipe)
     average = {key: value.detach().clone() for key, value in network.state_dict().items()}
     optimizer = torch.optim.Adam(network.parameters(), recipe.rate, betas=(0.9, 0.99), fused=True)
     done = _restore(state, recipe, network, optimizer, average)
@@ -83,17 +83,17 @@ def train(
     return average
 
 
-def _fill(network: nn.Module, start: str) -> None:
-    """Load weights from a file into a network, if one is named."""
-    if not start:
+def _fill(network: nn.Module, recipe: Recipe) -> None:
+    """Load weights from a file into a network, if the recipe names one."""
+    if not recipe.start:
         return
-    checkpoint = read_checkpoint(checkpoint_path(start))
+    checkpoint = read_checkpoint(checkpoint_path(recipe.start))
     try:
-        network.load_state_dict(checkpoint.state)
+        network.load_state_dict(recipe.adapted(checkpoint.state))
     except RuntimeError as error:
         raise CheckpointError(
-            f"--start {start} holds the weights of another network: give the options that it was "
-            f"trained with ({str(error).splitlines()[-1].strip():.120})"
+            f"--start {recipe.start} holds the weights of another network: give the options that "
+            f"it was trained with ({str(error).splitlines()[-1].strip():.120})"
         ) from error
 
 

@@ -53,6 +53,10 @@ class Recipe(Options, ABC):
     def network(self) -> nn.Module:
         """Return the network at the start of the training."""
 
+    def adapted(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the weights to start from, by state-dict key, as this network takes them."""
+        return weights
+
     @abstractmethod
     def training_set(self, data: Path) -> Sequence[Any]:
         """Return the examples to train on.
