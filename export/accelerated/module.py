@@ -74,7 +74,7 @@ class _Form:
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(
-                f"the module as it is computes this call, which is slower: {reason}", stacklevel=4
+                f"the unchanged module computes this call, which is slower: {reason}", stacklevel=4
             )
 
 
@@ -208,7 +208,7 @@ class Accelerated(nn.Module):
         self.__dict__["_report"] = report
         form = _Form(takes, gives, kinds, way, weights)
         if way is None and report.reasons and report.seconds.keys() <= {MODULE}:
-            form.warn("; ".join(report.reasons.values()))
+            form.warn("; ".join(dict.fromkeys(report.reasons.values())))
         return form
 
     def _problem(

@@ -68,7 +68,7 @@ class Acceleration:
         """Return it in words, one sentence a line."""
         seconds = self.seconds
         shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
-        lines = [f"the module as it is is used for {shapes or 'all inputs'}"]
+        lines = [f"the unchanged module is used for {shapes or 'all inputs'}"]
         if self.way != MODULE:
             same = "the same but for rounding" if self.equal else "not the same"
             own, module = (milliseconds(seconds[way]) for way in (self.way, MODULE))

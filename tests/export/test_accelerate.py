@@ -138,7 +138,7 @@ def test_gradients_and_training_are_errors() -> None:
 def test_what_is_not_taken_the_module_computes_with_one_warning() -> None:
     module = network()
     fast = accelerate(module, backend="torch", example=image())
-    with pytest.warns(UserWarning, match="the module as it is computes this call.*channels 1"):
+    with pytest.warns(UserWarning, match="the unchanged module computes this call.*channels 1"):
         assert apart(fast, module, image(1, 1, 16, 16)) == 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
