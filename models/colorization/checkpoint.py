@@ -18,7 +18,10 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 def colorization_hyper(state: State) -> Hyper:
     """Read hyper-parameters from the tensors; patch, metric and scale are in the metadata."""
-    return {"channels": shape_of(state, "embed.weight", 4)[0]}
+    return {
+        "channels": shape_of(state, "embed.weight", 4)[0],
+        "shared": "embed_key.weight" not in state,
+    }
 
 
 def colorization_facts(network: Colorization, hyper: Hyper, license_name: str) -> Facts:

@@ -5,7 +5,7 @@ It is as small as possible, so that its result depends mostly on the attention: 
 publishes no checkpoint and does not say what is convolved; here
 
 * queries are the gray image, keys the luma of the reference, by one shared convolution, so that
-  equal patches have the distance 0;
+  equal patches have the distance 0, or by one each (the paper's projections of Q and K);
 * values are the color differences of the reference (color minus luma), by another one;
 * the skip adds the gray image to each of the three channels, so that attention has to bring
   the color only.
@@ -44,6 +44,7 @@ class Colorization(nn.Module):
         patch: int = 7,
         metric: Literal["l2", "dot"] = "l2",
         scale: float = 1.0,
+        shared: bool = True,
     ) -> None:
         """Build the network.
 
@@ -52,6 +53,7 @@ class Colorization(nn.Module):
             patch: Odd side of the compared patches.
             metric: ``l2`` or ``dot``, see ``PatchGeometry``.
             scale: Factor of the scores, an inverse temperature.
+            shared: Queries and keys come from one convolution.
 
         Raises:
             ValueError: An even patch, another metric, or a scale that is not positive.
@@ -65,6 +67,7 @@ class Colorization(nn.Module):
             raise ValueError(f"scale {scale} must be above 0")
         self.register_buffer("luma", torch.tensor(_LUMA).view(1, 3, 1, 1), persistent=False)
         self.embed = nn.Conv2d(1, channels, 3, padding=1)
+        self.embed_key = None if shared else nn.Conv2d(1, channels, 3, padding=1)
         self.embed_color = nn.Conv2d(3, channels, 3, padding=1)
         self.attention = PatchAttention(
             PatchGeometry(patch=patch, metric=metric, scale=scale, border="replicate")
@@ -83,6 +86,7 @@ class Colorization(nn.Module):
         """
         gray = (reference * self.luma).sum(1, keepdim=True)
         color = self.embed_color(reference - gray)
-        matched = self.attention(self.embed(image), self.embed(gray), color)
+        key = self.embed if self.embed_key is None else self.embed_key
+        matched = self.attention(self.embed(image), key(gray), color)
         colored: Tensor = image + self.project(matched)
         return colored

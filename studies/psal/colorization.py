@@ -3,11 +3,12 @@
 Tables 4, 5 and 8 of the PSAL paper in small: crops of photographs instead of video, the reference
 is an augmented view of the same place. With the library built::
 
-    python -m studies.psal.colorization --train TRAIN_FOLDER --test TEST_FOLDER \
-        --steps 1000 --output build/psal_colorization
+    python -m studies.psal.colorization --train TRAIN_FOLDER --test TEST_FOLDER --separate \
+        --steps 2000 --side 24 --seeds 0 1 2 --output build/psal_colorization
 
 Trainings run one after the other; ``--only psal3`` runs one of them, so that several processes can
-share the work. Networks are kept in the output folder, and ``--table`` tests whatever is there.
+share the work. Each network is kept in the output folder and not trained again; ``--table`` tests
+whatever is there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from nystra.models.colorization.network import Colorization
 from nystra.models.geometry import PatchGeometry
 from nystra.models.layers.patches import exact_patches
 from nystra.runtime.images.images import read_image
+from studies.psal.competitors import COMPETITORS, Attention
 from studies.psal.layer import LayerOptions, psal
 from studies.psal.search import kernel_search
 
@@ -35,39 +38,50 @@ PATCH = 7
 ATTENTIONS: dict[str, dict[str, Any]] = {
     "full": {},
     "full-dot": {"metric": "dot"},
-    "psal1": {"neighbors": 1},
-    "psal3": {"neighbors": 3},
-    "psal7": {"neighbors": 7},
-    "psal15": {"neighbors": 15},
+    **{f"psal{k}": {"neighbors": k} for k in (1, 3, 7, 15, 31)},
     "psal1-aggregated": {"neighbors": 1, "reconstruction": "aggregate"},
     "psal3-aggregated": {"neighbors": 3, "reconstruction": "aggregate"},
+    "local": {"window": 9},
+    "linear": {},
+    "performer": {"features": 256},
+    "reformer": {},
 }
 """Name of an attention to its options; ``full`` ones are exact."""
 
 SWAPS = ("full", "psal1", "psal3", "psal3-aggregated")
 """What each trained network is tested with besides its own attention."""
 
+_COMPARED = ("full", "local", *SWAPS[1:], "psal1-aggregated")
+"""What works for weights that were trained with another: those of the dot product do not."""
 
-def network(name: str) -> Colorization:
+
+def network(name: str, *, shared: bool) -> Colorization:
     """Return a fresh network with that attention in its place."""
-    options = dict(ATTENTIONS[name])
-    metric = options.pop("metric", "l2")
-    model = Colorization(channels=16, patch=PATCH, metric=metric)
+    metric = ATTENTIONS[name].get("metric", "l2")
+    model = Colorization(channels=16, patch=PATCH, metric=metric, shared=shared)
     put(model, name)
     return model
 
 
 def put(network: Colorization, name: str) -> None:
     """Set the attention of the network."""
-    if name.startswith("full"):
-        network.attention.implementation = exact_patches
-        return
-    options = LayerOptions(patch_size=PATCH, **ATTENTIONS[name])
+    network.attention.implementation = exact_patches if name.startswith("full") else _site(name)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, _: PatchGeometry) -> Tensor:
-        return psal(q, k, v, options, mask, search=kernel_search)
 
-    network.attention.implementation = attend
+def _site(name: str) -> Any:
+    """Return an attention other than ``full`` as the implementation of a site."""
+    options = dict(ATTENTIONS[name])
+    attend: Attention
+    if name.startswith("psal"):
+        layer = LayerOptions(patch_size=PATCH, **options)
+        attend = partial(psal, options=layer, search=kernel_search)
+    else:
+        attend = partial(COMPETITORS[name], patch=PATCH, **options)
+
+    def at_site(q: Tensor, k: Tensor, v: Tensor, _: Tensor | None, __: PatchGeometry) -> Tensor:
+        return attend(q, k, v)
+
+    return at_site
 
 
 class Pairs:
@@ -111,13 +125,14 @@ class Pairs:
         return (truth * weights).sum(1, keepdim=True), reference.float(), truth
 
 
-def train(name: str, data: Pairs, steps: int, output: Path) -> None:
+def train(name: str, folder: Path, options: argparse.Namespace, seed: int, path: Path) -> None:
     """Train a network and store it with its losses."""
-    torch.manual_seed(0)
-    model = network(name)
+    data = Pairs(folder, options.side, seed=1 + 1000 * seed)
+    torch.manual_seed(seed)
+    model = network(name, shared=not options.separate)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    losses, start = [], time.perf_counter()
-    for step in range(steps):
+    losses, start = [], time.process_time()
+    for step in range(options.steps):
         gray, reference, truth = data.draw()
         loss = F.mse_loss(model(gray, reference), truth)
         optimizer.zero_grad()
@@ -125,20 +140,23 @@ def train(name: str, data: Pairs, steps: int, output: Path) -> None:
         optimizer.step()
         losses.append(loss.item())
         if step % 100 == 99:
-            mean = np.mean(losses[-100:])
-            print(f"{name} {step + 1}: {mean:.5f}, {time.perf_counter() - start:.0f} s", flush=True)
-    save_file(model.state_dict(), output / f"{name}.safetensors")
-    record = {"steps": steps, "seconds": time.perf_counter() - start, "losses": losses}
-    (output / f"{name}.json").write_text(json.dumps(record))
+            mean, seconds = np.mean(losses[-100:]), time.process_time() - start
+            print(f"{path.stem} {step + 1}: {mean:.5f}, {seconds:.0f} s", flush=True)
+    save_file(model.state_dict(), path)
+    record = {"steps": options.steps, "seconds": time.process_time() - start, "losses": losses}
+    path.with_suffix(".json").write_text(json.dumps(record))
 
 
-def test(
-    trained: str, attention: str, data: list[tuple[Tensor, Tensor, Tensor]], output: Path
-) -> float:
-    """Return the mean squared error of a trained network with another attention."""
-    model = network(trained).eval()
-    model.load_state_dict(load_file(output / f"{trained}.safetensors"), strict=False)
-    put(model, attention)
+def stored(name: str, path: Path) -> Colorization:
+    """Return a trained network, its attention in its place."""
+    state = load_file(path)
+    model = network(name, shared="embed_key.weight" not in state).eval()
+    model.load_state_dict(state)
+    return model
+
+
+def test(model: Colorization, data: list[tuple[Tensor, Tensor, Tensor]]) -> float:
+    """Return the mean squared error."""
     with torch.no_grad():
         errors = [
             F.mse_loss(model(gray, reference), truth).item() for gray, reference, truth in data
@@ -146,35 +164,39 @@ def test(
     return float(np.mean(errors))
 
 
-def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, dict[str, float]]:
-    """Return the errors of every stored network, by attention at test time."""
-    results: dict[str, dict[str, float]] = {}
+def table(
+    data: list[tuple[Tensor, Tensor, Tensor]], output: Path
+) -> dict[str, dict[str, list[float]]]:
+    """Return the errors of every stored network by attention at test time, one for each seed."""
     gray = float(np.mean([F.mse_loss(g.expand_as(t), t).item() for g, _, t in data]))
     print(f"gray, without any color: {gray:.5f}")
+    results: dict[str, dict[str, list[float]]] = {"gray": {"none": [gray]}}
     for name in ATTENTIONS:
-        if not (output / f"{name}.safetensors").exists():
-            continue
-        swaps = [name, *(swap for swap in SWAPS if swap != name and name != "full-dot")]
-        results[name] = {swap: test(name, swap, data, output) for swap in swaps}
-        row = ", ".join(f"{key} {value:.5f}" for key, value in results[name].items())
-        print(f"trained {name:17} tested {row}", flush=True)
-    return {"gray": {"none": gray}} | results
+        paths = sorted(output.glob(f"{name}_[0-9]*.safetensors"))
+        swaps = [name, *(swap for swap in SWAPS if name in _COMPARED and swap != name)]
+        for swap in swaps if paths else ():
+            errors = results.setdefault(name, {}).setdefault(swap, [])
+            for path in paths:
+                model = stored(name, path)
+                put(model, swap)
+                errors.append(test(model, data))
+            each = ", ".join(f"{error:.5f}" for error in errors)
+            print(f"trained {name:17} tested {swap:17} {np.mean(errors):.5f} ({each})", flush=True)
+    return results
 
 
 def sheet(data: Pairs, output: Path, path: Path) -> None:
     """Write the outputs of each trained network for a few photographs, one row each."""
     from nystra.runtime.images.sheet import comparison_sheet
 
-    names = [name for name in ATTENTIONS if (output / f"{name}.safetensors").exists()]
+    paths = {name: output / f"{name}_0.safetensors" for name in ATTENTIONS}
     rows: dict[str, list[Any]] = {}
     for photograph in data.photographs[3:6]:
         gray, reference, truth = data.draw(photograph)
         shown = {"gray": gray.expand_as(truth), "reference": reference, "truth": truth}
-        for name in names:
-            model = network(name).eval()
-            model.load_state_dict(load_file(output / f"{name}.safetensors"), strict=False)
+        for name in (name for name, path in paths.items() if path.exists()):
             with torch.no_grad():
-                shown[name] = model(gray, reference)
+                shown[name] = stored(name, paths[name])(gray, reference)
         for title, image in shown.items():
             rows.setdefault(title, []).append(image[0].clamp(0, 1).permute(1, 2, 0).numpy())
     columns = [(title, np.concatenate(images)) for title, images in rows.items()]
@@ -190,6 +212,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--side", type=int, default=48)
     parser.add_argument("--images", type=int, default=40)
+    parser.add_argument("--separate", action="store_true", help="a convolution each for Q and K")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", choices=ATTENTIONS, action="append")
     parser.add_argument("--table", action="store_true", help="test what is there, train nothing")
     parser.add_argument("--sheet", type=Path, help="with --table: draw what the networks make")
@@ -198,9 +222,11 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     arguments.output.mkdir(parents=True, exist_ok=True)
     if not arguments.table:
-        for name in arguments.only or ATTENTIONS:
-            data = Pairs(arguments.train, arguments.side, seed=1)
-            train(name, data, arguments.steps, arguments.output)
+        for seed in arguments.seeds:
+            for name in arguments.only or ATTENTIONS:
+                path = arguments.output / f"{name}_{seed}.safetensors"
+                if not path.exists():
+                    train(name, arguments.train, arguments, seed, path)
     if arguments.table or not arguments.only:
         held_out = Pairs(arguments.test, arguments.side, seed=2)
         photographs = held_out.photographs[: arguments.images]

@@ -2,21 +2,26 @@
 
 The search gives an index; what the softmax needs is ``s(Q_i, K_j)`` of equation 9 with a
 derivative. It is added up offset by offset over the patch, in the backward pass too, so that
-memory is O(n C) at a time and never O(n k C p^2).
+memory is O(n C) at a time and never O(n k C p^2); on small maps, all scores are computed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nystra.models.geometry import PatchGeometry
+from nystra.models.layers.patches import patch_scores
 from nystra.models.psal.search import patch_squares
 
 _SMALLEST_NORM = 1e-6
 """As in NystraPatchMatch: norms of the cosine are not below this."""
+
+_SHARE = 1 / 128
+"""Matches over keys from which on the matrix of all scores is cheaper than the matches alone."""
 
 
 def pair_scores(query: Tensor, key: Tensor, index: Tensor, patch_size: int, metric: str) -> Tensor:
@@ -37,9 +42,15 @@ def pair_scores(query: Tensor, key: Tensor, index: Tensor, patch_size: int, metr
     radius = patch_size // 2
     width = key.shape[3]
     used = index.clamp(min=0).long()
-    base = _flat(used // width, used % width, key.shape[2], width, radius)
-    padded = [_padded_rows(tensor, radius) for tensor in (query, key)]
-    scores: Tensor = _PairScores.apply(*padded, base, patch_size, metric == "l2")
+    if index.shape[1] >= _SHARE * key.shape[2] * width:
+        similarity: Literal["l2", "dot"] = "l2" if metric == "l2" else "dot"
+        geometry = PatchGeometry(patch=patch_size, metric=similarity, border="replicate")
+        every = patch_scores(query, key, geometry)
+        scores = every.gather(2, used.flatten(2).transpose(1, 2)).transpose(1, 2).view(index.shape)
+    else:
+        base = _flat(used // width, used % width, key.shape[2], width, radius)
+        padded = [_padded_rows(tensor, radius) for tensor in (query, key)]
+        scores = _PairScores.apply(*padded, base, patch_size, metric == "l2")
     if metric == "cosine":
         floor = _SMALLEST_NORM
         own = patch_squares(query, patch_size).clamp(min=floor**2).rsqrt()

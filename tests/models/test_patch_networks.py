@@ -293,7 +293,8 @@ def test_loading(tmp_path: Path) -> None:
     metadata = {"nystra": json.dumps({"patch": 5, "metric": "dot", "scale": 0.5})}
     save_file(Colorization(channels=4).state_dict(), tmp_path / "c.safetensors", metadata)
     loaded = load(tmp_path / "c.safetensors")
-    assert loaded.hyper == {"channels": 4, "patch": 5, "metric": "dot", "scale": 0.5}
+    expected = {"channels": 4, "patch": 5, "metric": "dot", "scale": 0.5, "shared": True}
+    assert loaded.hyper == expected
     _, reference = loaded.facts.inputs
     assert (loaded.facts.task, reference.name, reference.own_size) == (
         "colorization",

@@ -7,18 +7,29 @@ import torch
 from torch import Tensor
 
 from nystra.core.errors import NystraError
+from nystra.models.colorization.checkpoint import colorization_hyper
 from nystra.models.colorization.network import Colorization
 from nystra.models.psal.search import PsalOptions
 from nystra.models.psal.values import match_logits
 from psal_maps import field, maps, slow_aggregate
 from shared import golden
-from studies.psal.colorization import put
+from studies.psal import scores
+from studies.psal.colorization import ATTENTIONS, put
+from studies.psal.competitors import full, linear, local, performer, reformer
 from studies.psal.layer import LayerOptions, Psal, matches, psal, reconstruct
+from studies.psal.published_search import published_search
 from studies.psal.scores import pair_scores
 from studies.psal.values import aggregate_values, mix_values, vote_values
 
 
+@pytest.fixture(params=[0, 1e9], ids=["matrix", "pairs"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores by the matrix of all of them, and pair by pair."""
+    monkeypatch.setattr(scores, "_SHARE", request.param)
+
+
 @pytest.mark.parametrize("metric", ["l2", "dot", "cosine"])
+@pytest.mark.usefixtures("either_way")
 def test_scores_are_those_of_the_search(metric: str) -> None:
     query, key = maps((2, 3, 5, 6), (2, 3, 4, 7), grad=False)
     options = PsalOptions(neighbors=3, patch_size=5, iterations=1, metric=metric)
@@ -29,6 +40,7 @@ def test_scores_are_those_of_the_search(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "dot", "cosine"])
 @pytest.mark.parametrize("reconstruction", ["center", "aggregate", "votes"])
+@pytest.mark.usefixtures("either_way")
 def test_gradients_with_a_fixed_field(metric: str, reconstruction: str) -> None:
     query, key, value = maps((1, 2, 4, 3), (1, 2, 3, 5), (1, 2, 3, 5))
     index = field(1, 2, (4, 3), 15)
@@ -209,9 +221,10 @@ def test_weighting_of_the_reference(name: str, form: str) -> None:
     torch.testing.assert_close(got, torch.from_numpy(expected[""]), atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("attention", ["psal1", "psal3", "psal3-aggregated"])
-def test_training_through_the_colorization_network(attention: str) -> None:
-    network = Colorization(channels=16)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("attention", sorted(set(ATTENTIONS) - {"psal15", "psal31", "full-dot"}))
+def test_training_through_the_colorization_network(attention: str, shared: bool) -> None:
+    network = Colorization(channels=16, shared=shared)
     put(network, attention)
     generator = torch.Generator().manual_seed(0)
     gray = torch.rand(1, 1, 9, 9, generator=generator)
@@ -221,6 +234,53 @@ def test_training_through_the_colorization_network(attention: str) -> None:
         # Distances do not see a constant added to both maps; one match has no weight to move.
         if name != "embed.bias" and attention != "psal1":
             assert float(parameter.grad.abs().max()) > 0.0, name
+
+
+def test_separate_convolutions_are_read_from_the_tensors() -> None:
+    for shared in (True, False):
+        state = Colorization(channels=4, shared=shared).state_dict()
+        assert colorization_hyper(state) == {"channels": 4, "shared": shared}
+
+
+def test_competitors_in_special_cases() -> None:
+    query, key, value = maps((1, 2, 8, 8), (1, 2, 8, 8), (1, 3, 8, 8), grad=False)
+    query, key, value = query.float(), key.float(), value.float()
+    exact = full(query, key, value, 3)
+    torch.testing.assert_close(full(query, key, value, 3, best=64), exact)
+    torch.testing.assert_close(full(query, key, value, 3, at_once=1), exact)
+    assert full(query, key, value, 3, stride=3).shape == value.shape
+    # One pixel of window is the value itself; so is any mean of a constant.
+    torch.testing.assert_close(local(query, key, value, 3, window=1), value)
+    ones = torch.ones_like(value)
+    for attend in (full, local, linear, performer, reformer):
+        torch.testing.assert_close(attend(query, key, ones, 3), ones, atol=1e-4, rtol=0)
+    # Many random features approach the softmax of dot products.
+    scores_of = (query / 4).flatten(2)[0].T @ (key / 4).flatten(2)[0] / 2**0.5
+    expected = (scores_of.softmax(1) @ value.flatten(2)[0].T).T.reshape(value.shape)
+    got = performer(query / 4, key / 4, value, 1, features=20_000)
+    torch.testing.assert_close(got, expected, atol=0.05, rtol=0)
+
+
+def test_reformer_finds_the_same_patch() -> None:
+    """Equal vectors share a bucket in every round, and sharp scores take the value of the key."""
+    (image,) = maps((1, 16, 16, 16), grad=False)
+    image = 200 * torch.nn.functional.normalize(image.float(), dim=1)
+    got = reformer(image, image, image, 1)
+    close = (got - image).abs().amax(1) < 1
+    assert float(close.float().mean()) > 0.95
+
+
+def test_the_published_search_finds_what_is_there() -> None:
+    """Its scores are those of its matches; with the keys shifted, the shift spreads."""
+    (image,) = maps((1, 3, 16, 16), grad=False)
+    shifted = image.roll((2, 3), (2, 3))
+    options = PsalOptions(neighbors=2, patch_size=3, iterations=6)
+    index, score = matches(shifted, image, options, search=published_search)
+    torch.testing.assert_close(score, pair_scores(shifted, image, index, 3, "l2"))
+    assert bool((score[:, 0] >= score[:, 1]).all())
+    assert not bool((index[:, 0] == index[:, 1]).any())
+    inside = score[0, 0, 4:-2, 4:-2] > -1e-9
+    assert float(inside.double().mean()) > 0.9
 
 
 def test_bad_reconstruction() -> None:
