@@ -14,6 +14,9 @@ Plane = npt.NDArray[np.float32]
 
 _RIM = 8  # pixels of a crop that a rectangle leaves at every side
 _SIDES = (24, 56)  # of a rectangle, in pixels
+SMALLEST = 2 * _RIM + _SIDES[1]
+"""Smallest side of a crop, in pixels."""
+
 _STROKES = (2, 5)
 _WIDTHS = (6, 15)
 
@@ -68,7 +71,7 @@ def draw_crops(
 
     Args:
         images: What to draw from, every side at least ``side``.
-        side: Of a crop in pixels.
+        side: Of a crop in pixels, at least `SMALLEST`.
         batch: Number of crops B.
         seed: Of the whole training.
         step: Number of the step, from 0.

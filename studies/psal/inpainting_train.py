@@ -29,10 +29,17 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from nystra.core.errors import NystraError
+from nystra.export.attention.psal.parameters import Psal
+from nystra.export.attention.psal.patches import planned_geometry
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.geometry import PatchGeometry
-from nystra.models.layers.patches import exact_patches
-from studies.psal.inpainting_data import ImageData, discount, draw_crops, photographs
+from nystra.models.layers.patches import exact_patches, usable_keys
+from nystra.models.psal.search import patch_squares
+from nystra.models.sites import PatchImplementation
+from studies.psal.inpainting_data import SMALLEST, ImageData, discount, draw_crops, photographs
+from studies.psal.layer import LayerOptions, matches, reconstruct
+from studies.psal.search import kernel_search
 from studies.training.loop import write_file
 
 _SAVE_SECONDS = 60.0
@@ -41,6 +48,7 @@ _KNOWN = 0.15  # weight of what is not in the hole
 _DISCOUNT = 0.98
 _AHEAD = 300  # steps that the discriminator learns before it counts
 _AVERAGE = 0.998
+_PATCH = 7
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,8 @@ class Recipe:
         rate: Highest learning rate.
         adversarial_from: Step from which the discriminator counts; ``steps`` for never.
         adversarial: Length of its gradient at the refined image over that of L1.
+        attention: ``full``, or ``psal`` as in the paper's section 4.4: patches of 7 pixels at full
+            size, the values of the central pixels.
     """
 
     seed: int = 0
@@ -66,6 +76,17 @@ class Recipe:
     rate: float = 6e-4
     adversarial_from: int = 4000
     adversarial: float = 0.5
+    attention: str = "full"
+
+    def __post_init__(self) -> None:
+        """Refuse crops without room for a hole, and other attentions."""
+        if self.side < SMALLEST or self.side % 8:
+            raise NystraError(
+                f"--side {self.side}: expected a multiple of 8 of at least {SMALLEST}, so that a "
+                "crop holds the largest rectangle"
+            )
+        if self.attention not in ATTENTIONS:
+            raise NystraError(f"--attention {self.attention}: expected {' or '.join(ATTENTIONS)}")
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step: a linear warm-up, then a cosine."""
@@ -80,6 +101,26 @@ def _precise(
     """Return exact attention in float32: the scores are too large for bfloat16."""
     with torch.autocast("cpu", enabled=False):
         return exact_patches(q.float(), k.float(), v.float(), mask, geometry)
+
+
+def _by_psal(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, geometry: PatchGeometry
+) -> Tensor:
+    """Return PSAL with a gradient, in the form that `--attn psal --patch-size 7 --full-size` has.
+
+    Borders repeat the edge here.
+    """
+    geometry = planned_geometry(geometry, Psal(patch_size=_PATCH, full_size=True))
+    options = LayerOptions(patch_size=_PATCH, metric="cosine", temperature=1 / geometry.scale)
+    with torch.autocast("cpu", enabled=False):
+        q, k, v = q.float(), k.float(), v.float()
+        usable = None if mask is None else usable_keys(mask, geometry)
+        index, score = matches(q, k, options, usable, search=kernel_search)
+        score = score * patch_squares(q, _PATCH).clamp(min=1e-12).sqrt()
+        return reconstruct(index, score, v, options, usable)
+
+
+ATTENTIONS: dict[str, PatchImplementation] = {"full": _precise, "psal": _by_psal}
 
 
 def generator(recipe: Recipe) -> InpaintingGenerator:
@@ -97,7 +138,7 @@ def generator(recipe: Recipe) -> InpaintingGenerator:
                 torch.nn.init.constant_(_bias(module)[:3], 1.0)
             elif "17" in name:
                 torch.nn.init.constant_(_bias(module), -1.0)
-    network.fine_generator.contextul_attention.implementation = _precise
+    network.fine_generator.contextul_attention.implementation = ATTENTIONS[recipe.attention]
     return network.to(memory_format=torch.channels_last)
 
 
@@ -252,7 +293,10 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     arguments = vars(parser.parse_args())
     torch.set_num_threads(1)
-    recipe = Recipe(**{name: arguments[name] for name in asdict(recipe)})
+    try:
+        recipe = Recipe(**{name: arguments[name] for name in asdict(recipe)})
+    except NystraError as error:
+        parser.error(str(error))
     out: Path = arguments["out"]
     out.parent.mkdir(parents=True, exist_ok=True)
     training = Training(recipe, photographs(arguments["data"]), out.with_suffix(".state.pt"))

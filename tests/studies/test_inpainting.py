@@ -1,5 +1,6 @@
 """The training of the small inpainting generator, and the figures of its sheet."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from nystra.core.errors import NystraError
+from nystra.export.attention.psal.parameters import Psal
+from nystra.export.attention.psal.patches import attend_patches
+from nystra.models.layers.patches import usable_keys
 from nystra.models.loading import load
 
 pytest.importorskip("skimage")  # and scipy, which it needs
@@ -106,3 +111,39 @@ def test_yardsticks() -> None:
     assert np.abs(sheet.mean_color(holed, mask) - wedge).max() > 0.05
     corner = sheet.place(np.where(columns > 16, np.sin(40 * rows), 0), 4, np.random.default_rng(0))
     assert corner[1] > 8
+
+
+def test_a_generator_is_trained_with_psal(folder: Path) -> None:
+    """Its attention has a gradient, and fills what the exported form fills."""
+    recipe = dataclasses.replace(RECIPE, attention="psal")
+    network = training.generator(recipe)
+    run = training.Training(recipe, photographs(folder), folder / "psal.pt")
+    assert np.isfinite(list(run.step().values())).all()
+    geometry = network.fine_generator.contextul_attention.geometry
+    random = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 4, 24, 24, generator=random).requires_grad_()
+    mask = torch.ones(1, 1, 24, 24)
+    mask[..., 10:14, 10:14] = 0
+    value = torch.where(mask > 0, query.detach(), 1e6)
+    got = training.ATTENTIONS["psal"](query, query, value, mask, geometry)
+    (gradient,) = torch.autograd.grad(got.square().sum(), query)
+    assert float(gradient.abs().max()) > 0
+    assert float(got.detach().abs().max()) < 1e3  # nothing of the hole is read
+    with torch.no_grad():
+        expected = attend_patches(
+            query, query, value, mask, geometry, Psal(patch_size=7, full_size=True), "plain"
+        )
+    # In noise, only a patch that finds itself has a match that both searches must find.
+    itself = usable_keys(mask, dataclasses.replace(geometry, patch=7, shrink=1))[..., 3:-3, 3:-3]
+    same = (got - expected).abs().amax(1, keepdim=True)[..., 3:-3, 3:-3] < 1e-3
+    assert float(same[itself > 0].float().mean()) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"side": 64}, "--side 64: expected a multiple of 8 of at least 72"),
+     ({"side": 76}, "--side 76"), ({"attention": "local"}, "expected full or psal")],
+)  # fmt: skip
+def test_settings_that_cannot_be_trained(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(NystraError, match=message):
+        dataclasses.replace(RECIPE, **changed)
