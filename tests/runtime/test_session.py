@@ -12,7 +12,8 @@ import pytest
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
-from nystra.runtime.backends import _library, backend_names
+from nystra.runtime.backends import backend_names
+from nystra.runtime.library import LibraryChoice
 from nystra.runtime.model.onnx_header import read_onnx_header
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
@@ -142,7 +143,7 @@ def test_operator_with_body_needs_no_library(
     session = Session(path, threads=1, library=None)
     np.testing.assert_array_equal(session(image), 2 * image)
     assert "the operator library is disabled" in session.library_reason
-    choice = _library.LibraryChoice(tmp_path / "broken.so", "found")
+    choice = LibraryChoice(tmp_path / "broken.so", "found")
     (tmp_path / "broken.so").write_bytes(b"no library")
     patched = "nystra.runtime.backends._onnxruntime.choose_library"
     monkeypatch.setattr(patched, lambda *a, **k: choice)
