@@ -183,7 +183,9 @@ def _infer(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
     proto.opset_import.extend(
         onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()
     )
-    proto.functions.extend(ir.to_proto(function) for function in model.functions.values())
+    proto.functions.extend(
+        ir.serde.serialize_function(function) for function in model.functions.values()
+    )
     proto.graph.name = "shapes"
     make = onnx.helper.make_tensor_value_info
     for value in model.graph.inputs:
@@ -196,12 +198,12 @@ def _infer(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
         if tensor is None:
             continue
         if tensor.size <= _SMALL:
-            held = ir.to_proto(tensor)
+            held = ir.serde.serialize_tensor(tensor)
             held.name = str(value.name)
             proto.graph.initializer.append(held)
         else:
             proto.graph.input.append(make(str(value.name), int(tensor.dtype), _sides(tensor)))
-    proto.graph.node.extend(ir.to_proto(node) for node in model.graph)
+    proto.graph.node.extend(ir.serde.serialize_node(node) for node in model.graph)
     proto.graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.outputs)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)

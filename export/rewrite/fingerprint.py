@@ -33,7 +33,9 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
             continue
         digest.update(f"{node.domain}:{node.op_type}".encode())
         for name, attribute in sorted(node.attributes.items()):
-            digest.update(name.encode() + ir.to_proto(attribute).SerializeToString())
+            digest.update(
+                name.encode() + ir.serde.serialize_attribute(attribute).SerializeToString()
+            )
         for value in [*node.inputs, None, *names_read(node)]:
             held = value.const_value if value is not None and is_held(value) else None
             if held is not None and value not in numbers:

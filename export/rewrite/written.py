@@ -82,7 +82,7 @@ def rewritten(
 def _fits(item: Replacement, opset: int) -> bool:
     """Return whether nodes and the bodies of their operators mean the same at an older opset."""
     written = traced_opset(opset)
-    own = [ir.to_proto(node) for node in item.nodes]
+    own = [ir.serde.serialize_node(node) for node in item.nodes]
     names = {node.op_type for node in own if node.domain == DOMAIN}
     bodies = [
         node
@@ -153,7 +153,9 @@ def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
     given = {str(value.name) for node in listed for value in node.outputs}
     gone = {str(value.name) for node in nodes for value in node.outputs} - given
     needed |= {value.name for value in graph.input}
-    copies = [_copy(protos[node]) if node in protos else ir.to_proto(node) for node in listed]
+    copies = [
+        _copy(protos[node]) if node in protos else ir.serde.serialize_node(node) for node in listed
+    ]
     del graph.node[:]
     graph.node.extend(copies)
     known = {tensor.name for tensor in graph.initializer}
