@@ -11,7 +11,6 @@ import onnx
 import torch
 from torch import Tensor, fx, nn
 
-from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
@@ -107,7 +106,7 @@ class FoundPieces:
     def _images(self) -> tuple[Tensor, ...]:
         """Return noise images of the size that is timed, one per input."""
         facts = self.facts
-        size = facts.sides or image_size(facts.taken(SIDE), facts.taken(SIDE))
+        size = facts.size(SIDE, SIDE)
         random = torch.Generator().manual_seed(0)
         return tuple(torch.rand(port.shape(size), generator=random) for port in facts.inputs)
 

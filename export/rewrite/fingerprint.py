@@ -42,8 +42,7 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
                 digest.update(_described(held.numpy()))
             else:
                 digest.update(repr(None if value is None else numbers.get(value)).encode())
-        for value in node.outputs:
-            numbers[value] = len(numbers)
+        numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
     digest.update(repr(numbers[item.output]).encode())
     return digest.digest()
 

@@ -50,19 +50,11 @@ def single_node(
     rest: dict[str, Any] = {k: v for k, v in values.items() if not isinstance(v, torch.fx.Node)}
     kind = helper.np_dtype_to_tensor_dtype(given[0].numpy().dtype)
     none = np.zeros((1, 1), given[0].numpy().dtype)
+    attributes: dict[str, Any] = {**node_attributes(operator, **rest)}
+    node = helper.make_node(operator, inputs, [output], folder, None, DOMAIN, **attributes)
     model: onnx.ModelProto = helper.make_model(
         helper.make_graph(
-            [
-                helper.make_node(
-                    operator,
-                    inputs,
-                    [output],
-                    folder,
-                    None,
-                    DOMAIN,
-                    **node_attributes(operator, **rest),
-                )
-            ],
+            [node],
             "piece",
             [helper.make_tensor_value_info(name, kind, None) for name in names],
             [helper.make_tensor_value_info(output, kind, None)],

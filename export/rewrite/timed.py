@@ -12,7 +12,6 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..execute.parts import part_model, parts_between
@@ -103,6 +102,6 @@ class FilePieces:
 
 def _image(facts: Facts) -> Tensor:
     """Return noise of the timed size."""
-    size = facts.sides or image_size(facts.taken(SIDE), facts.taken(SIDE))
+    size = facts.size(SIDE, SIDE)
     random = torch.Generator().manual_seed(0)
     return torch.rand(facts.inputs[0].shape(size), generator=random)
