@@ -50,12 +50,16 @@ AXES = {
     "height": Axis("H", default=None, largest=1 << 14),
     "width": Axis("W", default=None, largest=1 << 14),
     "classes": Axis("K"),
+    "groups": Axis("G"),
+    "steps": Axis("L"),
 }
 
 SIDES = ("height", "width")
 IMAGE_AXES = ("batch", "channels", *SIDES)
 FRAMES_AXES = ("batch", "frames", "channels", *SIDES)
 LOGITS_AXES = ("batch", "classes")
+ARRAY_AXES = ("batch", "groups", "steps", "classes")
+"""Axes of an output that is no image; the ones in the middle are left out where it has fewer."""
 
 ROLES = ("image", "mask", "reference", "frames", "picture", "logits")
 UNKNOWN = "unknown"

@@ -24,6 +24,10 @@ _NO_TENSORS = ("Sequence", "SplitToSequence", "ConcatFromSequence", "Optional")
 """Beginnings of operators whose results may be no tensors: a graph with them is one part."""
 
 
+class TooLargeError(UnsupportedModelError):
+    """A graph needs more memory than it may take."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Consecutive nodes of a graph.
@@ -139,7 +143,9 @@ class PartRunner:
         except Exception as error:  # onnxruntime raises errors of several kinds
             line = _first_line(error)
             if self.bounded and "Available memory of" in line:
-                line = f"its values need more than {MOST_BYTES / 2**30:.0f} GB at one time"
+                raise TooLargeError(
+                    f"its values need more than {MOST_BYTES / 2**30:.0f} GB at one time"
+                ) from error
             raise UnsupportedModelError(f"onnxruntime cannot compute it: {line}") from error
         return dict(zip(part.gives, made, strict=True))
 

@@ -15,8 +15,16 @@ import torch
 from torch import Tensor
 
 from ...core.arrays import Array
-from ...core.errors import UnsupportedModelError
-from .parts import MOST_BYTES, PartRunner, Values, graphs_of, is_held, names_read, parts_of
+from .parts import (
+    MOST_BYTES,
+    PartRunner,
+    TooLargeError,
+    Values,
+    graphs_of,
+    is_held,
+    names_read,
+    parts_of,
+)
 
 MOST_ELEMENTS = 1 << 31
 """Most elements of a tensor."""
@@ -88,8 +96,8 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     may compute more than their results tell, the graph is run, with limited memory.
 
     Raises:
-        UnsupportedModelError: A tensor is too large, all of them together need too much memory, or
-            onnxruntime cannot compute a node.
+        TooLargeError: A tensor is too large, or all of them together need too much memory.
+        UnsupportedModelError: onnxruntime cannot compute a node.
     """
     graph = model.graph
     sized = Sized(data=pixel_values(graph))
@@ -114,12 +122,13 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
         nodes = _without_pixels(nodes, sized, values)
     wanted = {str(value.name) for node in nodes for value in node.outputs if value.name}
     last = _last_uses(list(graph))
+    kept = _read_with_pixels(graph, sized)
     for part in parts_of(nodes, wanted):
         made = runner.run(part, values)
         for name, value in made.items():
             if value.is_tensor():
                 sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
-            if name not in sized.data and value.is_tensor():
+            if name in kept and value.is_tensor():
                 sized._constants[name] = value
         values |= made
         for node in part.nodes:
@@ -127,6 +136,18 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
                 values.pop(name, None)
     sized._constants.update((k, v) for k, v in values.items() if k not in sized.data)
     return sized
+
+
+def _read_with_pixels(graph: ir.Graph, sized: Sized) -> set[str]:
+    """Return the names of values that depend on no pixel, and are combined with some that do.
+
+    Values from which only these are computed are not kept: they may be large.
+    """
+    read = {str(value.name) for value in graph.outputs}
+    for node in graph:
+        if any(str(value.name) in sized.data for value in node.outputs):
+            read |= {str(value.name) for value in names_read(node)}
+    return read - sized.data
 
 
 def _note(sized: Sized, value: ir.Value) -> None:
@@ -222,7 +243,7 @@ def _infer(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
 
 
 def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
-    """Raise UnsupportedModelError for tensors that are too large by their inferred shapes."""
+    """Raise TooLargeError for tensors that are too large by their inferred shapes."""
     last = _last_uses(list(graph))
     outputs = {str(value.name) for value in graph.outputs}
     held, most = 0, 0
@@ -235,7 +256,7 @@ def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
             count = math.prod(sized.shapes.get(str(value.name), ()))
             if count > MOST_ELEMENTS:
                 sides = "x".join(map(str, sized.shapes[str(value.name)]))
-                raise UnsupportedModelError(
+                raise TooLargeError(
                     f"{node.op_type} {value.name!r:.80} gives {sides}, expected at most "
                     f"{MOST_ELEMENTS} elements"
                 )
@@ -247,7 +268,7 @@ def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
             if name not in graph.initializers and name not in outputs
         )
     if most > MOST_BYTES:
-        raise UnsupportedModelError(
+        raise TooLargeError(
             f"its values need at least {most / 2**30:.1f} GB at one time, expected at most "
             f"{MOST_BYTES / 2**30:.0f} GB: export it with free sides, or for a smaller image"
         )

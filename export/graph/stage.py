@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -20,7 +20,7 @@ from ..plan.stage import Planned
 from ..progress import Steps
 from ..rewrite.file_network import FileNetwork
 from ..rewrite.written import attach_fitting_bodies, rewritten
-from ..tracing.bodies import attach_bodies, inline_bodies
+from ..tracing.bodies import inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
@@ -58,48 +58,27 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform cannot change anything.
     """
-    if isinstance(prepared.loaded.network, FileNetwork):
-        return _cut_file(prepared, planned, prepared.loaded.network, progress)
-    found = prepared.found
-    left = () if found is None else found.left
+    network = prepared.traced.network
+    left = network.left if isinstance(network, (FileNetwork, FoundNetwork)) else ()
     padding = prepared.options.pad_heads
-    model, transformed, padded = _graph(prepared, planned.resolved, left, progress, padding)
+    model, transformed, changes = _graph(prepared, planned.resolved, left, progress, padding)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
-    notes = (*padded, *_finish(model, prepared))
+    notes = (*changes, *_finish(model, prepared))
     metadata = _describe(model, prepared, planned, planned.resolved, transform, exact)
     if transformed is not None:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
-        own = () if found is None else found.rewritten.paths
+        own: Collection[str] = ()
+        if isinstance(network, FoundNetwork):
+            own = network.rewritten.paths
+        elif isinstance(network, FileNetwork):
+            own = [path for item in network.replacements for path in item.sites]
         full = _graph(prepared, planned.neutral, own, progress)[0]
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, transform)
     return BuiltModel(model, metadata, transformed, full, notes)
-
-
-def _cut_file(
-    prepared: Prepared, planned: Planned, network: FileNetwork, progress: Callable[[str], None]
-) -> BuiltModel:
-    """Return the file that a network was read from, with the planned nodes in it."""
-    progress("trace")
-    source, functions = network.source.model, prepared.options.functions
-    written = rewritten(network, planned.resolved, network.left)
-    model = written.model
-    if functions != "none":
-        attach_fitting_bodies(model)
-        onnx.checker.check_model(model)
-    if functions == "inline":
-        inline_bodies(model)
-    metadata = _describe(model, prepared, planned, planned.resolved, UNCHANGED)
-    full = None
-    if is_timed(prepared, planned):
-        progress("trace")
-        full = onnx.ModelProto()
-        full.CopyFrom(source)
-        _describe(full, prepared, planned, planned.neutral, UNCHANGED)
-    return BuiltModel(model, metadata, None, full, written.notes)
 
 
 def build_steps(prepared: Prepared, planned: Planned) -> int:
@@ -128,16 +107,22 @@ def _graph(
     progress: Steps,
     padding: int | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
-    """Return the graph, the result of the transform, and a sentence on the padding."""
+    """Return the graph, the result of the transform, and sentences on other changes."""
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
-    network = prepared.traced.network
-    if isinstance(network, FoundNetwork):
-        model = network.trace(resolved, facts, options.opset, left, progress.within)
+    network, notes = prepared.traced.network, list[str]()
+    if isinstance(network, FileNetwork):
+        written = rewritten(network, resolved, left)
+        model = written.model
+        notes += written.notes
     else:
-        model = trace(swap(network, resolved, "operator"), facts, options.opset)
-    tidy(model, facts.inputs, facts.outputs)
-    padded = [] if padding is None else pad_heads(model, padding)
+        if isinstance(network, FoundNetwork):
+            model = network.trace(resolved, facts, options.opset, left, progress.within)
+        else:
+            model = trace(swap(network, resolved, "operator"), facts, options.opset)
+        tidy(model, facts.inputs, facts.outputs)
+    if padding is not None:
+        notes += pad_heads(model, padding)
     transformed = None
     if transform.apply is not None:
         progress(transform.name)
@@ -154,9 +139,9 @@ def _graph(
         if options.with_preprocessing and facts.preprocessing is not None:
             prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
         if options.functions != "none":
-            attach_bodies(graph, options.opset)
+            attach_fitting_bodies(graph)
             onnx.checker.check_model(graph)
-    return model, transformed, padded
+    return model, transformed, notes
 
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:

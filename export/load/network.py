@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ...core.errors import NystraError, UnsupportedModelError
-from ...core.ports.port import size_text
+from ...core.errors import NystraError
 from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
@@ -18,15 +17,24 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..found.loaded import not_searched, with_found_sites
 from .file_type import is_onnx
+from .fixed import fixed_facts
 
 
-def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:
+def load_for(
+    source: Path | OwnNetwork,
+    plan: Plan,
+    hyper: Mapping[str, Any],
+    static: Sequence[int] | None = None,
+    opset: int | None = None,
+) -> LoadedModel:
     """Load a network at the window that a plan is for.
 
     Args:
         source: A checkpoint, or a network of the user.
         plan: The plan.
         hyper: Hyper-parameters that the checkpoint does not state.
+        static: Of an ONNX file, the shape that its input gets.
+        opset: Of an ONNX file, the opset that it is converted to.
 
     Raises:
         NystraError: The checkpoint is bad, or the plan is for another window than that of the
@@ -35,7 +43,7 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
     if is_onnx(source):
         from .onnx_file import load_onnx
 
-        loaded = load_onnx(source, hyper)
+        loaded = load_onnx(source, hyper, static, opset)
     else:
         loaded = load(source, plan_window=plan.window, **hyper)
     if is_onnx(source) or loaded.facts.window is not None:  # otherwise a window may still be found
@@ -56,6 +64,7 @@ def load_fixed(
     hyper: Mapping[str, Any],
     static: Sequence[int] | None,
     progress: Callable[[str], None] = lambda _: None,
+    opset: int | None = None,
 ) -> LoadedModel:
     """Load a network as `load_for` does, for one shape of the first input if that is given.
 
@@ -65,9 +74,9 @@ def load_fixed(
     Raises:
         NystraError: As `load_for` and `fixed_facts`.
     """
+    if is_onnx(source):
+        return load_for(source, plan, hyper, static, opset)
     loaded = load_for(source, plan, hyper)
-    if is_onnx(source):  # of the sizes that it has
-        return loaded
     frames = _static_frames(loaded.facts, static)
     if frames is not None and "frames" not in hyper:
         loaded = load_for(source, plan, {**hyper, "frames": frames})
@@ -104,29 +113,3 @@ def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
     if static is None or "frames" not in axes or len(static) != len(axes):
         return None
     return static[axes.index("frames")]
-
-
-def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
-    """Return the facts of a network for one input shape only, or for any if that is None.
-
-    Raises:
-        NystraError: The network does not support that shape, or supports one size and none was
-            given.
-    """
-    first = facts.inputs[0]
-    if static is not None:
-        if len(static) != len(first.axes):
-            raise NystraError(
-                f"`static` has {len(static)} numbers, expected {len(first.axes)}: "
-                f"{', '.join(first.axes)}"
-            )
-        if first.channels not in (None, channels := static[first.axes.index("channels")]):
-            raise NystraError(f"`static` has {channels} channels, the network {first.channels}")
-        return facts.fixed(static)
-    if facts.sides is not None and "height" in facts.outputs[0].axes:
-        shape = first.shape({})
-        raise UnsupportedModelError(
-            f"the network takes {size_text(facts.sides)} only (its position embedding is "
-            f"absolute): give `static` {'x'.join(map(str, shape))}"
-        )
-    return facts

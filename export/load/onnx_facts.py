@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError
-from ...core.ports.port import IMAGE_AXES, LOGITS_AXES, SIDES, Port
+from ...core.ports.port import ARRAY_AXES, IMAGE_AXES, LOGITS_AXES, SIDES, Port
 from ...models.facts import Facts
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.probing import probe
@@ -17,13 +19,15 @@ from ...runtime.tasks.restoration.probing import probe
 ARCHITECTURE = "onnx"
 """The architecture of a network that is known by its graph only."""
 
-_CLASSIFIER_SIDE = 224
-_CLASSIFIER_MULTIPLE = 32
 _CHANNELS = 3
+_OTHER_SIDES = (224, 48, 32, 64, 96, 112, 128, 192, 256, 299, 320, 384, 448, 512, 640)
+"""Sides of the images that a file is tried with that returns no image."""
+
+_MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def facts_of(path: Path) -> tuple[Facts, tuple[str, ...]]:
-    """Return the facts of a file from one image to one image or to logits.
+    """Return the facts of a file from one image to one image, to logits or to another array.
 
     The second value says, in a sentence, which free axes of the file run at one length only.
 
@@ -45,19 +49,19 @@ def facts_of(path: Path) -> tuple[Facts, tuple[str, ...]]:
             "without the nodes that cast and transpose"
         )
     image = replace(image, dtype="float32")
-    if result.axes == LOGITS_AXES:
-        facts = _classifier(session, image, result)
-    else:
-        facts = _restorer(path, session, image, result)
+    facts = None
+    if len(result.axes) == len(IMAGE_AXES):
+        with suppress(NystraError):
+            facts = _restorer(path, session, image, result)
+    if facts is None:
+        facts = _other(path, session, image, result)
     facts = _with_real_batch(session, facts)
     read = facts.inputs[0].lengths
     fixed = [f"{axis} {read[axis]}" for axis in image.axes if axis in {*read} - {*image.lengths}]
     fixed = [text for text in fixed if not text.startswith("channels")]
     if not fixed:
         return facts, ()
-    return facts, (
-        f"its free axes run at {', '.join(fixed)} only, so it is read as a file of that size",
-    )
+    return facts, (f"its free axes run at {', '.join(fixed)} only, so they are read as fixed",)
 
 
 def _with_real_batch(session: Session, facts: Facts) -> Facts:
@@ -112,32 +116,63 @@ def _restorer(path: Path, session: Session, image: Port, result: Port) -> Facts:
     )
 
 
-def _classifier(session: Session, image: Port, result: Port) -> Facts:
+def _other(path: Path, session: Session, image: Port, result: Port) -> Facts:
+    """Return the facts of a file that returns no image: logits, or any other array."""
     lengths = {"channels": _CHANNELS, **image.lengths}
-    image = replace(image, lengths=lengths)
-    side = image.sides or dict.fromkeys(SIDES, _CLASSIFIER_SIDE)
-    made = session(np.full(image.shape(side), 0.5, np.float32))
-    if image.sides is None:
-        image = replace(image, multiple=_CLASSIFIER_MULTIPLE)
-        if not _takes_another_size(session, image):
-            image = replace(image, lengths=lengths | side)
-    classes = {"classes": made.shape[1]}
+    side, made = _first_size(path, session, replace(image, lengths=lengths))
+    if not len(LOGITS_AXES) <= made.ndim <= len(ARRAY_AXES):
+        raise UnsupportedModelError(
+            f"{path} returns an array of {made.ndim} axes, expected {len(LOGITS_AXES)} to "
+            f"{len(ARRAY_AXES)}, the batch first"
+        )
+    steps = {}
+    for axis in SIDES:
+        if axis not in image.lengths:
+            steps[axis] = _step(session, replace(image, lengths=lengths), side, axis)
+    fixed = {axis: side[axis] for axis, step in steps.items() if step is None}
+    multiple = max([step for step in steps.values() if step is not None], default=1)
+    is_logits = result.axes == LOGITS_AXES
+    axes = ARRAY_AXES[:1] + ARRAY_AXES[1 - made.ndim :]
     return Facts(
         architecture=ARCHITECTURE,
-        task="classification",
-        inputs=(image,),
-        outputs=(Port(result.name, "logits", LOGITS_AXES, classes, range=None),),
-        size_minimum=_CLASSIFIER_SIDE if image.sides is None else 1,
+        task="classification" if is_logits else "other",
+        inputs=(replace(image, lengths=lengths | fixed, multiple=multiple),),
+        outputs=(Port(result.name, "logits", axes, {"classes": made.shape[-1]}, range=None),),
+        size_minimum=1 if len(fixed) == len(steps) else max(side.values()),
         pads=False,
         tiling="internal",
         license="unknown",
     )
 
 
-def _takes_another_size(session: Session, image: Port) -> bool:
-    side = _CLASSIFIER_SIDE + _CLASSIFIER_MULTIPLE
-    try:
-        session(np.full(image.shape(dict.fromkeys(SIDES, side)), 0.5, np.float32))
-    except NystraError:
-        return False
-    return True
+def _first_size(path: Path, session: Session, image: Port) -> tuple[dict[str, int], Array]:
+    """Return the first sides of an image that a file runs at, and its result.
+
+    Raises:
+        NystraError: There are none.
+    """
+    failure = NystraError("no sizes were tried")
+    for side in _OTHER_SIDES:
+        size = {axis: image.lengths.get(axis, side) for axis in SIDES}
+        try:
+            return size, session(np.full(image.shape(size), 0.5, np.float32))
+        except NystraError as error:
+            failure = error
+    raise NystraError(f"a trial run of {path} failed: {failure}")
+
+
+def _step(session: Session, image: Port, size: Mapping[str, int], axis: str) -> int | None:
+    """Return what one side of an image has to be a multiple of; None if it is not free.
+
+    A side that may be a little longer but not four times as long is not free.
+    """
+    for multiple in _MULTIPLES:
+        if size[axis] % multiple:
+            continue
+        try:
+            for longer in (size[axis] + multiple, 4 * size[axis]):
+                session(np.full(image.shape({**size, axis: longer}), 0.5, np.float32))
+        except NystraError:
+            continue
+        return multiple
+    return None

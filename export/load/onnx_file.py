@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,16 @@ import onnx_ir as ir
 from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
-from ...core.ports.port import image_size
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
+from ..execute.parts import TooLargeError
 from ..execute.sized import Sized, at_size
 from ..rewrite.file_network import FileNetwork, SourceFile
 from ..rewrite.story import Found, find, left_as_trained
+from .fixed import fixed_facts
 from .onnx_facts import facts_of
 from .onnx_reading import OLDEST_SEARCHED, opset_of, read_model
 
@@ -38,12 +39,19 @@ _SMALL = (1, 3, 64, 64)
 """Default shape of an image, if the file has no fixed one."""
 
 
-def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
+def load_onnx(
+    path: Path,
+    hyper: Mapping[str, Any],
+    static: Sequence[int] | None = None,
+    opset: int | None = None,
+) -> LoadedModel:
     """Read a file of another program; its attention is found and becomes sites.
 
     Args:
         path: The file.
         hyper: Hyper-parameters, which an ONNX file does not accept.
+        static: The shape that its input gets, or None.
+        opset: The opset that it is converted to, or None: it is raised only where that is needed.
 
     Raises:
         NystraError: The file is damaged or hostile, or hyper-parameters are given.
@@ -54,9 +62,9 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
             f"`{next(iter(hyper))}` does not apply to an ONNX file, whose graph is complete; "
             "omit it"
         )
-    source = read_file(path)
+    source = read_file(path, opset)
     try:
-        network, facts, warnings = _searched(source)
+        network, facts, warnings = _searched(source, static)
     except UnsupportedModelError as error:
         if str(path) in str(error):
             raise
@@ -66,7 +74,7 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
     return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
 
 
-def read_file(path: Path) -> SourceFile:
+def read_file(path: Path, wanted: int | None = None) -> SourceFile:
     """Return a file with one input and one output, of an opset that is searched.
 
     Raises:
@@ -84,34 +92,67 @@ def read_file(path: Path) -> SourceFile:
             "and one output; export it again with these only; see docs/own.md"
         )
     opset = opset_of(model)
-    raised = _raised(path, model, opset) if opset < OLDEST_SEARCHED else None
-    return SourceFile(path, model, ir.from_proto(model if raised is None else raised), raised)
+    needed = wanted or max(opset, OLDEST_SEARCHED)
+    other = None if opset == needed else _converted(path, model, needed)
+    return SourceFile(
+        path,
+        model,
+        ir.from_proto(model if other is None else other),
+        other,
+        is_converted=other is not None and wanted is not None,
+    )
 
 
-def _raised(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Return a model converted to a later opset; its values keep their names."""
+def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return a model converted to another opset; its values keep their names."""
     from onnx import version_converter
 
     try:
-        converted: onnx.ModelProto = version_converter.convert_version(model, OLDEST_SEARCHED)
+        converted: onnx.ModelProto = version_converter.convert_version(model, opset)
     except RuntimeError as error:
         reason = foreign_text(error).partition("\n")[0]
         raise UnsupportedModelError(
-            f"{path} has opset {opset}, and cannot be raised to {OLDEST_SEARCHED}, which nodes of "
-            f"nystra need: {reason:.200}; see docs/own.md"
+            f"{path} has opset {opset_of(model)}, and cannot be converted to {opset}, which is "
+            f"asked for, or which nodes of nystra need: {reason:.200}; see docs/own.md"
         ) from error
     return converted
 
 
-def _searched(source: SourceFile) -> tuple[FileNetwork, Facts, tuple[str, ...]]:
+def _with_shape(source: SourceFile, shape: Sequence[int], outputs: Sized) -> None:
+    """Fix the shapes of input and output of a file, in place."""
+    result = outputs.shapes[str(source.searched.graph.outputs[0].name)]
+    for model in filter(None, (source.model, source.raised)):
+        held = {tensor.name for tensor in model.graph.initializer}
+        (value,) = (v for v in model.graph.input if v.name not in held)
+        del model.graph.value_info[:]
+        for declared, sides in ((value, shape), (model.graph.output[0], result)):
+            made = onnx.helper.make_tensor_value_info(
+                declared.name, declared.type.tensor_type.elem_type, list(sides)
+            )
+            declared.CopyFrom(made)
+
+
+def _searched(
+    source: SourceFile, static: Sequence[int] | None
+) -> tuple[FileNetwork, Facts, tuple[str, ...]]:
     """Return the network of a file with its sites, its facts, and what to warn of.
 
     Raises:
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     model = source.searched
-    first = _at(source, _shape(source.model))  # before onnxruntime opens the whole file
+    first: Sized | None
+    try:  # before onnxruntime opens the whole file
+        first = _at(source, _shape(source.model))
+    except TooLargeError:
+        raise
+    except UnsupportedModelError:  # it may take other sizes
+        first = None
     facts, sizes = facts_of(source.path)
+    if static is not None:
+        facts, sizes = fixed_facts(facts, static), ()
+        first = _at(source, tuple(static))
+        _with_shape(source, static, first)
     if not any(
         "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"
         for node in model.graph
@@ -121,7 +162,8 @@ def _searched(source: SourceFile) -> tuple[FileNetwork, Facts, tuple[str, ...]]:
     for units in _UNITS:
         shapes = [_image(facts, size, batch) for size, batch in zip(units, _BATCHES, strict=True)]
         free = shapes[0] != shapes[1]
-        one = first if shapes[0] == _shape(source.model) else _at(source, shapes[0])
+        known = first if shapes[0] == _shape(source.model) else None
+        one = known or _at(source, shapes[0])
         other = _at(source, shapes[1]) if free else None
         found = find(model, one, other)
         if not found.changing or not free:
@@ -149,7 +191,7 @@ def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
     (value,) = (v for v in model.graph.input if v.name not in held)
     sides = value.type.tensor_type.shape.dim
     return tuple(
-        side.dim_value or usual
+        side.dim_value if side.dim_value > 0 else usual
         for side, usual in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
     )
 
@@ -159,7 +201,7 @@ def _image(facts: Facts, units: tuple[int, int], batch: int) -> tuple[int, ...]:
     port = facts.inputs[0]
     unit = max(facts.size_multiple, _LEAST_UNIT)
     unit *= math.ceil(facts.size_minimum / (unit * min(units)))
-    size = dict(facts.sides or image_size(unit * units[0], unit * units[1]))
+    size = facts.size(unit * units[0], unit * units[1])
     if "batch" not in port.lengths:
         size["batch"] = batch
     return tuple(port.shape(size))

@@ -6,10 +6,7 @@ from ...core.errors import NystraError
 from ..options import ExportOptions
 
 _WHY = {
-    "opset": "its opset is kept, or raised where the nodes of nystra need it",
-    "static": "its inputs stay as they are",
     "precision": "its types stay as they are",
-    "target": "the file stays readable by the same programs",
     "pad_heads": "its weights stay as they are",
     "with_preprocessing": "the file has no preprocessing",
 }

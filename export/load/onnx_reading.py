@@ -155,7 +155,8 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
                 f"{path}: {value.name!r:.80} is not a tensor of numbers: not supported; "
                 "see docs/own.md"
             )
-        if min(sides, default=0) < 0 or math.prod(side or 1 for side in sides) > MOST_ELEMENTS:
+        known = [side for side in sides if side not in (0, -1)]  # -1: free, by some programs
+        if min(known, default=1) < 0 or math.prod(known) > MOST_ELEMENTS:
             raise NystraError(
                 f"{path}: {value.name!r:.80} is declared as {'x'.join(map(str, sides))}, "
                 f"expected at most {MOST_ELEMENTS} elements"

@@ -106,7 +106,8 @@ def prepare(
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
-    traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress)
+    opset = options.opset if "opset" in options.changed() else None
+    traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress, opset)
     trained = trained_network(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)

@@ -34,13 +34,15 @@ class SourceFile:
         path: The file.
         model: The whole model, as it was read.
         searched: The same model, of an opset that nodes are written for.
-        raised: The model of that opset if the file has an older one, or None.
+        raised: The model of that opset if the file has another one, or None.
+        is_converted: Whether that opset was asked for, so that it is written in any case.
     """
 
     path: Path
     model: onnx.ModelProto
     searched: ir.Model
     raised: onnx.ModelProto | None = None
+    is_converted: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourceFile:
         """Return the same object."""

@@ -36,12 +36,12 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
             digest.update(
                 name.encode() + ir.serde.serialize_attribute(attribute).SerializeToString()
             )
-        for value in [*node.inputs, None, *names_read(node)]:
-            held = value.const_value if value is not None and is_held(value) else None
-            if held is not None and value not in numbers:
+        for read in [*node.inputs, None, *names_read(node)]:
+            held = read.const_value if read is not None and is_held(read) else None
+            if held is not None and read not in numbers:
                 digest.update(_described(held.numpy()))
             else:
-                digest.update(repr(None if value is None else numbers.get(value)).encode())
+                digest.update(repr(None if read is None else numbers.get(read)).encode())
         numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
     digest.update(repr(numbers[item.output]).encode())
     return digest.digest()

@@ -58,20 +58,20 @@ def rewritten(
         for item in network.replacements
         if not all(p in left or isinstance(resolved[p], AsTrained) for p in item.sites)
     ]
-    model = onnx.ModelProto()
-    if not planned:
-        model.CopyFrom(source.model)
-        return Rewritten(model)
-    notes = []
+    model, notes = onnx.ModelProto(), []
     opset = opset_of(source.model)
-    if source.raised and not all(map(partial(_fits, opset=opset), planned)):
+    fits = not source.is_converted and all(map(partial(_fits, opset=opset), planned))
+    if source.raised and not fits:
         model.CopyFrom(source.raised)
-        notes.append(
-            f"the file's opset was raised from {opset} to {opset_of(model)}, which the nodes of "
-            "nystra need"
-        )
+        if not source.is_converted:
+            notes.append(
+                f"the file's opset was raised from {opset} to {opset_of(model)}, which the nodes "
+                "of nystra need"
+            )
     else:
         model.CopyFrom(source.model)
+    if not planned:
+        return Rewritten(model, tuple(notes))
     put_in(model.graph, planned)
     model.ir_version = max(model.ir_version, _IR_OF_FUNCTIONS)
     if not any(entry.domain == DOMAIN for entry in model.opset_import):
@@ -180,8 +180,10 @@ def _remove(listed: Any, names: set[str]) -> None:
 
 def attach_fitting_bodies(model: onnx.ModelProto) -> None:
     """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
-    opset = opset_of(model)
+    opset, present = opset_of(model), {function.name for function in model.functions}
     for name in used_operators(model):
+        if name in present:
+            continue
         body = operator_body(name, traced_opset(opset), nodes_of_type(model, name))
         for entry in body.opset_import:
             if entry.domain == "":

@@ -44,8 +44,9 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
     if not _alike(first, second):
         reason = "its tokens are arranged differently at another image size"
         return Agreement(reason, same_tokens=same_tokens, changing=True)
+    equal = any(one == other for one, other in zip(first.map[1:], second.map[1:], strict=False))
     if _is_whole(first) and _is_whole(second) and first.map[1:] != second.map[1:]:
-        return Agreement(same_tokens=same_tokens, whole=True)
+        return Agreement(same_tokens=same_tokens, whole=True, changing=equal)
     fixed = ("window", "shift", "margin", "key_window", "tokens", "keys")
     if any(getattr(first, name) != getattr(second, name) for name in fixed):
         return Agreement(
@@ -55,8 +56,7 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
         )
     if not _equal(first.table, second.table):
         return Agreement("its biases change with the image size", same_tokens=same_tokens)
-    sides = zip(first.map[1:], second.map[1:], strict=False)
-    return Agreement(changing=any(one == other for one, other in sides))
+    return Agreement(changing=equal)
 
 
 def _alike(first: Layout, second: Layout) -> bool:

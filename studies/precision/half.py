@@ -37,8 +37,8 @@ from nystra.export.graph.precision.lowering import Lowered, lower_model
 from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.ranges import largest_values
 from nystra.export.graph.precision.types import float_tensors
+from nystra.export.load.fixed import fixed_facts
 from nystra.export.load.images import validation_feeds
-from nystra.export.load.network import fixed_facts
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.tidy import tidy

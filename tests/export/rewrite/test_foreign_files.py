@@ -138,7 +138,7 @@ def test_a_file_that_runs_at_one_size_only_is_read_as_such(tmp_path: Path) -> No
 
     result = exported(window_attention(tmp_path / "theirs.onnx", change=change))
     assert result.validation.passed
-    said = "its free axes run at batch 1, height 64, width 64 only, so it is read as a file of"
+    said = "its free axes run at batch 1, height 64, width 64 only, so they are read as fixed"
     assert any(said in warning for warning in result.warnings)
 
 
@@ -183,6 +183,33 @@ def test_operators_outside_of_attention_are_left_alone(
     loaded = load_onnx(window_attention(tmp_path / "theirs.onnx", shape=fixed, change=change), {})
     assert [site.path for site in find_sites(loaded.network)] == ["body.attn"]
     assert not loaded.warnings
+
+
+def test_a_recognizer_of_text_is_read(tmp_path: Path) -> None:
+    """A height of 48 only, any width, and an output (1, T, classes)."""
+
+    def change(model: onnx.ModelProto) -> None:
+        graph = model.graph
+        rows = np.arange(48, dtype=np.float32).reshape(1, 1, 48, 1) / 48
+        graph.initializer.append(numpy_helper.from_array(rows, "rows"))
+        graph.node.insert(0, helper.make_node("Add", ["x", "rows"], ["same"]))
+        graph.node[1].input[0] = "same"
+        last = graph.node[-1]
+        last.output[0] = "map"
+        graph.node.append(helper.make_node("ReduceMean", ["map"], ["line"], axes=[2], keepdims=0))
+        graph.node.append(helper.make_node("Transpose", ["line"], ["y"], perm=[0, 2, 1]))
+        for axis in (0, 2, 3):
+            graph.input[0].type.tensor_type.shape.dim[axis].dim_value = -1
+        sides = ["b", "T", 3]
+        graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, sides))
+
+    path = window_attention(tmp_path / "theirs.onnx", change=change)
+    result = exported(path)
+    assert result.validation.passed
+    facts = result.source.loaded.facts
+    assert (facts.task, facts.outputs[0].channels) == ("other", 3)
+    assert facts.inputs[0].lengths == {"channels": 3, "height": 48}
+    assert [site.path for site in find_sites(result.source.loaded.network)] == ["body.attn"]
 
 
 @pytest.mark.parametrize("opset", [pytest.param(21, marks=pytest.mark.full), 25])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,7 @@ def test_equal_layers_are_checked_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert not find_sites(load_onnx(path, {}).network)
 
 
-@pytest.mark.parametrize(
-    "option", [{"static": (1, 3, 8, 8)}, {"precision": "fp16"}, {"opset": 18}, {"hyper": {"a": 1}}]
-)
+@pytest.mark.parametrize("option", [{"precision": "fp16"}, {"pad_heads": 8}, {"hyper": {"a": 1}}])
 def test_what_stays_as_it_is_cannot_be_asked_for(option: dict[str, Any], tmp_path: Path) -> None:
     path = window_attention(tmp_path / "theirs.onnx")
     with pytest.raises(NystraError, match="does not apply to an ONNX file"):
@@ -135,6 +134,34 @@ def test_exact_attention_of_a_file_is_replaced(
     assert model.graph.output == before.graph.output
     convolutions = [node for node in before.graph.node if node.op_type == "Conv"]
     assert [node for node in model.graph.node if node.op_type == "Conv"] == convolutions
+
+
+@pytest.mark.usefixtures("faster")
+@pytest.mark.parametrize("target", [None, pytest.param("portable", marks=pytest.mark.full)])
+def test_a_file_of_one_size_is_made_of_one_of_any(target: str | None, tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", shape=("b", 3, "h", "w"))
+    options = dataclasses.replace(FULL, static=(2, 3, 16, 20), target=target)
+    result = export_model(path, tmp_path / "ours.onnx", options)
+    graph = onnx.load(result.model).graph
+    for value in (*graph.input, *graph.output):
+        assert [side.dim_value for side in value.type.tensor_type.shape.dim] == [2, 3, 16, 20]
+    assert {node.domain for node in graph.node} == ({"", DOMAIN} if target is None else {""})
+    image = np.random.default_rng(0).random((2, 3, 16, 20)).astype(np.float32)
+    ours, theirs = (in_onnxruntime(file, image) for file in (result.model, path))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    with pytest.raises(NystraError, match="has 4 channels, the network 3"):
+        export_model(path, tmp_path / "n.onnx", dataclasses.replace(options, static=(1, 4, 8, 8)))
+
+
+@pytest.mark.parametrize("attention", ["as_trained", "full"])
+@pytest.mark.usefixtures("faster")
+def test_the_opset_that_is_asked_for_is_written(attention: str, tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", 17)
+    options = dataclasses.replace(FULL, plan=Plan(mechanism(attention)), opset=19)
+    result = export_model(path, tmp_path / "ours.onnx", options)
+    (version,) = (e.version for e in onnx.load(result.model).opset_import if e.domain == "")
+    assert version == 19
+    assert difference(result.model, path, 16, 20) < 1e-5
 
 
 @pytest.mark.full
