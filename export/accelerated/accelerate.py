@@ -83,13 +83,13 @@ def _plan(attn: str | Mechanism | Plan) -> Plan:
     if isinstance(attn, str):
         if attn == AUTO:
             raise NystraError(
-                "`attn` auto chooses by a limit for the difference: find the plan with "
-                "`nystra-export --attn auto --min-psnr`, and give that plan as `attn`"
+                'attn="auto" chooses by a limit for the difference: find the plan with '
+                "`nystra-export --attn auto --min-psnr`, and give that plan as attn"
             )
         attn = mechanism(attn)
     if not isinstance(attn, Mechanism):
         raise NystraError(
-            f"`attn` is a {type(attn).__name__}, expected the name of a mechanism, a Mechanism or "
+            f"attn is a {type(attn).__name__}, expected the name of a mechanism, a Mechanism or "
             "a Plan"
         )
     return Plan(default=attn)

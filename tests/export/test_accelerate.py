@@ -217,8 +217,8 @@ def test_modules_that_nothing_accelerates(
     [
         ({"module": 3}, "got a int, expected a torch.nn.Module"),
         ({"attn": "all"}, "mechanism 'all' is unknown"),
-        ({"attn": "auto"}, "`attn` auto chooses by a limit"),
-        ({"attn": 3}, "`attn` is a int, expected"),
+        ({"attn": "auto"}, 'attn="auto" chooses by a limit'),
+        ({"attn": 3}, "attn is a int, expected"),
         ({"backend": "cuda"}, "unknown backend 'cuda'"),
         ({"precision": "int8"}, "`precision` is 'int8', expected None, fp32 or bf16"),
     ],

@@ -208,7 +208,7 @@ def test_a_search_keeps_its_int32_ports(low_search: bool, monkeypatch: pytest.Mo
     from nystra.export.graph.precision import choice
 
     if low_search:  # as a later version may; its ports must not change then either
-        monkeypatch.setattr(choice, "WINDOWS", {"NystraPatchMatch"})
+        monkeypatch.setattr(choice, "ATTENTION", {"NystraPatchMatch"})
     model = lowered(search_model())
     node = next(node for node in model.graph.node if node.domain == "nystra")
     assert node.input[4] == "start"
