@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..core.ports.port import Port, image_size
+from ..core.ports.port import SIDES, Port, image_size
 from ..core.ports.preprocessing import Preprocessing
 
 _LARGEST_CELL = 64  # pixels, where the size multiple is not larger
@@ -93,9 +93,18 @@ class Facts:
         step = 1 if self.pads else self.size_multiple
         return -(-side // step) * step
 
+    def size(self, height: int, width: int) -> dict[str, int]:
+        """Return the smallest valid sides that are not smaller than these; fixed ones as they are.
+
+        Returns:
+            Lengths by the name of the axis.
+        """
+        fixed = {axis: n for axis, n in self.inputs[0].lengths.items() if axis in SIDES}
+        return image_size(self.taken(height), self.taken(width)) | fixed
+
     def test_size(self) -> dict[str, int]:
         """Return a size of four cells per side, or the fixed size of the network."""
-        return self.sides or image_size(4 * self.cell, 4 * self.cell)
+        return self.size(4 * self.cell, 4 * self.cell)
 
     def fixed(self, shape: Sequence[int]) -> Facts:
         """Return the facts with every axis of the inputs fixed by a shape of the first one.

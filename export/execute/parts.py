@@ -108,7 +108,9 @@ class PartRunner:
         self.model = model
         self.threads = threads
         self.bounded = bounded
-        self._functions = [ir.to_proto(function) for function in model.functions.values()]
+        self._functions = [
+            ir.serde.serialize_function(function) for function in model.functions.values()
+        ]
 
     def run(self, part: Part, values: Values, *, optimized: bool = False) -> Values:
         """Return the results of a part.
@@ -174,7 +176,7 @@ def part_model(
     held = [tensor_of(value) for name, value in read.items() if is_held(value)]
     inputs = [onnx.helper.make_tensor_value_info(name, types[name], None) for name in part.takes]
     graph = onnx.helper.make_graph(
-        [ir.to_proto(node) for node in part.nodes],
+        [ir.serde.serialize_node(node) for node in part.nodes],
         "part",
         inputs,
         [onnx.ValueInfoProto(name=name) for name in part.gives],
@@ -196,7 +198,7 @@ def tensor_of(value: ir.Value) -> onnx.TensorProto:
     """
     if value.const_value is None:
         raise ValueError(f"{value.name} is no constant")
-    proto: onnx.TensorProto = ir.to_proto(value.const_value)
+    proto: onnx.TensorProto = ir.serde.serialize_tensor(value.const_value)
     proto.name = str(value.name)
     return proto
 

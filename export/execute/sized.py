@@ -76,7 +76,8 @@ def pixel_values(graph: ir.Graph) -> frozenset[str]:
         if node.op_type in _SIZES and node.domain == "":
             continue
         random = node.op_type.startswith(("Random", "Bernoulli", "Multinomial"))
-        if random or any(str(value.name) in data for value in names_read(node)):
+        read = node.inputs[:1] if node.op_type == "CastLike" else names_read(node)
+        if random or any(value is not None and str(value.name) in data for value in read):
             data.update(str(value.name) for value in node.outputs if value.name)
     return frozenset(data)
 
@@ -160,9 +161,18 @@ def _without_pixels(nodes: Sequence[ir.Node], sized: Sized, values: Values) -> l
             values[str(node.outputs[0].name)] = made
             sized.shapes[str(node.outputs[0].name)] = array.shape
             sized.types[str(node.outputs[0].name)] = made.element_type()
+        elif node.op_type == "CastLike" and str(node.inputs[1].name) in sized.types:  # type: ignore[union-attr]
+            kept.append(_cast(node, sized.types[str(node.inputs[1].name)]))  # type: ignore[union-attr]
         else:
             kept.append(node)
     return kept
+
+
+def _cast(node: ir.Node, kind: int) -> ir.Node:
+    """Return a ``CastLike`` as a cast to a type, so that only its first input is read."""
+    attributes = [ir.AttrInt64("to", kind)]
+    outputs = [ir.Value(name=node.outputs[0].name)]
+    return ir.Node("", "Cast", node.inputs[:1], attributes, outputs=outputs, name=node.name)
 
 
 def _last_uses(nodes: Sequence[ir.Node]) -> dict[ir.Node, list[str]]:
@@ -183,7 +193,9 @@ def _infer(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
     proto.opset_import.extend(
         onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()
     )
-    proto.functions.extend(ir.to_proto(function) for function in model.functions.values())
+    proto.functions.extend(
+        ir.serde.serialize_function(function) for function in model.functions.values()
+    )
     proto.graph.name = "shapes"
     make = onnx.helper.make_tensor_value_info
     for value in model.graph.inputs:
@@ -196,12 +208,12 @@ def _infer(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
         if tensor is None:
             continue
         if tensor.size <= _SMALL:
-            held = ir.to_proto(tensor)
+            held = ir.serde.serialize_tensor(tensor)
             held.name = str(value.name)
             proto.graph.initializer.append(held)
         else:
             proto.graph.input.append(make(str(value.name), int(tensor.dtype), _sides(tensor)))
-    proto.graph.node.extend(ir.to_proto(node) for node in model.graph)
+    proto.graph.node.extend(ir.serde.serialize_node(node) for node in model.graph)
     proto.graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.outputs)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)

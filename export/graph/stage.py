@@ -14,12 +14,12 @@ from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
-from ..found.found_network import FoundNetwork
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from ..progress import Steps
-from ..rewrite.file_network import FileNetwork
-from ..rewrite.written import attach_fitting_bodies, rewritten
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.sources import FileSource
+from ..rewrite.written import attach_fitting_bodies, rewritten, written
 from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
@@ -58,10 +58,10 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform cannot change anything.
     """
-    if isinstance(prepared.loaded.network, FileNetwork):
-        return _cut_file(prepared, planned, prepared.loaded.network, progress)
-    found = prepared.found
-    left = () if found is None else found.left
+    graph = prepared.graph
+    if graph is not None and isinstance(graph.source, FileSource):
+        return _cut_file(prepared, planned, graph, progress)
+    left = () if graph is None else graph.left
     padding = prepared.options.pad_heads
     model, transformed, padded = _graph(prepared, planned.resolved, left, progress, padding)
     transform = prepared.transform
@@ -72,7 +72,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
-        own = () if found is None else found.rewritten.paths
+        own = () if graph is None else tuple(planned.neutral)
         full = _graph(prepared, planned.neutral, own, progress)[0]
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, transform)
@@ -80,13 +80,13 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
 
 
 def _cut_file(
-    prepared: Prepared, planned: Planned, network: FileNetwork, progress: Callable[[str], None]
+    prepared: Prepared, planned: Planned, network: GraphNetwork, progress: Callable[[str], None]
 ) -> BuiltModel:
     """Return the file that a network was read from, with the planned nodes in it."""
     progress("trace")
     source, functions = network.source.model, prepared.options.functions
-    written = rewritten(network, planned.resolved, network.left)
-    model = written.model
+    changed = rewritten(network, planned.resolved, network.left)
+    model = changed.model
     if functions != "none":
         attach_fitting_bodies(model)
         onnx.checker.check_model(model)
@@ -99,7 +99,7 @@ def _cut_file(
         full = onnx.ModelProto()
         full.CopyFrom(source)
         _describe(full, prepared, planned, planned.neutral, UNCHANGED)
-    return BuiltModel(model, metadata, None, full, written.notes)
+    return BuiltModel(model, metadata, None, full, changed.notes)
 
 
 def build_steps(prepared: Prepared, planned: Planned) -> int:
@@ -111,13 +111,8 @@ def build_steps(prepared: Prepared, planned: Planned) -> int:
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
     """Whether the file is timed against full attention: requested, different, and for CPUs."""
     runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
-    network = prepared.traced.network
-    if isinstance(network, FileNetwork):
-        other = network.replaces
-    elif isinstance(network, FoundNetwork):
-        other = network.replaces or not planned.is_neutral
-    else:
-        other = not planned.is_neutral
+    graph = prepared.graph
+    other = not planned.is_neutral or (graph is not None and graph.replaces)
     return prepared.options.speed and runs_here and other
 
 
@@ -131,11 +126,10 @@ def _graph(
     """Return the graph, the result of the transform, and a sentence on the padding."""
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
-    network = prepared.traced.network
-    if isinstance(network, FoundNetwork):
-        model = network.trace(resolved, facts, options.opset, left, progress.within)
+    if prepared.graph is not None:
+        model = written(prepared.graph, resolved, left, facts)
     else:
-        model = trace(swap(network, resolved, "operator"), facts, options.opset)
+        model = trace(swap(prepared.traced.network, resolved, "operator"), facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)
     padded = [] if padding is None else pad_heads(model, padding)
     transformed = None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...core.errors import NystraError
 from ...core.ports.examples import batch_sizes, example_array, own_sizes
-from ...core.ports.port import Port, Size, image_size
+from ...core.ports.port import Port, Size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
 from ...runtime.images.images import READ_SUFFIXES, read_image
@@ -80,7 +80,7 @@ def validation_sizes(facts: Facts) -> list[Size]:
             (cell + 3, max(least, cell - 5)),
             (max(least, cell // 2 + 1), cell + cell // 2),
         ]
-    return [image_size(facts.taken(rows), facts.taken(columns)) for rows, columns in sizes]
+    return [facts.size(rows, columns) for rows, columns in sizes]
 
 
 def validation_feeds(facts: Facts) -> list[Feeds]:
@@ -115,9 +115,7 @@ def calibration_feeds(
     for path in calibration_images(folder):
         pixels = read_image(path).pixels
         height, width = pixels.shape[:2]
-        size = facts.sides or image_size(
-            facts.taken(min(side, height)), facts.taken(min(side, width))
-        )
+        size = facts.size(min(side, height), min(side, width))
         samples[path.stem] = (
             feeds_of(facts, pixels, size)
             if facts.preprocessing is None

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
+from torch import nn
 
-from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
-from ...core.ports.port import image_size
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
-from ..execute.sized import Sized, at_size
-from ..rewrite.file_network import FileNetwork, SourceFile
-from ..rewrite.story import Found, find, left_as_trained
+from ..rewrite.sources import FileSource, inputs_of
+from ..rewrite.story import left_as_trained
 from .onnx_facts import facts_of
 from .onnx_reading import OLDEST_SEARCHED, opset_of, read_model
-
-_UNITS = ((2, 3), (3, 5)), ((4, 6), (6, 10))
-"""Rows and columns of two images, in units; the second pair is for windows that grow with the
-image. Free sides are those that differ between the two images."""
-
-_BATCHES = (2, 3)
-_LEAST_UNIT = 8
+from .searching import at_shapes, network_of, searched
 
 _SMALL = (1, 3, 64, 64)
 """Default shape of an image, if the file has no fixed one."""
@@ -66,7 +56,7 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
     return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
 
 
-def read_file(path: Path) -> SourceFile:
+def read_file(path: Path) -> FileSource:
     """Return a file with one input and one output, of an opset that is searched.
 
     Raises:
@@ -85,7 +75,7 @@ def read_file(path: Path) -> SourceFile:
         )
     opset = opset_of(model)
     raised = _raised(path, model, opset) if opset < OLDEST_SEARCHED else None
-    return SourceFile(path, model, ir.from_proto(model if raised is None else raised), raised)
+    return FileSource(path, model, ir.from_proto(model if raised is None else raised), raised)
 
 
 def _raised(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -103,44 +93,26 @@ def _raised(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     return converted
 
 
-def _searched(source: SourceFile) -> tuple[FileNetwork, Facts, tuple[str, ...]]:
+def _searched(source: FileSource) -> tuple[nn.Module, Facts, tuple[str, ...]]:
     """Return the network of a file with its sites, its facts, and what to warn of.
 
     Raises:
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     model = source.searched
-    first = _at(source, _shape(source.model))  # before onnxruntime opens the whole file
+    (name,) = (str(value.name) for value in inputs_of(model))
+    first = at_shapes(
+        model, {name: _shape(source.model)}
+    )  # before onnxruntime opens the whole file
     facts, sizes = facts_of(source.path)
     if not any(
         "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"
         for node in model.graph
     ):
-        return _network(source, ()), facts, sizes
-    found = Found((), ())
-    for units in _UNITS:
-        shapes = [_image(facts, size, batch) for size, batch in zip(units, _BATCHES, strict=True)]
-        free = shapes[0] != shapes[1]
-        one = first if shapes[0] == _shape(source.model) else _at(source, shapes[0])
-        other = _at(source, shapes[1]) if free else None
-        found = find(model, one, other)
-        if not found.changing or not free:
-            break
+        return network_of(source), facts, sizes
+    found = searched(model, facts, first)
     warnings = (*sizes, *left_as_trained(found.attentions))
-    return _network(source, found.replacements), facts, warnings
-
-
-def _network(source: SourceFile, replacements: Any) -> FileNetwork:
-    network = FileNetwork(source, replacements)
-    return network.eval().requires_grad_(requires_grad=False)
-
-
-def _at(source: SourceFile, shape: tuple[int, ...]) -> Sized:
-    graph = source.searched.graph
-    (value,) = (v for v in graph.inputs if not v.is_initializer())
-    dtype = value.dtype or ir.DataType.FLOAT
-    noise: Array = np.random.default_rng(0).random(shape, np.float32).astype(dtype.numpy())
-    return at_size(source.searched, {str(value.name): noise})
+    return network_of(source, found.replacements), facts, warnings
 
 
 def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
@@ -152,14 +124,3 @@ def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
         side.dim_value or usual
         for side, usual in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
     )
-
-
-def _image(facts: Facts, units: tuple[int, int], batch: int) -> tuple[int, ...]:
-    """Return the shape of an image with a number of units per side, several if that is free."""
-    port = facts.inputs[0]
-    unit = max(facts.size_multiple, _LEAST_UNIT)
-    unit *= math.ceil(facts.size_minimum / (unit * min(units)))
-    size = dict(facts.sides or image_size(unit * units[0], unit * units[1]))
-    if "batch" not in port.lengths:
-        size["batch"] = batch
-    return tuple(port.shape(size))

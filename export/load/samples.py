@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import NystraError
-from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...runtime.images.images import read_image
@@ -120,10 +119,8 @@ def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
             f"{path.name} is {height}x{width}, smaller than a window of the network: choosing a "
             f"plan needs images of at least {smallest}x{smallest}"
         )
-    if facts.sides is not None:
-        return [feeds_of(facts, pixels, facts.sides)]
-    size = image_size(facts.taken(min(side, height)), facts.taken(min(side, width)))
-    if crops == 1:
+    size = facts.size(min(side, height), min(side, width))
+    if crops == 1 or facts.sides is not None:
         return [feeds_of(facts, pixels, size)]
     corners = [(rows, columns) for rows in _ends(height, side) for columns in _ends(width, side)]
     cut = [np.ascontiguousarray(pixels[corner]) for corner in corners[:crops]]

@@ -16,6 +16,7 @@ from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..tracing.trace import trace_piece
 from .replacement import Shapes
+from .single_node import single_node
 from .site_modules import AnyFound, FoundWindows
 
 _TABLE = "relative_position_bias_table"
@@ -120,7 +121,8 @@ def _traced(
         dynamic = None
         if any(axes):
             dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes)
-        return trace_piece(module, tuple(given), dynamic, opset, names, _OUTPUT)
+        single = None if apart else single_node(module, given, names, _OUTPUT, opset)
+        return single or trace_piece(module, tuple(given), dynamic, opset, names, _OUTPUT)
     finally:
         site.implementation = before
 

@@ -6,7 +6,8 @@
    products of these are attention.
 3. The places of its tokens tell how each attention is arranged; both sizes have to agree.
 4. New nodes are written for each: a site of windows on its map, or else a site of tokens.
-5. Each is computed from noise beside the nodes that it replaces; what differs is left alone.
+5. Each is computed from noise beside the nodes that it replaces; what differs is left alone. Of
+   layers that differ in their weights only, the first stands for all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
 from ..search.values import Core
 from .builder import Builder
+from .fingerprint import fingerprint
 from .map_places import Places
 from .replacement import Replacement, fault_of, replacement_of
 from .site_modules import NotOnMap, refusal
@@ -94,13 +96,9 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
     second = None if other is None else _layouts(model.graph, other)
     run = Provenance(sized).run(model.graph)
     readings = _readings(run, second)
-    runner = PartRunner(model)
-    sizes = [sized] if other is None else [sized, other]
-    kept: list[Replacement] = []
-    for item in _replaced(model.graph, run, readings, other):
-        alone = all(item.form != known.form for known in kept)
-        if _is_right(item, readings, runner, sizes, alone=alone):
-            kept.append(item)
+    checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
+    replaced = _replaced(model.graph, run, readings, other)
+    kept = [item for item in replaced if checks.pass_for(item, readings)]
     found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
     found += [
         FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
@@ -124,25 +122,38 @@ def _readings(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_R
     return readings
 
 
-def _is_right(
-    item: Replacement,
-    readings: Sequence[_Reading],
-    runner: PartRunner,
-    sizes: Sequence[Sized],
-    *,
-    alone: bool,
-) -> bool:
-    """Compare a replacement with what it replaces; note the reason if it differs."""
-    types = {
-        sizes[0].types[str(value.name)] for value in item.inputs if str(value.name) in sizes[0].data
-    }
-    floating = {kind for kind in types if ir.DataType(kind).is_floating_point()} | {item.type}
-    fault = _MIXED if len(floating) > 1 else fault_of(item, runner, sizes, alone=alone)
-    if fault:
-        for reading in readings:
-            if reading.path in item.paths:
-                reading.level, reading.reason = "as trained", fault
-    return not fault
+class _Checks:
+    """Compares replacements with what they replace; those of equal layers only once."""
+
+    def __init__(self, runner: PartRunner, sizes: Sequence[Sized]) -> None:
+        """Take what runs parts of the graph, and the graph at each size."""
+        self.runner, self.sizes = runner, sizes
+        self._known: dict[bytes, tuple[Replacement, str]] = {}
+        self._forms: set[str] = set()
+
+    def pass_for(self, item: Replacement, readings: Sequence[_Reading]) -> bool:
+        """Return whether a replacement may be kept; its readings get the reason if not."""
+        first = self.sizes[0]
+        types = {first.types[str(v.name)] for v in item.inputs if str(v.name) in first.data}
+        floating = {kind for kind in types if ir.DataType(kind).is_floating_point()} | {item.type}
+        fault = _MIXED if len(floating) > 1 else self._fault(item)
+        if fault:
+            for reading in readings:
+                if reading.path in item.paths:
+                    reading.level, reading.reason = "as trained", fault
+        return not fault
+
+    def _fault(self, item: Replacement) -> str:
+        key = fingerprint(item, self.sizes)
+        if key not in self._known:
+            alone = item.form not in self._forms
+            fault = fault_of(item, self.runner, self.sizes, alone=alone)
+            if not fault:
+                self._forms.add(item.form)
+            self._known[key] = item, fault
+        equal, fault = self._known[key]
+        item.site_shapes.update(zip(item.sites, equal.site_shapes.values(), strict=False))
+        return fault
 
 
 def _replaced(

@@ -42,7 +42,7 @@ def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
                 graph.initializer.append(tensor_of(value))
                 known.add(str(value.name))
     del graph.node[:], graph.value_info[:]
-    graph.node.extend(ir.to_proto(node) for node in nodes)
+    graph.node.extend(ir.serde.serialize_node(node) for node in nodes)
     for tensor in _tensors(graph):
         if tensor.data_type in _HALF:
             array = numpy_helper.to_array(tensor).astype(np.float32)

@@ -10,6 +10,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from ...core.errors import ExportError, TraceError
+from ...models.facts import Facts
 from ...plugins.domain import DOMAIN
 from ...plugins.operators.functions import operator_body
 from ..attention.as_trained.parameters import AsTrained
@@ -17,7 +19,9 @@ from ..attention.mechanism import Mechanism
 from ..execute.parts import is_held, names_read, tensor_of
 from ..execute.sites import SITE
 from ..tracing.bodies import nodes_of_type, used_operators
-from .file_network import FileNetwork
+from ..tracing.trace import optimized
+from .fixing import fix_sizes
+from .graph_network import GraphNetwork
 from .mechanisms import mechanism_nodes, traced_opset
 from .replacement import Replacement, with_replacements
 
@@ -38,7 +42,7 @@ class Rewritten:
 
 
 def rewritten(
-    network: FileNetwork, resolved: Mapping[str, Mechanism], left: Collection[str]
+    network: GraphNetwork, resolved: Mapping[str, Mechanism], left: Collection[str]
 ) -> Rewritten:
     """Return the file of a network with the planned mechanisms in place of its attention.
 
@@ -52,7 +56,7 @@ def rewritten(
     Raises:
         ExportError: A mechanism cannot be traced.
     """
-    source = network.source
+    source, unchanged = network.source, network.source.model
     planned = [
         planned_replacement(network, item, resolved)
         for item in network.replacements
@@ -60,10 +64,10 @@ def rewritten(
     ]
     model = onnx.ModelProto()
     if not planned:
-        model.CopyFrom(source.model)
+        model.CopyFrom(unchanged)
         return Rewritten(model)
     notes = []
-    opset = opset_of(source.model)
+    opset = opset_of(unchanged)
     if source.raised and not all(map(partial(_fits, opset=opset), planned)):
         model.CopyFrom(source.raised)
         notes.append(
@@ -71,7 +75,7 @@ def rewritten(
             "nystra need"
         )
     else:
-        model.CopyFrom(source.model)
+        model.CopyFrom(unchanged)
     put_in(model.graph, planned)
     model.ir_version = max(model.ir_version, _IR_OF_FUNCTIONS)
     if not any(entry.domain == DOMAIN for entry in model.opset_import):
@@ -79,10 +83,40 @@ def rewritten(
     return Rewritten(model, tuple(notes))
 
 
+def written(
+    network: GraphNetwork,
+    resolved: Mapping[str, Mechanism],
+    left: Collection[str],
+    facts: Facts,
+) -> onnx.ModelProto:
+    """Return the graph of a traced network with the planned mechanisms, optimized.
+
+    Args:
+        network: The network; its source is a module.
+        resolved: Mechanism of every site of the network.
+        left: Paths of sites that keep the network's own attention.
+        facts: Facts of the network: sides that these fix are fixed in the graph.
+
+    Raises:
+        TraceError: A mechanism cannot be traced.
+    """
+    try:
+        made = rewritten(network, resolved, left).model
+    except ExportError as error:
+        raise TraceError(str(error)) from error
+    if facts.sides is None:
+        return optimized(ir.from_proto(made))
+    attach_fitting_bodies(made)  # onnxruntime computes sizes of what comes after their nodes
+    model: ir.Model = ir.from_proto(made)
+    fix_sizes(model, {port.name: port.shape(facts.test_size()) for port in facts.inputs})
+    model.functions.clear()
+    return optimized(model)
+
+
 def _fits(item: Replacement, opset: int) -> bool:
     """Return whether nodes and the bodies of their operators mean the same at an older opset."""
     written = traced_opset(opset)
-    own = [ir.to_proto(node) for node in item.nodes]
+    own = [ir.serde.serialize_node(node) for node in item.nodes]
     names = {node.op_type for node in own if node.domain == DOMAIN}
     bodies = [
         node
@@ -104,7 +138,7 @@ def _version(operator: str, opset: int) -> int:
 
 
 def planned_replacement(
-    network: FileNetwork, item: Replacement, resolved: Mapping[str, Mechanism]
+    network: GraphNetwork, item: Replacement, resolved: Mapping[str, Mechanism]
 ) -> Replacement:
     """Return a replacement whose sites are nodes of their mechanisms.
 
@@ -153,7 +187,9 @@ def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
     given = {str(value.name) for node in listed for value in node.outputs}
     gone = {str(value.name) for node in nodes for value in node.outputs} - given
     needed |= {value.name for value in graph.input}
-    copies = [_copy(protos[node]) if node in protos else ir.to_proto(node) for node in listed]
+    copies = [
+        _copy(protos[node]) if node in protos else ir.serde.serialize_node(node) for node in listed
+    ]
     del graph.node[:]
     graph.node.extend(copies)
     known = {tensor.name for tensor in graph.initializer}

@@ -185,7 +185,7 @@ def as_onnx_does(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> lis
 
 
 def _content(node: ir.Node) -> bytes:
-    proto: onnx.NodeProto = ir.to_proto(node)
+    proto: onnx.NodeProto = ir.serde.serialize_node(node)
     inputs = [f"i{at}" if name else "" for at, name in enumerate(proto.input)]
     del proto.input[:], proto.output[:], proto.metadata_props[:]
     proto.input.extend(inputs)

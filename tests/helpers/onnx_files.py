@@ -50,11 +50,33 @@ def window_attention(
     opset: int = 17,
     *,
     shape: Sequence[int | str] = (1, 3, "height", "width"),
+    layers: int = 1,
     change: Callable[[onnx.ModelProto], None] = lambda _: None,
 ) -> Path:
-    """Write a network of two convolutions and the windows between them; return its path."""
+    """Write a network of two convolutions and attention in windows between them."""
     w = Writer()
     x = w.op("Conv", "x", w.weight(CHANNELS, 3, 3, 3, scale=0.3), pads=[1, 1, 1, 1])
+    for _ in range(layers):
+        x = _window_attention(w, x)
+    w.op("Conv", x, w.weight(3, CHANNELS, 3, 3, scale=0.2), pads=[1, 1, 1, 1])
+    w.nodes[-1].output[0] = "y"
+    graph = helper.make_graph(
+        w.nodes,
+        "theirs",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 3, "h", "w"])],
+        w.weights,
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, producer_name="theirs"
+    )
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _window_attention(w: Writer, x: str) -> str:
+    """Add attention in the windows of a map; return the map with its result added."""
     rows = w.op("Slice", w.op("Shape", x), *(w.constant(np.array([n], np.int64)) for n in (2, 3)))
     columns = w.op(
         "Slice", w.op("Shape", x), *(w.constant(np.array([n], np.int64)) for n in (3, 4))
@@ -83,22 +105,7 @@ def window_attention(
     out = w.op("Reshape", out, w.sizes(-1, down, across, WINDOW, WINDOW, CHANNELS))
     out = w.op("Transpose", out, perm=[0, 1, 3, 2, 4, 5])
     out = w.op("Reshape", out, w.sizes(-1, rows, columns, CHANNELS))
-    out = w.op("Add", x, w.op("Transpose", out, perm=[0, 3, 1, 2]))
-    out = w.op("Conv", out, w.weight(3, CHANNELS, 3, 3, scale=0.2), pads=[1, 1, 1, 1])
-    w.nodes[-1].output[0] = "y"
-    graph = helper.make_graph(
-        w.nodes,
-        "theirs",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 3, "h", "w"])],
-        w.weights,
-    )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, producer_name="theirs"
-    )
-    change(model)
-    path.write_bytes(model.SerializeToString())
-    return path
+    return w.op("Add", x, w.op("Transpose", out, perm=[0, 3, 1, 2]))
 
 
 def _bias(random: np.random.Generator) -> np.ndarray:

@@ -11,14 +11,16 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 
 from nystra.cli.main import export_main, main
 from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.rewrite import written
+from nystra.export.rewrite import story, written
 from nystra.export.rewrite.mechanisms import mechanism_nodes
+from nystra.export.rewrite.replacement import fault_of
 from nystra.models.sites import exact_windows
 from nystra.plugins.domain import DOMAIN
 from onnx_files import WINDOW, window_attention
@@ -73,6 +75,30 @@ def test_attention_of_a_file_is_found(tmp_path: Path) -> None:
         )
         other = loaded.network(torch.from_numpy(image)).numpy()
     assert np.abs(other - got).max() > 1e-3  # the site is what is computed
+
+
+def test_equal_layers_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of four layers has another scale; of the others only the weights differ."""
+
+    def change(model: onnx.ModelProto) -> None:
+        scales = [t for t in model.graph.initializer if numpy_helper.to_array(t).size == 1]
+        halves = [t for t in scales if numpy_helper.to_array(t) == np.float32(0.5)]
+        halves[1].CopyFrom(numpy_helper.from_array(np.float32(0.4), halves[1].name))
+
+    checked: list[str] = []
+
+    def counted(item: Any, *more: Any, **named: Any) -> str:
+        checked.extend(item.sites)
+        return fault_of(item, *more, **named)
+
+    monkeypatch.setattr(story, "fault_of", counted)
+    path = window_attention(tmp_path / "theirs.onnx", layers=4, change=change)
+    network = load_onnx(path, {}).network
+    assert checked == ["body.attn.attention_0", "body.attn.attention_1"]
+    assert len(find_sites(network)) == 4
+    assert all(len(item.site_shapes) == 1 for item in network.replacements)
+    monkeypatch.setattr(story, "fault_of", lambda *_, **__: "it differs")
+    assert not find_sites(load_onnx(path, {}).network)
 
 
 @pytest.mark.parametrize(
