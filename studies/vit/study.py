@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from nystra.core.ports.preprocessing import Preprocessing
 from nystra.export import Plan, mechanism
@@ -38,7 +37,7 @@ from nystra.runtime.tasks.classification.preparing import prepare
 from nystra.runtime.timing.turns import interleaved
 from studies.training.labeled import read_labeled
 from studies.vit.accuracy import model_file
-from studies.vit.networks import ENGINES, operations, session_call
+from studies.vit.networks import ENGINES, in_torch, operations, session_call
 
 SWAPS: dict[str, dict[str, Any]] = {
     "nystromformer": {"landmarks": (4, 4)},
@@ -104,16 +103,6 @@ class Judge:
             own = np.take_along_axis(logits, classes[part], 1)
             places.append((logits > own).sum(1))
         return np.concatenate(places)
-
-
-def in_torch(network: nn.Module, image: torch.Tensor) -> Callable[[], object]:
-    """Return a call in PyTorch."""
-
-    def call() -> object:
-        with torch.inference_mode():
-            return network(image)
-
-    return call
 
 
 def measure(checkpoints: Sequence[Path], images: Path, seconds: float) -> list[Row]:
