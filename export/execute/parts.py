@@ -14,8 +14,8 @@ from ...core.errors import UnsupportedModelError, foreign_text
 
 Values = dict[str, onnxruntime.OrtValue]
 
-MOST_BYTES = 3 << 30
-"""Most bytes of all values that are needed at one time."""
+MOST_BYTES = 3 << 29
+"""Most bytes of all values that are needed at one time; onnxruntime takes up to twice as much."""
 
 _PART = 48
 """Nodes of a part whose values are all kept until it has run."""
@@ -144,7 +144,7 @@ class PartRunner:
             line = _first_line(error)
             if self.bounded and "Available memory of" in line:
                 raise TooLargeError(
-                    f"its values need more than {MOST_BYTES / 2**30:.0f} GB at one time"
+                    f"its values need more than {MOST_BYTES / 2**30:.1f} GB at one time"
                 ) from error
             raise UnsupportedModelError(f"onnxruntime cannot compute it: {line}") from error
         return dict(zip(part.gives, made, strict=True))
@@ -226,6 +226,7 @@ def session_of(
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False  # it would keep the memory of a run
     if bounded:
         _bound_memory()
         options.add_session_config_entry("session.use_env_allocators", "1")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime
 import torch
 from torch import Tensor
 
 from ...core.arrays import Array
+from .inference import infer, sides_of
 from .parts import (
     MOST_BYTES,
     PartRunner,
@@ -28,9 +27,6 @@ from .parts import (
 
 MOST_ELEMENTS = 1 << 31
 """Most elements of a tensor."""
-
-_SMALL = 1024
-"""Tensors with at most this many elements may be sizes, which shapes are computed from."""
 
 _SIZES = ("Shape", "Size")
 
@@ -103,26 +99,118 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     sized = Sized(data=pixel_values(graph))
     for value in graph.initializers.values():
         _note(sized, value)
-    _infer(model, feeds, sized)
-    _refuse_large(graph, sized)
-    runner = PartRunner(model, bounded=True)
-    nodes = list(graph)
+    for name, array in feeds.items():
+        sized.shapes[name] = array.shape
+    folded = _Folded(model, feeds, sized)
+    while folded.advance():
+        pass
+    sized._constants.update(folded.values())
     known = not model.functions and all(
         str(value.name) in sized.shapes and not graphs_of(node)
-        for node in nodes
+        for node in graph
+        if not folded.has(node)
         for value in node.outputs
         if value.name
     )
+    if not known:
+        _run(model, feeds, sized)
+    return sized
+
+
+class _Folded:
+    """The nodes of a graph that depend on no pixel, computed as far as shapes are known."""
+
+    def __init__(self, model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
+        self.model, self.feeds, self.sized = model, feeds, sized
+        self._made: dict[ir.Node, Values] = {}
+
+    def has(self, node: ir.Node) -> bool:
+        """Return whether a node was computed."""
+        return node in self._made
+
+    def values(self) -> Values:
+        """Return the values that are still known, by name."""
+        return {name: value for made in self._made.values() for name, value in made.items()}
+
+    def advance(self) -> bool:
+        """Infer shapes, and compute the nodes that this allows; return whether there were any.
+
+        Values from which only computed ones are computed are forgotten: they may be large.
+
+        Raises:
+            TooLargeError: A tensor is too large, or all of them together need too much memory.
+        """
+        graph, sized = self.model.graph, self.sized
+        infer(self.model, self.feeds, self._made, sized.shapes, sized.types)
+        _refuse_large(graph, sized)
+        values, nodes = self.values(), self._next()
+        others = [node for node in graph if node not in self._made and node not in nodes]
+        read = {str(value.name) for value in graph.outputs}
+        read |= {str(value.name) for node in others for value in names_read(node)}
+        todo = []
+        for node, known in nodes.items():
+            self._made[node] = known
+            if known:
+                values |= known
+            else:
+                todo.append(node)
+        told = all(str(v.name) in sized.shapes for node in todo for v in node.outputs if v.name)
+        nested = bool(self.model.functions) or any(map(graphs_of, todo))
+        runner = PartRunner(self.model, bounded=nested or not told)
+        by_name = {str(v.name): node for node in todo for v in node.outputs}
+        last = _last_uses(todo)
+        for part in parts_of(todo, read):
+            made = {name: v for name, v in runner.run(part, values).items() if v.is_tensor()}
+            values |= made
+            for name, value in made.items():
+                self._made[by_name[name]][name] = value
+            for name in (name for node in part.nodes for name in last.get(node, ())):
+                values.pop(name, None)
+        for made in self._made.values():
+            for name in made.keys() - read:
+                del made[name]
+            for name, value in made.items():
+                sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
+        return bool(nodes)
+
+    def _next(self) -> dict[ir.Node, Values]:
+        """Return the nodes that can be computed, with the results of those that give a shape."""
+        sized, found = self.sized, dict[ir.Node, Values]()
+        there = set(self.values())
+        for node in self.model.graph:
+            if node in self._made or any(str(v.name) in sized.data for v in node.outputs):
+                continue
+            source = node.inputs[0] if node.inputs else None
+            of_pixels = source is not None and str(source.name) in sized.data
+            if source is not None and of_pixels and str(source.name) in sized.shapes:
+                found[node] = _size_of(node, sized.shapes[str(source.name)])
+            elif not of_pixels and all(is_held(v) or v.name in there for v in names_read(node)):
+                found[node] = {}
+            else:
+                continue
+            there |= {str(value.name) for value in node.outputs}
+        return found
+
+
+def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:
+    """Return the result of ``Shape`` or ``Size``."""
+    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    cut = shape[
+        slice(None if start is None else start.as_int(), None if end is None else end.as_int())
+    ]
+    array = np.array(cut if node.op_type == "Shape" else math.prod(shape), np.int64)
+    return {str(node.outputs[0].name): onnxruntime.OrtValue.ortvalue_from_numpy(array)}
+
+
+def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
+    """Run a graph with limited memory, and note all shapes."""
+    nodes = list(model.graph)
     values = {
         name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()
     }
-    for name, array in feeds.items():
-        sized.shapes[name] = array.shape
-    if known:
-        nodes = _without_pixels(nodes, sized, values)
     wanted = {str(value.name) for node in nodes for value in node.outputs if value.name}
-    last = _last_uses(list(graph))
-    kept = _read_with_pixels(graph, sized)
+    last, kept = _last_uses(nodes), _read_with_pixels(model.graph, sized)
+    runner = PartRunner(model, bounded=True)
     for part in parts_of(nodes, wanted):
         made = runner.run(part, values)
         for name, value in made.items():
@@ -134,8 +222,6 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
         for node in part.nodes:
             for name in last.get(node, ()):
                 values.pop(name, None)
-    sized._constants.update((k, v) for k, v in values.items() if k not in sized.data)
-    return sized
 
 
 def _read_with_pixels(graph: ir.Graph, sized: Sized) -> set[str]:
@@ -153,37 +239,8 @@ def _read_with_pixels(graph: ir.Graph, sized: Sized) -> set[str]:
 def _note(sized: Sized, value: ir.Value) -> None:
     tensor = value.const_value
     if tensor is not None:
-        sized.shapes[str(value.name)] = tuple(_sides(tensor))
+        sized.shapes[str(value.name)] = tuple(sides_of(tensor))
         sized.types[str(value.name)] = int(tensor.dtype)
-
-
-def _sides(tensor: Any) -> list[int]:
-    return [int(side) for side in tensor.shape]
-
-
-def _without_pixels(nodes: Sequence[ir.Node], sized: Sized, values: Values) -> list[ir.Node]:
-    """Return the nodes that depend on no pixel; of sizes of such values only the results."""
-    kept = []
-    for node in nodes:
-        if any(str(value.name) in sized.data for value in node.outputs):
-            continue
-        source = node.inputs[0] if node.inputs else None
-        if node.op_type in _SIZES and source is not None and str(source.name) in sized.data:
-            shape = sized.shapes[str(source.name)]
-            start, end = (node.attributes.get(name) for name in ("start", "end"))
-            cut = shape[
-                slice(
-                    None if start is None else start.as_int(), None if end is None else end.as_int()
-                )
-            ]
-            array = np.array(cut if node.op_type == "Shape" else math.prod(shape), np.int64)
-            made = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-            values[str(node.outputs[0].name)] = made
-            sized.shapes[str(node.outputs[0].name)] = array.shape
-            sized.types[str(node.outputs[0].name)] = made.element_type()
-        else:
-            kept.append(node)
-    return kept
 
 
 def _last_uses(nodes: Sequence[ir.Node]) -> dict[ir.Node, list[str]]:
@@ -195,51 +252,6 @@ def _last_uses(nodes: Sequence[ir.Node]) -> dict[ir.Node, list[str]]:
     for name, node in last.items():
         uses.setdefault(node, []).append(name)
     return uses
-
-
-def _infer(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
-    """Infer shapes from those of the inputs, with small constants only."""
-    proto = onnx.ModelProto()
-    proto.ir_version = max(model.ir_version, 8)
-    proto.opset_import.extend(
-        onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()
-    )
-    proto.functions.extend(
-        ir.serde.serialize_function(function) for function in model.functions.values()
-    )
-    proto.graph.name = "shapes"
-    make = onnx.helper.make_tensor_value_info
-    for value in model.graph.inputs:
-        if str(value.name) in feeds:
-            name, kind = str(value.name), int(value.dtype or ir.DataType.FLOAT)
-            proto.graph.input.append(make(name, kind, feeds[name].shape))
-            sized.types[name] = kind
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        if tensor.size <= _SMALL:
-            held = ir.serde.serialize_tensor(tensor)
-            held.name = str(value.name)
-            proto.graph.initializer.append(held)
-        else:
-            proto.graph.input.append(make(str(value.name), int(tensor.dtype), _sides(tensor)))
-    proto.graph.node.extend(ir.serde.serialize_node(node) for node in model.graph)
-    proto.graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.outputs)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # it is run then, which reports what is wrong
-        return
-    for info in [*inferred.graph.value_info, *inferred.graph.output]:
-        tensor_type = info.type.tensor_type
-        if not info.type.HasField("tensor_type") or not tensor_type.HasField("shape"):
-            continue
-        sides = [
-            side.dim_value if side.HasField("dim_value") else -1 for side in tensor_type.shape.dim
-        ]
-        if min(sides, default=0) >= 0:
-            sized.shapes[info.name] = tuple(sides)
-            sized.types[info.name] = tensor_type.elem_type
 
 
 def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
@@ -270,5 +282,5 @@ def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
     if most > MOST_BYTES:
         raise TooLargeError(
             f"its values need at least {most / 2**30:.1f} GB at one time, expected at most "
-            f"{MOST_BYTES / 2**30:.0f} GB: export it with free sides, or for a smaller image"
+            f"{MOST_BYTES / 2**30:.1f} GB: export it with free sides, or for a smaller image"
         )

@@ -28,6 +28,9 @@ _BOUND = 36.0
 _LEAST, _WARM_UP = 2, 2
 """Runs of a file, and warm-up runs, in that time."""
 
+_LONGEST = 6.0
+"""Seconds of a run from which on a file of a fixed size is not timed."""
+
 _BOTH = 3.0
 """Runs of the planned file in the time of one run of each; full attention takes about two."""
 
@@ -84,6 +87,14 @@ def slower_warning(speed: Speed) -> str:
     return (
         f"the plan is slower than {speed.other}, {speed.ratio:.2f}x its speed at {size}: {advice}"
     )
+
+
+def untimed_warning(size: tuple[int, int], seconds_per_pixel: float) -> str:
+    """Return the sentence on a file that is not timed, since a run takes too long, or ""."""
+    seconds = seconds_per_pixel * size[0] * size[1]
+    if seconds <= _LONGEST:
+        return ""
+    return f"the file was not timed, since a run takes {seconds:.0f} s: `nystra bench` times it"
 
 
 def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from ..rewrite.file_network import FileNetwork
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
-from .speed import Speed, compare_speed, slower_warning, timed_size
+from .speed import Speed, compare_speed, slower_warning, timed_size, untimed_warning
 from .tiles import TilePsnr, measure_tiles, tile_sides
 
 
@@ -96,14 +96,16 @@ def validate(
             progress,
             facts.outputs[0],
         )
-        speed = None
+        speed, untimed = None, ""
         if built.full is not None and file.passed:
             progress("speed")
             full = _saved(folder / "full.onnx", built.full)
             quadratic = quadratic_bytes(network, facts, planned.neutral)
             size = timed_size(facts, quadratic, file.seconds_per_pixel)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
-            speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
+            untimed = untimed_warning(size, file.seconds_per_pixel)
+            if not untimed:
+                speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
             if speed is not None and isinstance(network, FileNetwork):
                 speed = replace(speed, other="the original file")
             elif speed is not None and prepared.found is not None:
@@ -113,6 +115,8 @@ def validate(
     warnings = () if transformed is None else tuple(transformed.sentences())
     if speed is not None and speed.is_slower:
         warnings += (slower_warning(speed),)
+    if untimed:
+        warnings += (untimed,)
     failures = tuple(file.faults)
     if options.min_psnr is None:
         warnings += below

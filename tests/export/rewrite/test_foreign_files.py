@@ -114,7 +114,7 @@ def loop() -> onnx.NodeProto:
             through(*doubling(), result="twice_39"),
             r"Concat .twice_\d+. gives \d+x3x64x64,",
         ),
-        (through(loop(), result="grown"), "its values need more than 3 GB at one time"),
+        (through(loop(), result="grown"), "its values need more than 1.5 GB at one time"),
     ],
     ids=["nodes", "loop"],
 )

@@ -133,3 +133,20 @@ def test_attention_before_control_flow_is_found(tmp_path: Path) -> None:
         np.testing.assert_allclose(
             network(image).numpy(), expected, rtol=0, atol=2e-6 * np.abs(expected).max()
         )
+
+
+@pytest.mark.parametrize("sides", [(2160, 3840), (1440, 2560)])
+def test_a_file_of_a_large_image_is_refused_or_known_without_a_run(
+    sides: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shapes follow from sizes that are computed, which is done without its pixels."""
+    monkeypatch.setattr(sized, "_run", None)
+    model = ir.load(window_attention(tmp_path / "theirs.onnx", shape=(1, 3, *sides)))
+    image = np.broadcast_to(np.float32(0), (1, 3, *sides))
+    if sides == (2160, 3840):
+        with pytest.raises(UnsupportedModelError, match=r"need at least 2\.4 GB at one time"):
+            at_size(model, {"x": image})
+        return
+    softmax = next(node for node in model.graph if node.op_type == "Softmax")
+    shapes = at_size(model, {"x": image}).shapes
+    assert shapes[str(softmax.outputs[0].name)] == (1440 * 2560 // 16, 2, 16, 16)
