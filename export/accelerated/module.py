@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -259,12 +259,9 @@ def _tensors(module: nn.Module) -> list[Tensor]:
 
 def _state(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
     """Return where tensors are and how often PyTorch saw them change."""
-    return [*_places(tensors)]
-
-
-def _places(tensors: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
-    for tensor in tensors:
-        yield tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+    return [
+        (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors
+    ]
 
 
 def _is_plain(tensor: Tensor) -> bool:

@@ -35,9 +35,14 @@ class FoundNetwork(fx.GraphModule):
         self._traced: dict[str, tuple[onnx.ModelProto, list[str]]] = {}
 
     @property
+    def paths(self) -> list[str]:
+        """The paths of the sites."""
+        return self.rewritten.paths
+
+    @property
     def replaces(self) -> bool:
         """Whether sites replace any of the network's own attention."""
-        return any(path not in self.left for path in self.rewritten.paths)
+        return any(path not in self.left for path in self.paths)
 
     def trace(
         self,

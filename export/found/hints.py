@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, fx
 
+from ..search.hints import Hint
 from .movement import MOVES
 from .scores import CHANGES, KEEPS
-from .values import Hint, Score, Value
+from .values import Score, Value
 
 _SUMS = ("sum", "mean")
 _MATRICES = ("mm", "bmm", "matmul")
@@ -46,18 +47,3 @@ def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | No
         return None
     number = torch.arange(out.numel()).reshape(out.shape)
     return Score(softmax, number, softmax=softmax, hint=hint)
-
-
-def unserved(score: Score, *, constant: bool) -> str:
-    """Return why weights that are multiplied with values are not supported attention, or "".
-
-    A softmax of a linear layer, multiplied with values that depend on the input, may be linear
-    attention, whose softmax normalizes features. It is not reported.
-
-    Args:
-        score: Score of the weights.
-        constant: Whether the values do not depend on the input.
-    """
-    if score.hint is None or (score.hint is Hint.CONSTANT_KEYS and not constant):
-        return ""
-    return score.hint.value

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 
 from ..rewrite.site_modules import NotOnMap
-from ..search.places import decode, is_constant, unshared
+from ..search.places import decode, map_axes, numbers_on, unshared
 from .rules import Provenance
 from .values import Core, Value
 
@@ -73,11 +73,7 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
-        corner = unshared(places)
-        at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
-        at = at.clamp(max=len(self.codes) - 1)
-        at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))
-        return at.expand(places.shape)
+        return numbers_on(self.codes, places)
 
     def before(self, places: Tensor) -> Places | None:
         """Return the positions on the smaller map of these places; None if they are no map."""
@@ -99,18 +95,7 @@ class Places:
         value = self.run.values.get(node)
         if not isinstance(value, Value) or value.place is None or not node.meta.get("cut", True):
             return None
-        place = value.place
-        sizes, strides = place.shape, place.stride()
-        wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
-        corner = unshared(place).squeeze()
-        if corner.numel() < len(self.codes) or corner.numel() % len(self.codes):
-            return None
-        kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
-        index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
-        flat = corner[index]
-        if flat.numel() != len(self.codes) or not torch.equal(flat.flatten(), self.codes):
-            return None
-        return kept if torch.equal(flat.expand(corner.shape), corner) else None
+        return map_axes(self.codes, value.place)
 
 
 class MapWriter:
@@ -334,18 +319,6 @@ class MapWriter:
             return self.call(torch.index_select, node, -1, self.constant(index))
         parts = [self.call(torch.narrow, node, -1, int(run[0]), len(run)) for run in runs]
         return parts[0] if len(parts) == 1 else self.call(torch.cat, parts, -1)
-
-
-def side_axes(place: Tensor) -> tuple[int, int] | None:
-    """Return the axes of places along which only rows, and only columns, change."""
-    axes: list[list[int]] = [[], []]
-    for axis in range(place.dim()):
-        line = place[tuple(slice(None) if at == axis else 0 for at in range(place.dim()))]
-        batches, times, *sides = (len(part.unique()) for part in decode(line))
-        if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
-            axes[0 if sides[0] > 1 else 1].append(axis)
-    rows, columns = axes
-    return (rows[0], columns[0]) if len(rows) == len(columns) == 1 else None
 
 
 def is_symbolic(graph: fx.GraphModule) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..search.places import unshared
-from .map_form import FREE, MapForm, MapWriter, side_axes
+from ..search.places import side_axes, unshared
+from .map_form import FREE, MapForm, MapWriter
 from .movement import node_name
 
 _PADS = {"pad": ("mode", "value"), "constant_pad_nd": ("value",)}

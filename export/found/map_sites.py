@@ -83,13 +83,6 @@ class NearSite:
         return write_site(writer, self.core, self.layout, self.name, whole=False)
 
 
-def map_codes(core: Core) -> Tensor:
-    """Return the sorted places of the map that an attention's queries cover."""
-    codes = core.q_place[..., 0].flatten()
-    covered: Tensor = codes[codes >= 0].unique()
-    return covered
-
-
 def write_site(writer: MapWriter, core: Core, layout: Layout, name: str, *, whole: bool) -> MapForm:
     """Insert a site into the graph of a writer, and return the form of its result.
 
@@ -103,7 +96,7 @@ def write_site(writer: MapWriter, core: Core, layout: Layout, name: str, *, whol
     Raises:
         NotOnMap: The attention cannot be written as a site.
     """
-    if not torch.equal(map_codes(core), writer.places.codes):
+    if not torch.equal(core.map_codes(), writer.places.codes):
         raise NotOnMap("attention of attention on another map")
     head = torch.empty(layout.groups, dtype=torch.int64)
     head[layout.group] = torch.arange(layout.heads)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ..search.hints import Hint, unserved
 from ..search.layout import Layout, layout_of
 from ..search.places import MIXED, agreed, broadcasts, fresh_places
 from .copied_parts import CopiedParts
-from .hints import hint_of, hinted_score, unserved
+from .hints import hint_of, hinted_score
 from .movement import MOVES, PADS, moved_values, name_of, names, padded_places, unfolded
 from .products import (
     FUSED,
@@ -27,7 +28,7 @@ from .products import (
     product_score,
 )
 from .scores import SOFTMAXES, elementwise_score, softmax_of
-from .values import Core, Hint, Passed, Score, Value
+from .values import Core, Passed, Score, Value
 
 _REDUCES = names(
     "sum mean amax amin max min var std norm linalg_vector_norm logsumexp prod any all var_mean "
@@ -234,7 +235,7 @@ class Provenance(fx.Interpreter):
         a, b = args[0], args[1]
         constant = a.place is None or b.place is None
         weights = next((value for value in (a, b) if _is_weight(value)), None)
-        if weights is not None and (reason := unserved(weights.score, constant=constant)):
+        if weights is not None and (reason := unserved(weights.score.hint, constant=constant)):
             self._pass(weights.score.softmax, reason)
         if constant:
             return [linear_place(name, a, b, out)], [None]

@@ -17,7 +17,7 @@ from .checks import fault_of, recorded_values
 from .grafting import TENTATIVE
 from .graph import Traced, module_path, shared_copy, tidied
 from .map_form import FREE, Places
-from .map_sites import MapSites, NearSite, map_codes
+from .map_sites import MapSites, NearSite
 from .regions import Region, Replacement, region_of
 from .rewritten import Rewritten, Swap
 from .rules import Provenance, search
@@ -231,7 +231,7 @@ def _replaced(
     places: dict[bytes, Places] = {}
 
     def lying(reading: _Reading) -> Places:
-        codes = map_codes(reading.core)
+        codes = reading.core.map_codes()
         fresh = Places(run, codes, reading.layout.map, second.shapes)
         return places.setdefault(codes.numpy().tobytes(), fresh)
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, fx
 
+from ..search.hints import Hint
 from ..search.tokens import Number, Tokens
 
 _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
-
-
-class Hint(enum.Enum):
-    """What the scores of a later softmax may be if they are no matrix product of two tensors.
-
-    Each value is the reason that is reported for attention with such scores.
-    """
-
-    PRODUCTS = "two tensors multiplied element by element"
-    SUMS = "its scores are sums of element-wise products, not a matrix product"
-    CONSTANT_KEYS = "its keys do not depend on the input"
-    CONSTANT_QUERIES = "its queries do not depend on the input"
 
 
 @dataclass

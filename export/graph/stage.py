@@ -70,11 +70,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
-        own: Collection[str] = ()
-        if isinstance(network, FoundNetwork):
-            own = network.rewritten.paths
-        elif isinstance(network, FileNetwork):
-            own = [path for item in network.replacements for path in item.sites]
+        own = network.paths if isinstance(network, (FileNetwork, FoundNetwork)) else ()
         full = _graph(prepared, planned.neutral, own, progress)[0]
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, transform)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..search.movement import amounts_of, fill_of, numbers_of
 from ..search.operators import Kind, rule_of
-from ..search.places import decode, shared_where_constant, unshared
+from ..search.places import shared_where_constant, side_axes, unshared
 from .layers import linear, normalized, reduced
 from .map_form import MapForm, MapWriter
 from .site_modules import NotOnMap
@@ -133,25 +133,13 @@ def _padding_of(
         return None
     if not torch.equal(unshared(writer.place(held)).unique(), writer.places.codes):
         return None
-    axes = _side_axes(writer.place(source))
+    axes = side_axes(writer.place(source))
     before = None if axes is None else writer.before(source, axes)
     if axes is None or before is None:
         return None
     pairs = amounts_of(node, writer.constants_of(node), len(writer.value(source).shape))
     others = any(any(pair) for axis, pair in enumerate(pairs) if axis not in axes)
     return None if others else (before, axes)
-
-
-def _side_axes(place: Tensor) -> tuple[int, int] | None:
-    """Return the axes of places along which only rows, and only columns, change."""
-    axes: list[list[int]] = [[], []]
-    for axis in range(place.dim()):
-        line = place[tuple(slice(None) if at == axis else 0 for at in range(place.dim()))]
-        batches, times, *sides = (len(part.unique()) for part in decode(line))
-        if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
-            axes[0 if sides[0] > 1 else 1].append(axis)
-    rows, columns = axes
-    return (rows[0], columns[0]) if len(rows) == len(columns) == 1 else None
 
 
 def _padded(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:

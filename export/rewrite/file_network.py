@@ -86,6 +86,11 @@ class FileNetwork(nn.Module):
         return found
 
     @property
+    def paths(self) -> list[str]:
+        """The paths of the sites."""
+        return [path for item in self.replacements for path in item.sites]
+
+    @property
     def pieces(self) -> dict[str, onnx.ModelProto]:
         """Traced mechanisms, so that the timed pieces are also those written."""
         made: dict[str, onnx.ModelProto] = self._shared["pieces"]
@@ -94,7 +99,7 @@ class FileNetwork(nn.Module):
     @property
     def replaces(self) -> bool:
         """Whether some of the file's nodes are replaced."""
-        return any(path not in self.left for item in self.replacements for path in item.sites)
+        return any(path not in self.left for path in self.paths)
 
     @property
     def input_type(self) -> int:

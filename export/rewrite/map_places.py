@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
-import torch
 from torch import Tensor
 
-from ..search.places import decode, is_constant, unshared
+from ..search.places import decode, map_axes, numbers_on, unshared
 from ..search.provenance import Provenance
 
 
@@ -33,11 +32,7 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
-        corner = unshared(places)
-        at = torch.searchsorted(self.codes, corner.clamp(min=0).contiguous())
-        at = at.clamp(max=len(self.codes) - 1)
-        at = torch.where(self.codes[at] == corner, at, torch.full_like(at, -1))
-        return at.expand(places.shape)
+        return numbers_on(self.codes, places)
 
     def before(self, places: Tensor) -> Places | None:
         """Return the positions on the smaller map of these places; None if they are no map."""
@@ -59,15 +54,4 @@ class Places:
         value = self.run.values.get(held)
         if value is None or value.place is None:
             return None
-        place = value.place
-        sizes, strides = place.shape, place.stride()
-        wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
-        corner = unshared(place).squeeze()
-        if corner.numel() < len(self.codes) or corner.numel() % len(self.codes):
-            return None
-        kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
-        index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
-        flat = corner[index]
-        if flat.numel() != len(self.codes) or not torch.equal(flat.flatten(), self.codes):
-            return None
-        return kept if torch.equal(flat.expand(corner.shape), corner) else None
+        return map_axes(self.codes, value.place)

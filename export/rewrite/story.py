@@ -31,7 +31,7 @@ from .map_places import Places
 from .replacement import Replacement, fault_of, replacement_of
 from .site_modules import NotOnMap, refusal
 from .tokens import put_tokens
-from .windows import NearSite, Sites, map_codes, put_on_map
+from .windows import NearSite, Sites, put_on_map
 
 Level = Literal["map", "tokens", "as trained"]
 _UNSERVED = ("channels", "neighbourhood")
@@ -164,7 +164,7 @@ def _replaced(
     sites: Sites = {}
 
     def lying(reading: _Reading) -> Places:
-        codes = map_codes(reading.core)
+        codes = reading.core.map_codes()
         fresh = Places(run, codes, reading.layout.map)
         return places.setdefault(codes.numpy().tobytes(), fresh)
 

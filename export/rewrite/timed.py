@@ -53,7 +53,7 @@ class FilePieces:
 
     def whole(self, paths: set[str]) -> Timed:
         """Return the file, with those sites replaced and no others."""
-        others = {path for item in self.network.replacements for path in item.sites} - paths
+        others = {*self.network.paths} - paths
         replaced = rewritten(self.network, self.resolved, others).model
         attach_fitting_bodies(replaced)
         image = _image(self.facts)

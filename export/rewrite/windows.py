@@ -105,13 +105,6 @@ def _first_on_map(builder: Builder, places: Places, core: Core) -> ir.Value:
     raise NotOnMap("its result is never a map")
 
 
-def map_codes(core: Core) -> Tensor:
-    """Return the sorted places of the map that an attention's queries cover."""
-    codes = core.q_place[..., 0].flatten()
-    covered: Tensor = codes[codes >= 0].unique()
-    return covered
-
-
 def write_site(
     writer: MapWriter, core: Core, layout: Layout, path: str, sites: Sites, *, whole: bool
 ) -> MapForm:
@@ -128,7 +121,7 @@ def write_site(
     Raises:
         NotOnMap: The attention cannot be written as a site.
     """
-    if not torch.equal(map_codes(core), writer.places.codes):
+    if not torch.equal(core.map_codes(), writer.places.codes):
         raise NotOnMap("attention of attention on another map")
     head = torch.empty(layout.groups, dtype=torch.int64)
     head[layout.group] = torch.arange(layout.heads)

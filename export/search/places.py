@@ -175,3 +175,44 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
         return bool(together == torch.Size(to))
     except RuntimeError:
         return False
+
+
+def numbers_on(codes: Tensor, places: Tensor) -> Tensor:
+    """Return the number of each place among the sorted codes of a map; -1 for others."""
+    corner = unshared(places)
+    at = torch.searchsorted(codes, corner.clamp(min=0).contiguous())
+    at = at.clamp(max=len(codes) - 1)
+    at = torch.where(codes[at] == corner, at, torch.full_like(at, -1))
+    return at.expand(places.shape)
+
+
+def map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
+    """Return the axes of a tensor that are axes of the map of sorted codes; None if it has no map.
+
+    Args:
+        codes: The places of the map.
+        place: The place of each element of the tensor.
+    """
+    sizes, strides = place.shape, place.stride()
+    wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
+    corner = unshared(place).squeeze()
+    if corner.numel() < len(codes) or corner.numel() % len(codes):
+        return None
+    kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
+    index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
+    flat = corner[index]
+    if flat.numel() != len(codes) or not torch.equal(flat.flatten(), codes):
+        return None
+    return kept if torch.equal(flat.expand(corner.shape), corner) else None
+
+
+def side_axes(place: Tensor) -> tuple[int, int] | None:
+    """Return the axes of places along which only rows, and only columns, change."""
+    axes: list[list[int]] = [[], []]
+    for axis in range(place.dim()):
+        line = place[tuple(slice(None) if at == axis else 0 for at in range(place.dim()))]
+        batches, times, *sides = (len(part.unique()) for part in decode(line))
+        if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
+            axes[0 if sides[0] > 1 else 1].append(axis)
+    rows, columns = axes
+    return (rows[0], columns[0]) if len(rows) == len(columns) == 1 else None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..execute.parts import names_read
 from ..execute.sized import Sized
+from .hints import Hint, unserved
 from .layout import Layout, layout_of
 from .movement import numbers_of, padded_places
 from .new_places import convolved, new_map, unread
@@ -22,9 +23,9 @@ from .products import (
     product_of,
     product_place,
 )
-from .scores import Step, changed, softmax, unserved
+from .scores import Step, changed, softmax
 from .tokens import Number, as_number
-from .values import Core, Hint, Passed, Score, Value
+from .values import Core, Passed, Score, Value
 
 Results = tuple[list[Tensor], list[Score | None]]
 
@@ -231,7 +232,7 @@ class Provenance:
         if (
             score is not None
             and score.softmax is not None
-            and (reason := unserved(score, constant=constant))
+            and (reason := unserved(score.hint, constant=constant))
         ):
             self._pass(score.softmax, reason)
         product = product_of(node, [a.shape, b.shape])

@@ -9,9 +9,10 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from .hints import Hint
 from .places import broadcasts
 from .tokens import as_number, lighter
-from .values import Hint, Score, Value
+from .values import Score, Value
 
 
 @dataclass(frozen=True)
@@ -171,18 +172,3 @@ def softmax(step: Step) -> Score | None:
         return None
     number = torch.empty(step.outs[0], dtype=torch.int64, device="meta")
     return Score(None, number, softmax=step.node, hint=hint)
-
-
-def unserved(score: Score, *, constant: bool) -> str:
-    """Return why weights that are multiplied with values are not supported attention, or "".
-
-    A softmax of a linear layer, multiplied with values that depend on the input, may be linear
-    attention, whose softmax normalizes features. It is not reported.
-
-    Args:
-        score: Score of the weights.
-        constant: Whether the values do not depend on the input.
-    """
-    if score.hint is None or (score.hint is Hint.CONSTANT_KEYS and not constant):
-        return ""
-    return score.hint.value

@@ -44,6 +44,12 @@ class Tokens:
             alpha = alpha[:, :1, :1].clone()
         return replace(self, alpha=alpha, beta=beta)
 
+    def map_codes(self) -> Tensor:
+        """Return the sorted places of the map that the queries cover."""
+        codes = self.q_place[..., 0].flatten()
+        covered: Tensor = codes[codes >= 0].unique()
+        return covered
+
     def token_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return the place of each token and whether all its channels have it, (g, N) both."""
         place, exact = agreed(places, 2)

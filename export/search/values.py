@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,22 +10,11 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from .hints import Hint
 from .places import reshaped
 from .tokens import Number, Tokens
 
 _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
-
-
-class Hint(enum.Enum):
-    """What the scores of a later softmax may be if they are no matrix product of two tensors.
-
-    Each value is the reason that is reported for attention with such scores.
-    """
-
-    PRODUCTS = "two tensors multiplied element by element"
-    SUMS = "its scores are sums of element-wise products, not a matrix product"
-    CONSTANT_KEYS = "its keys do not depend on the input"
-    CONSTANT_QUERIES = "its queries do not depend on the input"
 
 
 @dataclass(frozen=True)

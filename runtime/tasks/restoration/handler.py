@@ -62,7 +62,7 @@ class RestorationHandler(Handler):
         restorer: The model.
         output: Name of its output.
         tile: The largest side of a tile in a service; None: any, or no tiles.
-        most_pixels: `pixels_per_run`.
+        pixels_per_run: See `Handler`; those of one tile where a batch takes memory of this process.
     """
 
     route: ClassVar[str] = "restore"
@@ -73,7 +73,7 @@ class RestorationHandler(Handler):
     restorer: Restorer
     output: str
     tile: int | None = None
-    most_pixels: int | None = None
+    pixels_per_run: int | None = None
 
     @classmethod
     def open(cls, session: Session, name: str) -> RestorationHandler:
@@ -100,12 +100,7 @@ class RestorationHandler(Handler):
             return replace(self, tile=side)
         # Other requests disturb measurements; on a CPU a batch saves calls, and takes its memory.
         restorer = replace(restorer, meter=None)
-        return replace(self, restorer=restorer, tile=side, most_pixels=side**2)
-
-    @property
-    def pixels_per_run(self) -> int | None:
-        """Those of one tile, where a batch takes memory of this process."""
-        return self.most_pixels
+        return replace(self, restorer=restorer, tile=side, pixels_per_run=side**2)
 
     def calling(self, function: Callable[..., Array], images: int) -> RestorationHandler:
         """Return it with another function."""
@@ -197,9 +192,9 @@ class RestorationHandler(Handler):
     def _restorer(self, wanted: int) -> Restorer:
         """Return the model with as many tiles in a call as a run has room for."""
         tile, batch = self._tile(wanted), self.restorer.batch
-        if self.most_pixels is None or not tile:
+        if self.pixels_per_run is None or not tile:
             return self.restorer
-        batch = max(min(batch, self.most_pixels // tile**2), 1)
+        batch = max(min(batch, self.pixels_per_run // tile**2), 1)
         return replace(self.restorer, batch=batch)
 
 
