@@ -83,7 +83,7 @@ def test_it_runs(file: Path, tmp_path: Path) -> None:
         hole[4:8, 6:12] = 255
         Image.fromarray(hole).save(tmp_path / "hole.png")
         more = ["--mask", str(tmp_path / "hole.png")]
-    elif file.stem in ("linformer", "performer", "tokens"):
+    elif onnx.load(file).graph.output[0].name == "logits":
         output = tmp_path / "classes.csv"
     assert main(["run", str(file), "-i", str(image), "-o", str(output), *more]) == 0
     assert output.stat().st_size > 0
