@@ -1,1 +1,1 @@
-"""A run spread over the machines of a Ray cluster: folders, videos and one huge image."""
+"""A run spread over the machines of a Ray cluster: folders and videos."""

@@ -38,8 +38,9 @@ class ClusterOptions(Options):
     address: str = option(
         Address(
             LOCAL,
-            "distribute images, frames, or the tiles of one image over a Ray cluster that this "
-            "machine belongs to, or over local processes; `threads` is then per worker, default 1",
+            "distribute the images of a folder or the frames of a video over a Ray cluster that "
+            "this machine belongs to, or over local processes; `threads` is then per worker, "
+            "default 1",
             flag="--ray",
             metavar="HOST:PORT|local",
             usual="not used",

@@ -12,20 +12,21 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
+from ..progress import progress_bar
 from ..session import Session
 from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.result import ImageResult
-from ..tasks.restoration.run import plan_images, run_images
+from ..tasks.restoration.run import plan_images
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tasks.task import Report
 from ..tasks.video.dispatch import check_no_video, means_video
 from ..tasks.video.options import VideoOptions
 from ..tasks.video.run import run_video
 from .cluster import connected
-from .folder import run_folder
+from .folder import in_cluster
 from .options import ClusterOptions
-from .tiles import TILE, distribute_tiles
 from .video import distributed_restorer_for
 from .worker import Setup
 from .worker_pool import WorkerPool
@@ -41,7 +42,7 @@ def run_distributed(
     cluster: ClusterOptions,
     report: Report | None = None,
 ) -> Sequence[ImageResult]:
-    """Run a model on a folder, a video or one image, spread over the workers of a cluster.
+    """Run a model on a folder or a video, spread over the workers of a cluster.
 
     Model, inputs and outputs have the same paths on all machines. The outputs are bit-identical to
     those of this session if a tile size is given: an automatic one depends on the memory of each
@@ -51,7 +52,7 @@ def run_distributed(
         session: The model as it runs here; the workers open the same file.
         input: As in `run_images` or `run_video`.
         output: The same.
-        options: The same. For one image the default tile size is `TILE`.
+        options: The same.
         video: As in `run_video`.
         cluster: Which cluster, and how much of it.
         report: As in `run_images` or `run_video`.
@@ -60,7 +61,7 @@ def run_distributed(
         As `run_images` and `run_video`; for a folder a `DistributedResult` per image.
 
     Raises:
-        NystraError: As they do; also if no worker could open the model.
+        NystraError: As they do; also if no worker could open the model, or for one image.
         BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
     """
     how, clip = options or RunOptions(), video or VideoOptions()
@@ -73,17 +74,19 @@ def run_distributed(
             )
     check_no_video(clip)
     pairs, results, folder = plan_images(input, output, how)
+    if not folder:
+        raise NystraError(
+            f"{input} is one image, and a cluster shares the images of a folder or the frames of a "
+            "video: run it without a cluster"
+        )
     if not pairs:
         return results
     AuxiliaryInputs.match(restorer_for(session).auxiliary, how.auxiliary())
-    if folder:
-        with open_pool(how, most=len(pairs)) as pool:
-            name = Path(input).name
-            return [*results, *run_folder(pool, pairs, name, report, quiet=how.quiet)]
-    with open_pool(how) as pool:
-        tiled = replace(how, tile=how.tile or max(TILE, session.facts.size_minimum))
-        distribute = partial(distribute_tiles, pool=pool)
-        return run_images(session, input, output, tiled, report=report, distribute=distribute)
+    with (
+        open_pool(how, most=len(pairs)) as pool,
+        progress_bar(Path(input).name, unit="image", quiet=how.quiet) as move,
+    ):
+        return [*results, *restore_all(partial(in_cluster, pool=pool), pairs, move, report)]
 
 
 @contextmanager

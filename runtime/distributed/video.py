@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ..session import Session
 from ..tasks.restoration.options import RunOptions
@@ -19,8 +20,9 @@ from ..tasks.video.frame_restorer import (
 )
 from ..tasks.video.options import VideoOptions
 from ..tasks.video.run import frame_restorer_for
+from ..tiling.run_tiled import ImageFunction
+from ..tiling.tiled_network import TiledNetwork
 from ..video.clip import Frame, FrameSource
-from .tiles import distribute_tiles
 from .worker import Failed
 from .worker_pool import Call, WorkerPool
 
@@ -42,10 +44,8 @@ def distributed_restorer_for(
     """
     restorer = frame_restorer_for(session, source, options, video)
     if isinstance(restorer, WindowedRestorer):
-        clips = replace(
-            restorer.restorer, network=distribute_tiles(restorer.restorer.network, pool)
-        )
-        return replace(restorer, restorer=clips)
+        network = distribute_tiles(restorer.restorer.network, pool)
+        return replace(restorer, restorer=replace(restorer.restorer, network=network))
     assert isinstance(restorer, SingleFrameRestorer)  # there are these two
     return _DistributedFrames(restorer, pool)
 
@@ -91,3 +91,26 @@ class _DistributedFrames:
             under_way[place] = frame, warnings
             how: dict[str, Any] = {**self.local.tiling, "auxiliary": auxiliary}
             yield "image", (image, str(name), how)
+
+
+def distribute_tiles(network: TiledNetwork, pool: WorkerPool) -> TiledNetwork:
+    """Return a network whose tiles are run by the workers, and blended here in their order.
+
+    Each worker runs as many tiles at once as the network would: the results are bit-identical.
+
+    Raises:
+        NystraError: The network needs the whole frames, so there are no tiles to distribute.
+    """
+    if network.whole:
+        raise NystraError(
+            "the model needs the whole frames, so workers cannot share them: run it "
+            "without a cluster"
+        )
+
+    def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:
+        for result in pool.run((("tiles", (part,)) for part in parts), ordered=True):
+            if isinstance(result.value, Failed):
+                raise NystraError(result.value.error)
+            yield result.value
+
+    return replace(network, batches=batches)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from nystra.cli.main import main
@@ -12,11 +11,10 @@ from nystra.runtime.tasks.restoration import folder
 from nystra.runtime.tasks.restoration.sequential import attempt
 
 
-def step_by_step(job: Any, pairs: Sequence[Any], _: Any) -> Iterator[tuple[int, Any]]:
+def step_by_step(job: Any, pairs: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
     """Yield index and result of each image."""
-    written: set[Path] = set()
     for index, pair in enumerate(pairs):
-        yield index, attempt(job, pair, written)
+        yield index, attempt(job, pair)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, Session, write_image
 from nystra.runtime.distributed import worker_pool as crew_module
 from nystra.runtime.distributed.options import ClusterOptions
-from nystra.runtime.distributed.tiles import distribute_tiles
+from nystra.runtime.distributed.video import distribute_tiles
 from nystra.runtime.distributed.worker import Failed, Setup, Worker
 from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
 from nystra.runtime.session_spec import SessionSpec
@@ -251,7 +251,7 @@ def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", ["batch", 2])
-def test_tiles_of_one_image(tmp_path: Path, batch: int | str) -> None:
+def test_tiles_of_a_window(tmp_path: Path, batch: int | str) -> None:
     model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(), batch=batch)
     session = Session(model, threads=1)
 
@@ -268,7 +268,7 @@ def test_tiles_of_one_image(tmp_path: Path, batch: int | str) -> None:
         np.testing.assert_array_equal(got, expected)
         assert tiles == count > 20
     internal = Restorer(session, tiling="internal")
-    with pytest.raises(NystraError, match="cannot share one: run it without"):
+    with pytest.raises(NystraError, match="cannot share them: run it without"):
         distribute_tiles(internal, pool)
 
 
@@ -284,6 +284,10 @@ def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
     assert main([*given, "--workers", "2"]) == 2
     assert "--workers goes with --ray" in capsys.readouterr().err
+    write_image(tmp_path / "a.png", make_image())
+    given[3] = str(tmp_path / "a.png")
+    assert main([*given, "--ray", "local"]) == 2
+    assert "is one image, and a cluster shares the images of a folder" in capsys.readouterr().err
 
 
 def test_a_worker_without_memory_says_so_and_lives_on(

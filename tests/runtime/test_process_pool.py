@@ -14,7 +14,6 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.workers.child import Child
-from nystra.runtime.workers.pool import ChildPool
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -136,13 +135,3 @@ def test_children_are_handed_the_paths_of_further_inputs(
     )
     results = run_images(Session(model), tmp_path / "in", tmp_path / "out", options)
     assert [result.status for result in results] == ["done", "done"]
-
-
-def test_a_request_that_is_no_json_is_an_error_and_no_wait() -> None:
-    module = "nystra.runtime.tasks.restoration.image_worker"
-    pool = ChildPool(module, {"options": object()}, "restore", [{}, {}], 1)
-    try:
-        with pytest.raises(TypeError, match="not JSON serializable"):
-            list(pool.answers())
-    finally:
-        pool.end()

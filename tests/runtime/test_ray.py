@@ -176,15 +176,6 @@ def test_a_worker_is_killed_and_then_a_node(
     same(tmp_path, expected)
 
 
-def test_one_huge_image(cluster: Any, session: Session, tmp_path: Path) -> None:
-    pixels = np.random.default_rng(1).random((700, 900, 3), np.float32)
-    write_image(tmp_path / "huge.png", ImageData(pixels, bits=16))
-    run_images(session, tmp_path / "huge.png", tmp_path / "a.png", RunOptions(tile=128))
-    (result,) = spread(cluster, session, tmp_path / "huge.png", tmp_path / "b.png", tile=128)
-    assert result.tiles > 50
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
 def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> None:
     frames = tmp_path / "frames"
     frames.mkdir()

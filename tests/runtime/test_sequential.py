@@ -91,7 +91,7 @@ def test_one_bad_image_stops_no_other() -> None:
     names = ("a", "read1", "read2", "b", "run", "write", "c")
     job = Job()
     results = ran(job, pairs(*names))
-    assert results == [attempt(Job(), pair, set()) for pair in pairs(*names)]  # type: ignore[arg-type]
+    assert results == [attempt(Job(), pair) for pair in pairs(*names)]  # type: ignore[arg-type]
     failed = [name for name, result in zip(names, results, strict=True) if result.error]
     assert failed == ["read1", "read2", "run", "write"]
     assert "in/run cannot be restored: run went wrong" in results[4].error
@@ -101,13 +101,11 @@ def test_an_image_that_shares_a_file_with_another_one_waits() -> None:
     job = Job()
     given = [
         (Path("in/a"), Path("out/x")),
-        (Path("in/b"), Path("out/x")),  # its output is there already
         (Path("out/x"), Path("out/y")),  # what the first one writes
         (Path("in/c"), Path("out/c")),
     ]
     results = ran(job, given)
-    assert [result.status for result in results] == ["done", "failed", "done", "done"]
-    assert "is also the output of another image of this run" in results[1].error
+    assert [result.status for result in results] == ["done"] * 3
     assert job.done.index("write a") < job.done.index("read x")
 
 

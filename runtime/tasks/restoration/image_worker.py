@@ -1,7 +1,7 @@
 """A child process of `process_pool`: loads one model and restores images on request.
 
 ``{"do": "load", "session": as `SessionSpec.as_dict`, "options": {...}}`` -> ``{}``;
-``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.
+``{"do": "restore", "pair": [input, output]}`` -> ``{"result": {...}}``, as `ImageResult.as_dict`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,8 @@ class _ImageWorker:
             return {}
         if self._job is None:
             raise NystraError("a worker process got images before it loaded a model")
-        written: set[Path] = set()
-        return {
-            "results": [
-                attempt(self._job, (Path(here), Path(there)), written).as_dict()
-                for here, there in request["pairs"]
-            ]
-        }
+        result = attempt(self._job, (Path(request["pair"][0]), Path(request["pair"][1])))
+        return {"result": result.as_dict()}
 
 
 def _stop(_number: int) -> NoReturn:

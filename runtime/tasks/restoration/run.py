@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from ...session import Session
 from ..task import Report
 from .image_job import ImageJob, read_early
 from .options import RunOptions
-from .restorer import Restorer
 from .result import ImageResult
 from .session_restorer import restorer_for
 from .worklist import check_pair, list_work
@@ -28,7 +26,6 @@ def run_images(
     options: RunOptions | None = None,
     *,
     report: Report | None = None,
-    distribute: Callable[[Restorer], Restorer] | None = None,
     **how_run: Any,
 ) -> list[ImageResult]:
     """Run a model on one image or on all images of a folder.
@@ -40,7 +37,6 @@ def run_images(
             standard output. A folder as the input needs a folder, which is created.
         options: Further options.
         report: Called with (result, images done, total number of images) after each image.
-        distribute: Returns the model with its tiles computed by the workers of a cluster.
         **how_run: Settings of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes
             them.
 
@@ -62,8 +58,7 @@ def run_images(
         check_pair(*pairs[0], overwrite=how.overwrite)
         only = read_early(pairs[0][0])
     session = model if isinstance(model, Session) else Session(model, **how_run)
-    restorer = restorer_for(session) if distribute is None else distribute(restorer_for(session))
-    job = ImageJob(restorer, how)
+    job = ImageJob(restorer_for(session), how)
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         if folder:
             from .folder import restore_folder  # one image does not wait for it

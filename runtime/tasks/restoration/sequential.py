@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ....core.errors import NystraError
 from ...machine.memory import available_memory
 from .image_job import ImageInput, ImageJob, ImageOutput, LargeImage, Move, failed
 from .result import Done, ImageResult, Pair
@@ -36,18 +35,17 @@ def one_by_one(job: ImageJob, pairs: Sequence[Pair], move: Move) -> Generator[Do
     If one of them fails, the others continue.
     """
     waits = [*shares_files(pairs), True]  # nothing comes after the last one
-    written: set[Path] = set()
     quiet = _quiet(job)
 
     def quietly(step: Callable[..., Any], what: Any) -> Any:
         with quiet:
-            return step(job, what, written)
+            return step(job, what)
 
     ahead: Future[Read] | None = None
     behind: tuple[int, Future[ImageResult]] | None = None
     with ThreadPoolExecutor(1, "nystra-files") as files:
         for index, pair in enumerate(pairs):
-            read = _read(job, pair, written) if ahead is None else ahead.result()
+            read = _read(job, pair) if ahead is None else ahead.result()
             alone = waits[index + 1] or not _is_small(job, read)
             ahead = None if alone else files.submit(quietly, _read, pairs[index + 1])
             output = _run(job, read, _share(move, index, len(pairs)))
@@ -78,46 +76,35 @@ class LockedModel:
         with ExitStack() as reading:
             reading.enter_context(self._files)
             with self._quiet:
-                read = _read(self._job, pair, set())
+                read = _read(self._job, pair)
             if _is_small(self._job, read):
                 reading.close()
             with self.lock:
                 output = _run(self._job, read, lambda done, total: None)
             with self._quiet:
-                return _write(self._job, output, set())
+                return _write(self._job, output)
 
 
-def attempt(job: ImageJob, pair: Pair, written: set[Path]) -> ImageResult:
-    """Restore one image of several; a failure is in its result.
-
-    Args:
-        job: The common settings of all of them.
-        pair: The image and its output file.
-        written: Results of this run so far; this one is added.
-    """
-    return _finish(job, _read(job, pair, written), written)
+def attempt(job: ImageJob, pair: Pair) -> ImageResult:
+    """Restore one image of several; a failure is in its result."""
+    return _finish(job, _read(job, pair))
 
 
 def attempt_small(job: ImageJob, pair: Pair, most: int) -> ImageResult | None:
     """Restore one image as `attempt` does; None if it has more pixels than ``most``."""
-    read = _read(job, pair, set())
+    read = _read(job, pair)
     if isinstance(read, LargeImage):
         return None
     if isinstance(read, ImageInput) and math.prod(read.image.size) > most:
         return None
-    return _finish(job, read, set())
+    return _finish(job, read)
 
 
-def _finish(job: ImageJob, read: Read, written: set[Path]) -> ImageResult:
-    return _write(job, _run(job, read, lambda done, total: None), written)
+def _finish(job: ImageJob, read: Read) -> ImageResult:
+    return _write(job, _run(job, read, lambda done, total: None))
 
 
-def _read(job: ImageJob, pair: Pair, written: set[Path]) -> Read:
-    if pair[1] in written:
-        text = (
-            f"{pair[1]} is also the output of another image of this run: rename one of the images"
-        )
-        return failed(NystraError(text), pair[0])
+def _read(job: ImageJob, pair: Pair) -> Read:
     read: Read = _tried(pair[0], job.read, *pair)
     return read
 
@@ -129,11 +116,9 @@ def _run(job: ImageJob, read: Read, move: Move) -> ImageOutput | ImageResult:
     return output
 
 
-def _write(job: ImageJob, output: ImageOutput | ImageResult, written: set[Path]) -> ImageResult:
+def _write(job: ImageJob, output: ImageOutput | ImageResult) -> ImageResult:
     here = output.input if isinstance(output, ImageResult) else output.source.path
     result: ImageResult = _tried(Path(here), job.write, output)
-    if result.status == "done" and result.output is not None:
-        written.add(Path(result.output))
     return result
 
 
