@@ -25,8 +25,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    from ...runtime.serving.address import Address
-    from ...runtime.serving.limits import Limits
+    from ...runtime.serving.limits import Address, Limits
 
     parser.epilog = (
         f"If {TOKEN} is set, requests need the header Authorization: Bearer TOKEN. Ctrl-C or "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_folder
 from ...core.plain_text import printable
@@ -18,8 +18,9 @@ from ...runtime.engines import cache
 from ...runtime.engines.record import EngineRecord
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
+from ...runtime.library import choose_library
 from ...runtime.model.model_copy import COPY, ModelCopy
-from ...runtime.model.onnx_header import read_onnx_header
+from ...runtime.model.onnx_header import OnnxHeader, read_onnx_header
 from ...runtime.options import RANGE
 from ...runtime.session import Session
 from ...runtime.tasks.classification.labels import check_labels, read_labels
@@ -35,7 +36,6 @@ from .config import (
     tensor_config,
     warm_up_side,
 )
-from .library import library_for
 from .options import TritonOptions
 from .readme import readme
 from .text_format import text_format
@@ -196,3 +196,36 @@ class _Model:
         (folder / "warmup").mkdir()
         # A tensor of texts: each with its length before it.
         (folder / "warmup" / WARM_UP_IMAGE).write_bytes(struct.pack("<I", len(data)) + data)
+
+
+def library_for(
+    options: TritonOptions, header: OnnxHeader, record: EngineRecord | None
+) -> Path | None:
+    """Return the library that the server loads with the model, or None.
+
+    The python backend has nystra's own; onnxruntime runs the operators' bodies without one; an
+    engine whose plugins are missing cannot be loaded.
+
+    Args:
+        options: The options.
+        header: Header of the model file.
+        record: Record of the engine, for TensorRT.
+
+    Raises:
+        NystraError: The path given is not a file.
+        BackendUnavailableError: The engine has plugins, and their library is not here.
+    """
+    if record is not None:
+        major = record.version.partition(".")[0]
+        name = f"nystra_trt_register{major}"
+        choice = choose_library(options.library, needed=bool(record.plugins), name=name)
+        if record.plugins and choice.path is None and options.library != "none":
+            raise BackendUnavailableError(
+                f"the engine has {len(record.plugins)} plugins of nystra, and {choice.reason}. "
+                f"Give `library` lib{name}.so, or `library` none to load it on the server yourself"
+            )
+        return choice.path
+    if not options.facts.libraries:
+        return None
+    name = "nystra_onnxruntime_cuda" if options.gpu else "nystra_onnxruntime"
+    return choose_library(options.library, needed=header.has_operators, name=name).path
