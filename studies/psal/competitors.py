@@ -122,9 +122,10 @@ def performer(
 def reformer(query: Tensor, key: Tensor, value: Tensor, patch: int = 7, rounds: int = 4) -> Tensor:
     """Attend within buckets of random rotations (Kitaev et al., 2020, section 2).
 
-    Queries and keys, the latter of length 1, are sorted by bucket together and cut into chunks of
-    64; a query attends to the keys of its chunk and of the one before, which may hold none: then
-    it gets 0 from this round. Rounds are weighted by their sums of exponentials.
+    Queries and keys, the latter of length 1, are sorted by bucket, in it by their place in their
+    map, and cut into chunks of 64; a query attends to the keys of its chunk and of the one before,
+    which may hold none: then it gets 0 from this round. Rounds are weighted by their sums of
+    exponentials.
     """
     a, b = tokens(query, patch), tokens(key, patch)
     both = torch.cat(
@@ -132,15 +133,17 @@ def reformer(query: Tensor, key: Tensor, value: Tensor, patch: int = 7, rounds: 
     )
     values = torch.cat((value.new_zeros(len(a), value.shape[1]), value[0].flatten(1).T))
     values = F.pad(values, (0, 0, 0, len(both) - len(values)))
-    place = torch.arange(len(both))
-    is_key = (place >= len(a)) & (place < len(a) + len(b))
+    row = torch.arange(len(both))
+    is_key = (row >= len(a)) & (row < len(a) + len(b))
+    place = torch.cat([torch.arange(len(x)) / len(x) for x in (a, b)]).double()
+    place = F.pad(place, (0, len(both) - len(place)), value=1.0)
     buckets = max(2, len(both) // _CHUNK // 2 * 2)
     outputs, sums = [], []
     for number in range(rounds):
         generator = torch.Generator().manual_seed(number)
         with torch.no_grad():
             turned = both @ torch.randn(both.shape[1], buckets // 2, generator=generator)
-            order = torch.cat((turned, -turned), 1).argmax(1).argsort(stable=True)
+            order = (2 * torch.cat((turned, -turned), 1).argmax(1) + place).argsort(stable=True)
         chunks = order.view(-1, _CHUNK)
         seen = torch.cat((chunks, chunks.roll(1, 0)), 1)
         scores = both[chunks] @ both[seen].transpose(1, 2) / both.shape[1] ** 0.5

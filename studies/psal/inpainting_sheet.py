@@ -5,16 +5,16 @@ With the library and a checkpoint of ``inpainting_train``::
     python -m studies.psal.inpainting_sheet inpaint.safetensors --sheet build/sheet.png \
         --images SET14/*HR.png BSD100/*HR.png
 
-Both files are exported by ``nystra-export --attn``, run by ``nystra run --mask``, and measured as
-in ``nystra validate --mask``. Each photograph gets one square hole, the most textured of a few
-places drawn from a seed.
+The files are exported by ``nystra-export --attn``, ``psal`` as it is and in the form of the paper's
+section 4.4. ``--trained`` adds a generator that was trained with PSAL. Each photograph gets one
+square hole, the most textured of a few places drawn from a seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,26 @@ from nystra.core.ports.port import Port
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.loading import load
 from nystra.models.sites import PatchSite
-from nystra.runtime import ImageData, Session, read_image, validate_quality, write_image
+from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.images.image_data import GRAY_WEIGHTS
 from nystra.runtime.images.sheet import comparison_sheet
-from nystra.runtime.tasks.restoration.quality import QualityReport
+from nystra.runtime.metrics.image_quality import psnr, ssim
+from nystra.runtime.tasks.restoration.quality import comparable
 from nystra.runtime.tasks.restoration.restorer import Restorer
+from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 
 Array = npt.NDArray[Any]
 
-MECHANISMS = ("full", "psal")
+Corner = tuple[int, int]
+
+PAPER = "psal, patch 7"
+FORMS = {
+    "full": ("full",),
+    "psal": ("psal",),
+    PAPER: ("psal", "--patch-size", "7", "--full-size"),
+}
+"""Name of a form -> what follows ``--attn``."""
+
 _SHOWN = 112  # side of a cell of the sheet, in pixels
 _TRIALS = 16
 _RIM = 32  # pixels between a hole and the border of the image
@@ -58,7 +69,7 @@ def place(gray: Array, side: int, random: np.random.Generator) -> tuple[int, int
     return best[0], best[1]
 
 
-def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, int]]:
+def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, Corner]:
     """Write images with a hole, masks and truths; return where each hole is."""
     random, corners = np.random.default_rng(side), {}
     for path in paths:
@@ -123,45 +134,64 @@ def without_attention(checkpoint: Path) -> Callable[[Array, Array], Array]:
     return fill
 
 
-def export(checkpoint: Path, folder: Path) -> dict[str, Path]:
-    """Write a file for each mechanism and return their paths."""
+def export(checkpoint: Path, folder: Path, forms: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """Write a file for each form and return their paths."""
     files = {}
-    for name in MECHANISMS:
-        files[name] = folder / f"{name}.onnx"
+    for name, options in forms.items():
+        file = f"{checkpoint.stem} {name}".replace(", ", "_").replace(" ", "_")
+        files[name] = folder / f"{file}.onnx"
         if not files[name].exists():
-            command = [str(checkpoint), "-o", str(files[name]), "--attn", name]
+            command = [str(checkpoint), "-o", str(files[name]), "--attn", *options]
             if nystra(["export", *command, "--no-speed", "--quiet"]) != 0:
                 raise SystemExit(f"the export with {name} failed")
     return files
 
 
+def figures(filled: Array, truth: Array, corner: tuple[int, int], side: int) -> dict[str, float]:
+    """Return the figures of table 6 over a square hole of images (H, W, C) in 0..1.
+
+    L1 and L2 are means of the absolute and squared differences, TV is that of the filled pixels
+    (section 4.4): the mean sum of the absolute differences to the next row and column.
+    """
+    inside = tuple(slice(first, first + side) for first in corner)
+    got, wanted = filled[inside], truth[inside]
+    error = np.abs(got - wanted)
+    outside = np.abs(filled - truth).sum() - error.sum()
+    return {
+        "L1": float(error.mean()),
+        "L2": float((error**2).mean()),
+        "PSNR": psnr(got, wanted, channel="rgb"),
+        "TV": sum(float(np.abs(np.diff(got, axis=axis)).mean()) for axis in (0, 1)),
+        "SSIM": ssim(got, wanted, channel="rgb"),
+        "outside L1": float(outside) / max(1, truth.size - error.size),
+    }
+
+
 def judge(
-    fillers: dict[str, Session | Restorer], folder: Path, sides: list[int]
-) -> dict[int, dict[str, QualityReport]]:
-    """Measure every way of filling on every size of hole, and print a table."""
-    results: dict[int, dict[str, QualityReport]] = {}
-    for side in sides:
-        here = folder / str(side)
-        results[side] = {
-            name: validate_quality(
-                filler, here / "in", here / "truth", channel="rgb", mask=here / "masks"
-            )
-            for name, filler in fillers.items()
-        }
+    fillers: dict[str, Session | Restorer], folder: Path, holes: dict[int, dict[str, Corner]]
+) -> dict[int, dict[str, dict[str, float]]]:
+    """Return the mean figures of every way of filling on every size of hole, and print them."""
+    results: dict[int, dict[str, dict[str, float]]] = {}
+    for side, corners in holes.items():
         print(f"holes of {side}x{side}")
-        for name, report in results[side].items():
-            if report.inside is None or report.outside is None:
-                raise ValueError("a report without masks")
-            print(
-                f"  {name:12} L1 {report.inside.l1:.4f}, PSNR {report.inside.psnr:.2f} dB, "
-                f"outside L1 {report.outside.l1:.1e}",
-                flush=True,
-            )
+        for name, filler in fillers.items():
+            fill_one = restorer_for(filler) if isinstance(filler, Session) else filler
+            rows = []
+            for image, corner in corners.items():
+                paths = [folder / str(side) / part / image for part in ("in", "masks", "truth")]
+                holed, mask, truth = (read_image(path).pixels for path in paths)
+                output, _ = fill_one(holed, auxiliary={"mask": mask})
+                both = comparable(output, holed.shape[:2], truth, 1, (paths[0], paths[2]))
+                rows.append(figures(*both, corner, side))
+            means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+            results.setdefault(side, {})[name] = means
+            text = ", ".join(f"{key} {value:.4g}" for key, value in means.items())
+            print(f"  {name:16} {text}", flush=True)
     return results
 
 
 def rows_of(
-    folder: Path, corners: dict[str, tuple[int, int]], coarse: Restorer, side: int, count: int
+    folder: Path, corners: dict[str, Corner], coarse: Restorer, side: int, count: int
 ) -> list[dict[str, Array]]:
     """Return the surroundings of some holes, spread evenly over the images, by column title."""
     names = sorted(corners)
@@ -171,8 +201,8 @@ def rows_of(
             read_image(folder / part / name).pixels for part in ("in", "masks", "truth")
         )
         cells = {"hole": holed, "coarse": coarse(holed, auxiliary={"mask": mask})[0]}
-        for mechanism in MECHANISMS:
-            cells[f"refined, {mechanism}"] = read_image(folder / mechanism / name).pixels
+        for form in FORMS:
+            cells[f"refined, {form}"] = read_image(folder / form / name).pixels
         cells["truth"] = truth
         edges = [
             min(max(0, corner + side // 2 - _SHOWN // 2), length - _SHOWN)
@@ -202,6 +232,7 @@ def main() -> None:
     """Export, fill, measure, draw."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--trained", type=Path, help="a checkpoint that was trained with psal")
     parser.add_argument("--images", type=Path, nargs="+", required=True)
     parser.add_argument("--sides", type=int, nargs="+", default=[16, 32, 48], help="of the holes")
     parser.add_argument("--output", type=Path, default=Path("build/psal_inpainting"))
@@ -211,7 +242,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)
-    files = export(arguments.checkpoint, output)
+    files = export(arguments.checkpoint, output, FORMS)
     network = load(arguments.checkpoint).network
     if not isinstance(network, InpaintingGenerator):
         raise SystemExit(f"{arguments.checkpoint} is no inpainting generator")
@@ -226,17 +257,16 @@ def main() -> None:
         "coarse": coarse,
         "none": restorer(without_attention(arguments.checkpoint)),
     }
-    for name, path in files.items():
-        fillers[name] = Session(path, threads=arguments.threads)
+    judged = dict(files)
+    if arguments.trained:
+        own = export(arguments.trained, output, {PAPER: FORMS[PAPER]})
+        judged["trained with psal"] = own[PAPER]
+    fillers |= {name: Session(path, threads=arguments.threads) for name, path in judged.items()}
     corners = {
         side: prepare(arguments.images, side, output / str(side)) for side in arguments.sides
     }
-    results = judge(fillers, output, arguments.sides)
-    table = {
-        side: {name: report.as_dict() for name, report in reports.items()}
-        for side, reports in results.items()
-    }
-    (output / "table.json").write_text(json.dumps(table, indent=1))
+    results = judge(fillers, output, corners)
+    (output / "table.json").write_text(json.dumps(results, indent=1))
     if arguments.sheet:
         rows = []
         for side in arguments.sides[-2:]:

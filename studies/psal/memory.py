@@ -19,14 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-CHANNELS, PATCH, WINDOW = 16, 7, 50
+from studies.psal.competitors import COMPETITORS, WINDOW, features_of
+
+ITERATIONS = 5
+CHANNELS, PATCH = 16, 7
 DEPTH = CHANNELS * PATCH * PATCH
-FEATURES = int(DEPTH * math.log(DEPTH))
-"""Random features of the Performer, M = d log d."""
+FEATURES = features_of(DEPTH)
+ROUNDS = 4
+"""Of Reformer."""
 
 GB = 1e9
 
@@ -40,65 +44,27 @@ def floats(method: str, side: int) -> float:
         "local": 2.0 * n * WINDOW * WINDOW,
         "linear": 2.0 * patches,
         "performer": patches + 4.0 * n * FEATURES,
+        "reformer": 4.0 * patches + ROUNDS * n * (2 * 128 + CHANNELS),
         "psal 3": 3.0 * n * (2 + CHANNELS),
         "psal 3 aggregated": 3.0 * n * (2 + CHANNELS + 1),
     }[method]
 
 
-def layer(method: str) -> Callable[..., Any]:
-    """Return a function of query, key and value (1, 16, H, W) in PyTorch."""
-    import torch
-    import torch.nn.functional as F
-
-    from nystra.models.layers.patches import neighborhoods
-
-    def tokens(image: Any) -> Any:
-        return neighborhoods(image, PATCH, "replicate").flatten(2)[0].T
-
-    def full(q: Any, k: Any, v: Any) -> Any:
-        scores = 2.0 * tokens(q) @ tokens(k).T
-        scores -= tokens(k).square().sum(1)
-        return scores.softmax(1) @ v[0].flatten(1).T
-
-    def local(q: Any, k: Any, v: Any) -> Any:
-        """Every pixel attends to the 50 x 50 pixels around it; patch scores are box sums."""
-        low, high = WINDOW // 2, WINDOW - WINDOW // 2 - 1
-        height, width = q.shape[2:]
-        around = F.pad(k, (low, high, low, high), mode="replicate")
-        scores = q.new_empty(WINDOW * WINDOW, height, width)
-        for row in range(WINDOW):
-            for column in range(WINDOW):
-                moved = around[:, :, row : row + height, column : column + width]
-                cost = (q - moved).square().sum(1, keepdim=True)
-                cost = F.pad(cost, (PATCH // 2,) * 4, mode="replicate")
-                scores[row * WINDOW + column] = -F.avg_pool2d(cost, PATCH, 1)[0, 0] * PATCH**2
-        weights = scores.softmax(0)
-        values = F.pad(v, (low, high, low, high), mode="replicate")
-        out = torch.zeros_like(v)
-        for row in range(WINDOW):
-            for column in range(WINDOW):
-                moved = values[:, :, row : row + height, column : column + width]
-                out += weights[row * WINDOW + column] * moved
-        return out
-
-    def linear(q: Any, k: Any, v: Any) -> Any:
-        a, b = F.elu(tokens(q)) + 1, F.elu(tokens(k)) + 1
-        values = v[0].flatten(1).T
-        return (a @ (b.T @ values)) / (a @ b.sum(0)).unsqueeze(1)
-
-    def performer(q: Any, k: Any, v: Any) -> Any:
-        projection = torch.randn(FEATURES, DEPTH) / DEPTH**0.25
-
-        def features(x: Any) -> Any:
-            projected = x @ projection.T
-            projected -= x.square().sum(1, keepdim=True) / (2 * DEPTH**0.5)
-            return (projected - projected.amax()).exp_()
-
-        a, b = features(tokens(q)), features(tokens(k))
-        values = v[0].flatten(1).T
-        return (a @ (b.T @ values)) / (a @ b.sum(0)).unsqueeze(1)
-
-    return {"full": full, "local": local, "linear": linear, "performer": performer}[method]
+def operations(method: str, side: int) -> float:
+    """Return the multiply-adds of a method, without exponentials and sorting."""
+    n = float(side * side)
+    buckets = 2 * n // 64
+    candidates = 3 + ITERATIONS * (16 * 3 + int(math.log2(side)) + 1)  # that PSAL scores at most
+    psal = n * DEPTH * candidates
+    return {
+        "full": n * n * (DEPTH + CHANNELS),
+        "local": n * WINDOW * WINDOW * 2 * CHANNELS,
+        "linear": 2 * n * DEPTH * CHANNELS,
+        "performer": 2 * n * FEATURES * (DEPTH + CHANNELS),
+        "reformer": ROUNDS * 2 * n * (DEPTH * buckets / 2 + 128 * (DEPTH + CHANNELS)),
+        "psal 3": psal,
+        "psal 3 aggregated": psal + n * PATCH * PATCH * 3 * CHANNELS,
+    }[method]
 
 
 def exported(method: str, side: int, path: Path) -> None:
@@ -155,7 +121,9 @@ def work(method: str, side: int, threads: int, model: str) -> None:
         import torch
 
         torch.set_num_threads(threads)
-        compute = layer(method)
+        compute = COMPETITORS[method]
+        if method == "full":
+            compute = partial(compute, at_once=1 << 40)
         tensors = [torch.from_numpy(array) for array in maps]
         with torch.inference_mode():
             compute(*(tensor[..., :16, :16] for tensor in tensors))  # libraries load what they load
@@ -195,7 +163,7 @@ def measure(method: str, side: int, threads: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    methods = ("full", "local", "linear", "performer", "psal 3", "psal 3 aggregated")
+    methods = (*COMPETITORS, "psal 3", "psal 3 aggregated")
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sides", type=int, nargs="+", default=[64, 128, 256, 512])
     parser.add_argument("--methods", nargs="+", default=list(methods), choices=methods)

@@ -1,20 +1,25 @@
-"""Reconstruct one frame of a video from another: tables 2 and 3 of the PSAL paper.
+"""Reconstruct a frame of a video from another: tables 2 and 3 of the PSAL paper.
 
 With the library built::
 
     python -m studies.psal.reconstruction A.png B.png --sheet build/reconstruction.png
 
 Queries are the 7x7 patches of frame A, keys those of frame B, values the pixels of B, the metric
-l2 on pixels in 0..1. Full attention at a stride takes every stride-th key in both directions, as
-the paper does where all of them do not fit. ``exhaustive`` weighs the exact 3 nearest keys, which
-is what PSAL 3 approximates.
+l2 on pixels in 0..1 (the competitors: as ``competitors`` says). Of more than two frames, every
+later one is reconstructed from every earlier one. Full attention at a stride takes every
+stride-th key in both directions, as the paper does where all of them do not fit; ``exhaustive``
+weighs the exact 3 nearest keys, which is what PSAL 3 approximates, and *distance* is that of the 3
+matches above theirs. The window of local attention is the paper's share of the side; at 512 its
+scores would be 8 GB, and it is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +27,24 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nystra.models.layers.patches import neighborhoods
+from studies.psal.competitors import (
+    WINDOW,
+    Attention,
+    full,
+    linear,
+    local,
+    performer,
+    reformer,
+    tokens,
+)
 from studies.psal.layer import LayerOptions, matches, reconstruct
+from studies.psal.published_search import published_search
 from studies.psal.search import kernel_search
 
 PATCH = 7
 STRIDES = {512: 10, 256: 5, 128: 2, 64: 1}
-_ROWS = 1 << 24
-"""Scores of full attention that are held at a time."""
+SEARCHES = {"": kernel_search, ", search as published": published_search}
+"""What is added to the name of a row -> the search."""
 
 
 def read(path: Path, side: int) -> Tensor:
@@ -40,40 +55,71 @@ def read(path: Path, side: int) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).unsqueeze(0).float() / 255
 
 
-def full(query: Tensor, key: Tensor, stride: int, temperature: float, best: int = 0) -> Tensor:
-    """Return exact attention to every ``stride``-th key, in blocks of queries.
+def attentions(side: int, temperature: float, exhaustive: int) -> dict[str, Attention]:
+    """Return what PSAL is compared with at a size."""
+    of_l2 = partial(full, temperature=temperature)
+    rows: dict[str, Attention] = {
+        f"full, stride {STRIDES[side]}": partial(of_l2, stride=STRIDES[side]),
+        "linear": linear,
+        "performer": performer,
+        "reformer": reformer,
+    }
+    if side < 512:
+        window = round(WINDOW * side / 512)
+        rows["local"] = partial(local, temperature=temperature, window=window)
+    if side <= exhaustive:
+        rows |= {"full, stride 1": of_l2, "exhaustive 3": partial(of_l2, best=3)}
+    return rows
 
-    Args:
-        query: Frame A, (1, 3, H, W).
-        key: Frame B, keys and values.
-        stride: Of the keys, rows and columns.
-        temperature: Divides the scores.
-        best: 0 for the softmax over all keys, k for the k best.
-    """
-    q = neighborhoods(query, PATCH, "replicate")[0].flatten(1).T
-    begin = stride // 2
-    k = neighborhoods(key, PATCH, "replicate")[0][:, begin::stride, begin::stride].flatten(1)
-    v = key[0, :, begin::stride, begin::stride].flatten(1).T
-    squares = k.square().sum(0)
-    parts = []
-    for block in q.split(max(1, _ROWS // k.shape[1])):
-        scores = (2.0 * block @ k - squares - block.square().sum(1, keepdim=True)) / temperature
-        if best:
-            top = scores.topk(best, 1)
-            weights = top.values.softmax(1)
-            parts.append((weights.unsqueeze(-1) * v[top.indices]).sum(1))
-        else:
-            parts.append(scores.softmax(1) @ v)
-    return torch.cat(parts).T.reshape(query.shape)
+
+def compare(
+    a: Tensor, b: Tensor, options: argparse.Namespace
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Return what each attention makes of frame B, and the distances of the searches."""
+    side = a.shape[2]
+    rows = attentions(side, options.temperature, options.exhaustive)
+    outputs = {name: attend(a, b, b) for name, attend in rows.items()}
+    distances: dict[str, float] = {}
+    for (search_name, search), seed in itertools.product(SEARCHES.items(), options.seeds):
+        if search_name and side > options.exhaustive:
+            continue
+        layer = LayerOptions(3, PATCH, seed=seed, temperature=options.temperature)
+        start = time.process_time()
+        index, score = matches(a, b, layer, search=search)
+        suffix = search_name + (f", seed {seed}" if seed else "")
+        distances[f"seconds{suffix}"] = time.process_time() - start
+        distances[f"distance{suffix}"] = -score.mean().item()
+        for name, form in (("PSAL 3", "center"), ("PSAL 3 aggregated", "aggregate")):
+            layer = LayerOptions(3, PATCH, temperature=options.temperature, reconstruction=form)
+            outputs[name + suffix] = reconstruct(index, score, b, layer)
+    if side <= options.exhaustive:
+        exact = nearest(a, b)
+        distances |= {
+            name: value / exact - 1
+            for name, value in distances.items()
+            if name.startswith("distance")
+        }
+    return outputs, distances
+
+
+def nearest(a: Tensor, b: Tensor) -> float:
+    """Return the mean squared distance of the exact 3 nearest patches."""
+    queries, keys = tokens(a, PATCH), tokens(b, PATCH)
+    found = [
+        torch.cdist(block, keys, compute_mode="donot_use_mm_for_euclid_dist").topk(3, largest=False)
+        for block in queries.split(1024)
+    ]
+    return torch.cat([each.values.square() for each in found]).mean().item()
 
 
 def main() -> None:
     """Print both tables, and draw the sheet."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("frames", type=Path, nargs=2)
-    parser.add_argument("--sides", type=int, nargs="+", default=list(STRIDES))
+    parser.add_argument("frames", type=Path, nargs="+")
+    parser.add_argument("--sides", type=int, nargs="+", default=list(STRIDES), choices=STRIDES)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--exhaustive", type=int, default=128, help="largest side to search whole")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sheet", type=Path)
     parser.add_argument("--json", type=Path)
@@ -81,34 +127,18 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     results, images = {}, {}
     for side in arguments.sides:
-        a, b = (read(path, side) for path in arguments.frames)
-        outputs = {
-            f"full, stride {STRIDES[side]}": full(a, b, STRIDES[side], arguments.temperature)
-        }
-        if side <= arguments.exhaustive:
-            if STRIDES[side] != 1:
-                outputs["full, stride 1"] = full(a, b, 1, arguments.temperature)
-            outputs["exhaustive 3"] = full(a, b, 1, arguments.temperature, best=3)
-        start = time.perf_counter()
-        fields = {}
-        for seed in (0, 1, 2):
-            options = LayerOptions(3, PATCH, seed=seed, temperature=arguments.temperature)
-            fields[seed] = matches(a, b, options, search=kernel_search)
-        seconds = (time.perf_counter() - start) / 3
-        for name, reconstruction in (("PSAL 3", "center"), ("PSAL 3 aggregated", "aggregate")):
-            for seed, (index, score) in fields.items():
-                options = LayerOptions(
-                    3, PATCH, temperature=arguments.temperature, reconstruction=reconstruction
-                )
-                label = name if seed == 0 else f"{name}, seed {seed}"
-                outputs[label] = reconstruct(index, score, b, options)
-        errors = {name: (output - a).square().mean().item() for name, output in outputs.items()}
-        errors["frame B itself"] = (b - a).square().mean().item()
-        results[side] = errors | {"search seconds": seconds}
-        images[side] = {"frame A": a, **outputs}
-        print(f"{side}x{side}, search {seconds:.2f} s")
-        for name, error in errors.items():
-            print(f"  {name:32} {error:.5f}", flush=True)
+        pairs: list[dict[str, float]] = []
+        for b_path, a_path in itertools.combinations(arguments.frames[::-1], 2):
+            b, a = read(b_path, side), read(a_path, side)
+            outputs, figures = compare(a, b, arguments)
+            outputs["frame B itself"] = b
+            errors = {name: (out - a).square().mean().item() for name, out in outputs.items()}
+            pairs.append(errors | figures)
+            images[side] = {"frame A": a, **outputs}
+        results[side] = {name: float(np.mean([pair[name] for pair in pairs])) for name in pairs[0]}
+        print(f"{side}x{side}, pairs: {len(pairs)}")
+        for name, figure in results[side].items():
+            print(f"  {name:48} {figure:.5f}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1))
     if arguments.sheet:

@@ -30,6 +30,7 @@ from .classifying import Classifying
 from .deblurring import Deblurring
 from .denoising import Denoising
 from .enlarging import Enlarging, EnlargingByHat
+from .enlarging_by_csnln import EnlargingByCsnln
 from .enlarging_by_sst import EnlargingBySst
 from .enlarging_videos import EnlargingVideos
 from .loop import train, write_file
@@ -40,6 +41,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "swinir": Enlarging,
     "hat": EnlargingByHat,
     "sst": EnlargingBySst,
+    "csnln": EnlargingByCsnln,
     "uformer": Denoising,
     "uformer_deblur": Deblurring,
     "rvrt": EnlargingVideos,
@@ -116,8 +118,8 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
     words = (
-        "swinir (the default), hat and sst enlarge, uformer takes noise out, uformer_deblur "
-        "motion, rvrt enlarges videos, vit classifies"
+        "swinir (the default), hat, sst and csnln enlarge, uformer takes noise out, "
+        "uformer_deblur motion, rvrt enlarges videos, vit classifies"
     )
     parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
 

@@ -147,3 +147,16 @@ def test_a_generator_is_trained_with_psal(folder: Path) -> None:
 def test_settings_that_cannot_be_trained(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(NystraError, match=message):
         dataclasses.replace(RECIPE, **changed)
+
+
+def test_figures_of_a_hole() -> None:
+    truth = np.zeros((20, 24, 3))
+    filled = truth.copy()
+    filled[4:16, 5:17:2] = 0.5
+    found = sheet.figures(filled, truth, (4, 5), 12)
+    assert found["L1"] == pytest.approx(0.25)
+    assert found["L2"] == pytest.approx(0.125)
+    assert found["PSNR"] == pytest.approx(10 * np.log10(8))
+    assert found["TV"] == pytest.approx(0.5)  # every column differs from the next, no row
+    assert found["outside L1"] == 0
+    assert sheet.figures(truth, truth, (4, 5), 12)["SSIM"] == pytest.approx(1)

@@ -270,6 +270,14 @@ def test_reformer_finds_the_same_patch() -> None:
     assert float(close.float().mean()) > 0.95
 
 
+def test_reformer_where_all_share_a_bucket() -> None:
+    """A query meets the keys around its own place; the first chunk wraps around."""
+    flat = torch.ones(1, 3, 16, 16)
+    rows = torch.arange(16.0).view(1, 1, 16, 1).expand(1, 1, 16, 16)
+    got = reformer(flat, flat, rows, 1)
+    torch.testing.assert_close(got[:, :, 2:], rows[:, :, 2:], atol=4, rtol=0)
+
+
 def test_the_published_search_finds_what_is_there() -> None:
     """Its scores are those of its matches; with the keys shifted, the shift spreads."""
     (image,) = maps((1, 3, 16, 16), grad=False)

@@ -18,6 +18,7 @@ from studies.training.__main__ import write_weights
 from studies.training.data import Pair, read_pairs
 from studies.training.deblurring import Deblurring, motion_kernel, with_motion
 from studies.training.enlarging import Enlarging
+from studies.training.enlarging_by_csnln import EnlargingByCsnln
 from studies.training.enlarging_videos import EnlargingVideos, moving, reduced
 from studies.training.loop import train
 
@@ -139,3 +140,31 @@ def test_a_video_network_starts_as_bilinear_and_learns(tmp_path: Path) -> None:
     assert "conv_last.weight" not in same
     write_weights(tmp_path / "v.safetensors", weights, VIDEO, examples)
     assert load(tmp_path / "v.safetensors").facts.task == "video"
+
+
+def test_a_network_of_patches_starts_near_bilinear_and_learns(tmp_path: Path) -> None:
+    recipe = EnlargingByCsnln(steps=1, batch=1, patch=16, width=8)
+    yy, xx = np.mgrid[:32, :32] / 31
+    image = torch.from_numpy(np.stack((yy, xx, 0.5 + 0.3 * np.sin(6 * yy)))[None]).float()
+    small = torch.nn.functional.avg_pool2d(image, 2)
+    network = recipe.network()
+    with torch.no_grad():
+        start = network(small)
+    expected = torch.nn.functional.interpolate(small, scale_factor=2.0, mode="bilinear")
+    assert float((start - expected)[..., 4:-4, 4:-4].abs().mean()) < 0.03
+    examples = pairs(tmp_path, 2)
+    weights = train(recipe, examples, tmp_path / "state.pt")
+    for part in ("up_attention.conv_match_1", "up_attention.conv_assembly", "encoder.body"):
+        name = f"SEM.multi_source_projection.{part}.0.weight"
+        assert not torch.equal(dict(network.named_parameters())[name], weights[name]), part
+    write_weights(tmp_path / "c.safetensors", weights, recipe, examples)
+    loaded = load(tmp_path / "c.safetensors")
+    assert (loaded.facts.architecture, loaded.facts.outputs[0].multiple) == ("csnln", 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"), [({"scale": 3}, "--scale 3"), ({"width": 9}, "even")]
+)
+def test_patches_that_cannot_be_trained(changed: dict[str, int], message: str) -> None:
+    with pytest.raises(NystraError, match=message):
+        EnlargingByCsnln(**changed).check()
