@@ -29,10 +29,7 @@ TENSORRT = "10.15.1.29"
 """Of the bindings; the libraries are those of `tensorrt_sdk.sh 10`."""
 
 OF_KERNELS = ("lazy-loader", "ml-dtypes")
-OF_ORT = (
-    *("onnxruntime-gpu", "flatbuffers", "packaging", "protobuf"),
-    *("numpy", "pillow", "polygraphy", "pypng", "tifffile", "tqdm"),
-)
+OF_ORT = ("onnxruntime-gpu", "flatbuffers", "packaging", "protobuf", "numpy", "polygraphy")
 """What pip brings; numpy goes with ``ort``, since the machine's own is likely there."""
 
 MECHANISMS = ("full", "nystra", "cluster")
