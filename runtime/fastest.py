@@ -13,14 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..core.errors import BackendUnavailableError, NystraError
-from ..core.files.ownership import is_trusted
-from ..core.files.writing import atomic_write_bytes, make_folder
+from ..core.files.user_cache import CACHE_VARIABLE, home, read_record, write_record
 from ..core.json_text import stable_json
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
-from ..core.strict_json import read_json
-from .backends import find_backend, require_precision
-from .engines import cache
+from .backends import backend_names, find_backend, require_precision
 from .engines.model import EngineModel
 from .model.onnx_header import read_onnx_header
 from .model.onnx_tensors import read_facts
@@ -31,11 +28,8 @@ from .timing.rows import describe_machine
 CLASSES = (64, 128, 256)
 """Sides of the square inputs that are timed; larger inputs count as the last."""
 
-_WAYS = ("ort-cpu", "openvino", "openvino-bf16")
-"""Names of the benchmark's configurations; bfloat16 is timed only on request."""
-
 Times = Mapping[str, float]
-"""Way -> milliseconds of a run."""
+"""Configuration of the benchmark -> milliseconds of a run."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +79,10 @@ def choose_fastest(
         times = _timed(spec, here, size, progress)
         document = {"model": spec.model.name, "size": size_text(size), "milliseconds": times}
         try:
-            record = cache.home() / "fastest" / name
-            make_folder(record.parent)
-            atomic_write_bytes(record, stable_json(document))
+            write_record(home() / "fastest" / name, document)
             when = "timed now"
         except NystraError:
-            when = f"timed now, and not kept: set {cache.CACHE_VARIABLE} to a folder for that"
+            when = f"timed now, and not kept: set {CACHE_VARIABLE} to a folder for that"
     order = sorted(times, key=lambda way: times[way])
     entries = [*(f"{way} {times[way]:.0f} ms" for way in order), *filter(None, [missing])]
     reason = f"fastest at {size_text(size)}: {', '.join(entries)} ({when})"
@@ -106,18 +98,18 @@ def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
     """Return the available configurations for a file, and why the others are not available."""
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     here, reasons = [], []
-    for way in _WAYS:
-        timed = session_spec(spec.model, way)
-        if timed.precision not in (None, spec.precision):
+    for name in backend_names():
+        kind = find_backend(name)
+        if not kind.timed:
             continue
-        kind = find_backend(timed.backend)
+        low = spec.precision == "bf16" and "bf16" in kind.arithmetic
         usable, reason = kind.available()
         try:
-            require_precision(timed.backend, kind, spec.model, own)
+            require_precision(name, kind, spec.model, own)
         except BackendUnavailableError as error:
             usable, reason = False, str(error)
         if usable:
-            here.append(way)
+            here += [name, f"{name}-bf16"] if low else [name]
         else:
             reasons.append(reason)
     return here, "; ".join(dict.fromkeys(reasons))
@@ -144,10 +136,7 @@ def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
 def _remembered(name: str, ways: list[str]) -> Times:
     """Return the stored times; empty if there are none, or invalid ones."""
     try:
-        record = cache.home() / "fastest" / name
-        if not is_trusted(record):
-            return {}
-        times = read_json(record, "the times")["milliseconds"]
+        times = read_record(home() / "fastest" / name)["milliseconds"]
         return {way: float(times[way]) for way in ways if way in times}
     except (NystraError, KeyError, TypeError, ValueError):
         return {}

@@ -25,6 +25,7 @@ class TritonBackend:
 
     Attributes:
         files: It takes image files, which nystra in the server's Python restores; else tensors.
+        gpu_session: The backend of that nystra on a GPU.
         engine: It runs an engine of ``nystra build``, on a GPU.
         chooses_gpu: It runs on the CPU or, if requested, on a GPU.
         libraries: It loads the library of operators by an entry of the configuration.
@@ -35,6 +36,7 @@ class TritonBackend:
     """
 
     files: bool = False
+    gpu_session: str = ""
     engine: bool = False
     chooses_gpu: bool = True
     libraries: bool = False
@@ -46,7 +48,9 @@ class TritonBackend:
 
 BACKENDS = {
     "python": TritonBackend(
-        files=True, proof="nystra's tests run this backend in a real Triton server, on a CPU."
+        files=True,
+        gpu_session="ort-cuda",
+        proof="nystra's tests run this backend in a real Triton server, on a CPU.",
     ),
     "onnxruntime": TritonBackend(libraries=True, variable="ORT_DISABLE_TELEMETRY=1"),
     "tensorrt": TritonBackend(engine=True),

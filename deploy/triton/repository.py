@@ -131,7 +131,7 @@ class _Model:
             tensors = self.handler.tensors
             config = file_config(self.name, self.facts, tensors, how, labels=labels)
             about |= {
-                "session_backend": "ort-cuda" if how.gpu else "auto",
+                "session_backend": how.facts.gpu_session if how.gpu else "auto",
                 "library": "none" if how.library == "none" else "auto",
                 "tile": str(how.tile),
             }

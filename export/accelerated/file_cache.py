@@ -12,7 +12,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,15 @@ from ...core.files.lock import locked
 from ...core.files.ownership import is_trusted, require_own_folder
 from ...core.files.reading import file_sha256
 from ...core.files.scratch import scratch_folder
-from ...core.files.writing import atomic_path, atomic_write_bytes, make_folder
+from ...core.files.user_cache import (
+    CACHE_VARIABLE,
+    home,
+    put_file,
+    read_record,
+    write_record,
+)
+from ...core.files.writing import make_folder
 from ...core.json_text import stable_json
-from ...core.strict_json import read_json
-from ...runtime.engines.cache import CACHE_VARIABLE, home
 
 MOST_BYTES = 4 << 30
 """Largest size of all files of the cache; those that were not used for longest are removed."""
@@ -78,7 +82,7 @@ def file_of(key: str, write: Callable[[Path], None]) -> Path:
 def remembered(key: str, name: str) -> dict[str, float]:
     """Return the numbers that were kept under a name for a key; empty if there are none."""
     with contextlib.suppress(NystraError):
-        document = _read(folder() / f"{key}.{name}.json")
+        document = read_record(folder() / f"{key}.{name}.json")
         numbers = document.get("numbers")
         own = numbers if document.get("key") == key and isinstance(numbers, dict) else {}
         if all(isinstance(number, float) and number > 0 for number in own.values()):
@@ -89,8 +93,7 @@ def remembered(key: str, name: str) -> dict[str, float]:
 def keep(key: str, name: str, numbers: Mapping[str, float]) -> None:
     """Keep numbers under a name for a key, if the cache can be written."""
     with contextlib.suppress(NystraError):
-        document = stable_json({"key": key, "numbers": dict(numbers)})
-        atomic_write_bytes(folder() / f"{key}.{name}.json", document)
+        write_record(folder() / f"{key}.{name}.json", {"key": key, "numbers": dict(numbers)})
 
 
 @functools.cache
@@ -103,9 +106,9 @@ def _until_the_end() -> Path:
 
 def _found(place: Path, key: str) -> Path | None:
     """Return the file of an entry, or None if there is none that is complete and ours."""
-    document = _read(_record(place, key))
+    document = read_record(_record(place, key))
     name, expected = document.get("file"), document.get("sha256")
-    if document.get("key") != key or name != _name(key, str(expected)):
+    if document.get("key") != key or name != f"{key}.{str(expected)[:16]}.onnx":
         return None
     path = place / str(name)
     try:
@@ -121,12 +124,8 @@ def _written(place: Path, key: str, write: Callable[[Path], None]) -> Path:
     with scratch_folder() as scratch:
         made = scratch / "model.onnx"
         write(made)
-        digest = file_sha256(made)
-        target = place / _name(key, digest)
-        with atomic_path(target) as temporary:
-            shutil.copyfile(made, temporary)
-    document = {"key": key, "file": target.name, "sha256": digest}
-    atomic_write_bytes(_record(place, key), stable_json(document))
+        target, digest = put_file(place, key, made, ".onnx")
+    write_record(_record(place, key), {"key": key, "file": target.name, "sha256": digest})
     _trim(place, target)
     return target
 
@@ -150,20 +149,5 @@ def _trim(place: Path, kept: Path) -> None:
                     old.unlink()
 
 
-def _name(key: str, digest: str) -> str:
-    return f"{key}.{digest[:16]}.onnx"
-
-
 def _record(place: Path, key: str) -> Path:
     return place / f"{key}.json"
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    """Return a record; empty if it is missing, damaged or not of this user."""
-    if not is_trusted(path):
-        return {}
-    try:
-        document = read_json(path, "the record")
-    except NystraError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -61,6 +61,7 @@ class Backend:
         compiles: It compiles the network for each size of its inputs.
         concurrent: Runs of several threads are computed at the same time.
         automatic: ``auto`` tries it.
+        timed: ``fastest`` times it.
         plugs_in: It loads execution providers of onnxruntime from libraries (`ep_library`).
 
     Attributes of an object:
@@ -95,6 +96,7 @@ class Backend:
     compiles: ClassVar[bool] = False
     concurrent: ClassVar[bool] = False
     automatic: ClassVar[bool] = True
+    timed: ClassVar[bool] = False
     plugs_in: ClassVar[bool] = False
 
     inputs: tuple[TensorInfo, ...]

@@ -15,6 +15,7 @@ class OrtCpuBackend(OnnxRuntimeBackend):
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
     measures_memory: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -20,36 +19,14 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.ownership import require_own_folder
-from ...core.files.reading import file_sha256, regular_file
-from ...core.files.writing import atomic_path, make_folder
+from ...core.files.reading import regular_file
+from ...core.files.user_cache import CACHE_VARIABLE, home, put_file
+from ...core.files.writing import make_folder
 from .record import EngineRecord
-
-CACHE_VARIABLE = "NYSTRA_CACHE_DIR"
-"""The environment variable for the folder of the cache; default: ``nystra`` in the user's cache
-folder."""
 
 _ORPHAN_SECONDS = 3600.0
 """Seconds after which an engine without a record is a leftover; before, its record may still be
 written."""
-
-
-def home() -> Path:
-    """Return the folder of everything that nystra keeps for a user; it may not exist yet.
-
-    Raises:
-        NystraError: The user has no home folder, and no variable names another one.
-    """
-    if own := os.environ.get(CACHE_VARIABLE):
-        return Path(own)
-    user = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if user.is_absolute():  # its specification: relative ones are to be ignored
-        return user / "nystra"
-    try:
-        return Path.home() / ".cache" / "nystra"
-    except RuntimeError as error:
-        raise NystraError(
-            f"this user has no home folder: set {CACHE_VARIABLE} to a folder for what nystra keeps"
-        ) from error
 
 
 def is_empty() -> bool:
@@ -88,11 +65,8 @@ def store(record: EngineRecord, engine: Path) -> Path:
         NystraError: The cache cannot be written.
     """
     folder = cache_folder()
-    record.sha256 = file_sha256(engine)
-    record.engine = f"{record.key}.{record.sha256[:16]}.engine"
-    target = folder / record.engine
-    with atomic_path(target) as temporary:
-        shutil.copyfile(engine, temporary)
+    target, record.sha256 = put_file(folder, record.key, engine, ".engine")
+    record.engine = target.name
     record.write(_record_path(folder, record.key))
     _remove_orphans(folder)
     return target

@@ -50,7 +50,7 @@ def test_folders_of_another_user_are_refused(
     for fresh in (False, True):
         with pytest.raises(NystraError, match=r"parts is not a folder of this user"):
             Parts(tmp_path / "clip.mp4", {}, fresh=fresh)
-    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(NystraError, match=r"cache is not a folder of this user"):
         cache.cache_folder()
 

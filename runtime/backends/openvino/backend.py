@@ -55,6 +55,7 @@ class OpenvinoBackend(Backend):
     bodies: ClassVar[bool] = True
     measures_memory: ClassVar[bool] = True
     compiles: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
     build_options: ClassVar[type[Options]] = CompileOptions
     device_name: ClassVar[str] = "CPU"
 

@@ -1,0 +1,79 @@
+"""What nystra keeps for a user between processes: engines, exported files, measured times."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import NystraError
+from ..json_text import stable_json
+from ..strict_json import read_json
+from .ownership import is_trusted
+from .reading import file_sha256
+from .writing import atomic_path, atomic_write_bytes, make_folder
+
+CACHE_VARIABLE = "NYSTRA_CACHE_DIR"
+"""The environment variable for the folder of the cache; default: ``nystra`` in the user's cache
+folder."""
+
+
+def home() -> Path:
+    """Return the folder of everything that nystra keeps for a user; it may not exist yet.
+
+    Raises:
+        NystraError: The user has no home folder, and no variable names another one.
+    """
+    if own := os.environ.get(CACHE_VARIABLE):
+        return Path(own)
+    user = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if user.is_absolute():  # its specification: relative ones are to be ignored
+        return user / "nystra"
+    try:
+        return Path.home() / ".cache" / "nystra"
+    except RuntimeError as error:
+        raise NystraError(
+            f"this user has no home folder: set {CACHE_VARIABLE} to a folder for what nystra keeps"
+        ) from error
+
+
+def put_file(folder: Path, key: str, file: Path, suffix: str) -> tuple[Path, str]:
+    """Copy a file into a folder, with its key and hash in the name.
+
+    A record that names the file is moved into place after it: a concurrent reader gets the old pair
+    or the new one.
+
+    Returns:
+        The path there, and the SHA-256.
+
+    Raises:
+        NystraError: The folder cannot be written.
+    """
+    digest = file_sha256(file)
+    target = folder / f"{key}.{digest[:16]}{suffix}"
+    with atomic_path(target) as temporary:
+        shutil.copyfile(file, temporary)
+    return target, digest
+
+
+def read_record(path: Path) -> Mapping[str, Any]:
+    """Return a record; empty if it is missing, damaged or not of this user."""
+    if not is_trusted(path):
+        return {}
+    try:
+        document = read_json(path, "the record")
+    except NystraError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def write_record(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a record; its folder is created.
+
+    Raises:
+        NystraError: It cannot be written.
+    """
+    make_folder(path.parent)
+    atomic_write_bytes(path, stable_json(document))
