@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -54,7 +54,7 @@ def require(hyper: Hyper, source: str, names: Sequence[str]) -> None:
 
 
 def construct(
-    build: Callable[..., Network],
+    build: type[Network],
     hyper: Hyper,
     state: State,
     source: str,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -17,26 +18,42 @@ _LONGEST = 1000  # of a list
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
-def check_types(build: Callable[..., Any], hyper: Mapping[str, Any], source: str) -> None:
+def check_types(build: type, hyper: Mapping[str, Any], source: str) -> None:
     """Check hyper-parameters before a network is built.
 
     Args:
-        build: A class whose constructor's annotations say what each may be.
+        build: A class whose constructor's annotations say what each may be; if it passes others on,
+            so do those of its base.
         hyper: The arguments of the constructor.
         source: Name of the file, for messages.
 
     Raises:
         NystraError: One is unknown, of another type, not finite, or beyond any network's size.
     """
-    hints = get_type_hints(build.__init__)
+    hints = _hints(build)
     for key, value in hyper.items():
-        if key not in hints or key == "return":
-            known = ", ".join(sorted(set(hints) - {"return"}))
+        if key not in hints:
+            known = ", ".join(sorted(hints))
             raise NystraError(
                 f"{source}: {build.__name__} has no hyper-parameter {key!r:.80}; it has: {known}"
             )
         if not _fits(value, hints[key]):
             raise NystraError(f"{source}: {key} is {value!r:.80}; expected {_describe(hints[key])}")
+
+
+def _hints(build: type) -> dict[str, Any]:
+    hints: dict[str, Any] = {}
+    for kind in build.__mro__:
+        if "__init__" not in vars(kind):
+            continue
+        constructor = vars(kind)["__init__"]
+        own, parameters = get_type_hints(constructor), signature(constructor).parameters.values()
+        other = (Parameter.POSITIONAL_ONLY, Parameter.VAR_KEYWORD)
+        named = {one.name for one in parameters if one.kind not in other}
+        hints = {name: own[name] for name in named & own.keys()} | hints
+        if not any(one.kind is Parameter.VAR_KEYWORD for one in parameters):
+            break
+    return hints
 
 
 def _fits(value: Any, hint: Any) -> bool:

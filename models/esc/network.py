@@ -6,6 +6,7 @@ The constructor's names are those of the published configurations.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -26,77 +27,19 @@ class EscNetwork(nn.Module):
     """The blocks that all variants have: an image (B, 3, H, W) of any H and W >= 1.
 
     A subclass has ``proj``, ``last`` and the upsampler.
+
+    Attributes:
+        first_ratio: Hidden over outer width of a block's first feed-forward.
+        convolution: Makes convolutional attention of a number of channels.
     """
 
-    def __init__(self, plan: BlockPlan, *, n_blocks: int, window: int, scale: int) -> None:
-        """Build the blocks.
-
-        Args:
-            plan: The parameters of each block.
-            n_blocks: Number of blocks.
-            window: Side of their windows.
-            scale: Output side over input side.
-
-        Raises:
-            ValueError: A size that no network has.
-        """
-        super().__init__()
-        if n_blocks < 1 or not 1 <= scale <= LARGEST_SCALE:
-            raise ValueError(
-                f"n_blocks {n_blocks} must be at least 1, upscaling_factor {scale} within 1 to "
-                f"{LARGEST_SCALE}"
-            )
-        self.window = (window, window)
-        self.scale = scale
-        self.blocks = nn.ModuleList(Block(plan) for _ in range(n_blocks))
-
-    def shared(self) -> tuple[Tensor, ...]:
-        """Return the large filters as blocks take them."""
-        raise NotImplementedError
-
-    def deep(self, features: Tensor) -> Tensor:
-        """Return the output of the blocks for a map."""
-        shared = self.shared()
-        for block in self.blocks:
-            features = block(features, *shared)
-        return features
-
-
-class LargeFilterNetwork(EscNetwork):
-    """The variants whose blocks take one large filter."""
-
-    def __init__(
-        self, plan: BlockPlan, kernel_size: int, n_blocks: int, window: int, scale: int
-    ) -> None:
-        """Build the blocks and the filter.
-
-        Args:
-            plan: As of `EscNetwork`, as are all that are not listed here.
-            kernel_size: Side of the filter, odd.
-            n_blocks: The same.
-            window: The same.
-            scale: The same.
-
-        Raises:
-            ValueError: A size that no network has.
-        """
-        super().__init__(plan, n_blocks=n_blocks, window=window, scale=scale)
-        self.plk_filter = _filter(plan.part, plan.part, kernel_size)
-
-    def shared(self) -> tuple[Tensor, ...]:
-        """Return the large filter, its rotations and reflections averaged."""
-        return (symmetric(self.plk_filter),)
-
-
-class ESC(LargeFilterNetwork):
-    """ESC: (B, 3, H, W) to (B, 3, H * upscaling_factor, W * upscaling_factor).
-
-    Source: D. Lee et al., "Emulating Self-attention with Convolution for Efficient Image
-    Super-Resolution", 2025.
-    """
+    first_ratio: ClassVar[float] = 2
+    convolution: ClassVar[type[nn.Module]] = LargeFilter
 
     def __init__(
         self,
+        attention: Callable[[], MapAttention] | None = None,
+        /,
         *,
         dim: int = 64,
         pdim: int = 16,
@@ -109,9 +52,10 @@ class ESC(LargeFilterNetwork):
         exp_ratio: float = 1.25,
         use_ln: bool = False,
     ) -> None:
-        """Build the network.
+        """Build the blocks and their filters.
 
         Args:
+            attention: Makes the window attention of a block; None: ESC's.
             dim: Channels of the map.
             pdim: Channels of convolutional attention.
             kernel_size: Side of its large filter, odd.
@@ -120,26 +64,63 @@ class ESC(LargeFilterNetwork):
             window_size: Side of a window.
             num_heads: Heads of window attention.
             upscaling_factor: Output side over input side.
-            exp_ratio: Hidden over outer width of the feed-forwards.
+            exp_ratio: Hidden over outer width of the other feed-forwards.
             use_ln: Feed-forwards are behind a norm.
 
         Raises:
-            ValueError: Arguments that contradict each other.
+            ValueError: Arguments that contradict each other, or a size that no network has.
         """
+        super().__init__()
+        if n_blocks < 1 or not 1 <= upscaling_factor <= LARGEST_SCALE:
+            raise ValueError(
+                f"n_blocks {n_blocks} must be at least 1, upscaling_factor {upscaling_factor} "
+                f"within 1 to {LARGEST_SCALE}"
+            )
         plan = BlockPlan(
             dim=dim,
             part=pdim,
             steps=conv_blocks,
-            first_ratio=2,
+            first_ratio=self.first_ratio,
             ratio=exp_ratio,
             norms=use_ln,
-            attention=table_attention(dim, num_heads, window_size),
-            convolution=LargeFilter,
+            attention=attention
+            or (lambda: TableAttention(dim, plain_geometry(dim, num_heads, window_size))),
+            convolution=self.convolution,
         )
-        super().__init__(plan, kernel_size, n_blocks, window_size, upscaling_factor)
+        self.window = (window_size, window_size)
+        self.scale = upscaling_factor
+        self.blocks = nn.ModuleList(Block(plan) for _ in range(n_blocks))
+        self.add_filters(pdim, kernel_size)
+
+    def add_filters(self, part: int, side: int) -> None:
+        """Add the filters that all blocks share, for ``part`` channels."""
+        self.plk_filter = new_filter(part, part, side)
+
+    def shared(self) -> tuple[Tensor, ...]:
+        """Return the large filters as blocks take them: rotations and reflections averaged."""
+        return (symmetric(self.plk_filter),)
+
+    def deep(self, features: Tensor) -> Tensor:
+        """Return the output of the blocks for a map."""
+        shared = self.shared()
+        for block in self.blocks:
+            features = block(features, *shared)
+        return features
+
+
+class ESC(EscNetwork):
+    """ESC: (B, 3, H, W) to (B, 3, H * upscaling_factor, W * upscaling_factor).
+
+    Source: D. Lee et al., "Emulating Self-attention with Convolution for Efficient Image
+    Super-Resolution", 2025.
+    """
+
+    def __init__(self, *, dim: int = 64, **sizes: Any) -> None:
+        """Build the network; arguments as of `EscNetwork`."""
+        super().__init__(dim=dim, **sizes)
         self.proj = nn.Conv2d(3, dim, 3, 1, 1)
         self.last = nn.Conv2d(dim, dim, 3, 1, 1)
-        self.to_img = nn.Conv2d(dim, 3 * upscaling_factor**2, 3, 1, 1)
+        self.to_img = nn.Conv2d(dim, 3 * self.scale**2, 3, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the restored image for x (B, 3, H, W), values 0..1."""
@@ -151,37 +132,21 @@ class ESC(LargeFilterNetwork):
 class ESCFP(EscNetwork):
     """ESC-FP, with norms and a large filter of each channel; shapes as of `ESC`."""
 
-    def __init__(
-        self,
-        *,
-        dim: int = 48,
-        pdim: int = 16,
-        kernel_size: int = 13,
-        n_blocks: int = 5,
-        conv_blocks: int = 5,
-        window_size: int = 32,
-        num_heads: int = 3,
-        upscaling_factor: int = 2,
-        exp_ratio: float = 1.25,
-    ) -> None:
-        """Build the network; arguments as of `ESC`."""
-        plan = BlockPlan(
-            dim=dim,
-            part=pdim,
-            steps=conv_blocks,
-            first_ratio=1.5,
-            ratio=exp_ratio,
-            norms=True,
-            attention=table_attention(dim, num_heads, window_size),
-            convolution=SeparatedFilter,
-        )
-        super().__init__(plan, n_blocks=n_blocks, window=window_size, scale=upscaling_factor)
-        self.lk_channel = _filter(pdim, pdim, 1)
-        self.lk_spatial = _filter(pdim, 1, kernel_size)
+    first_ratio: ClassVar[float] = 1.5
+    convolution: ClassVar[type[nn.Module]] = SeparatedFilter
+
+    def __init__(self, *, dim: int = 48, num_heads: int = 3, **sizes: Any) -> None:
+        """Build the network; arguments as of `EscNetwork`, but ``use_ln``."""
+        super().__init__(dim=dim, num_heads=num_heads, use_ln=True, **sizes)
         self.proj = nn.Conv2d(3, dim, 3, 1, 1)
         self.ln_last = ChannelNorm(dim)
         self.last = nn.Conv2d(dim, dim, 3, 1, 1)
-        self.to_img = nn.Conv2d(dim, 3 * upscaling_factor**2, 3, 1, 1)
+        self.to_img = nn.Conv2d(dim, 3 * self.scale**2, 3, 1, 1)
+
+    def add_filters(self, part: int, side: int) -> None:
+        """Add the filter of channels and the one of places."""
+        self.lk_channel = new_filter(part, part, 1)
+        self.lk_spatial = new_filter(part, 1, side)
 
     def shared(self) -> tuple[Tensor, ...]:
         """Return the filter of channels and the one of places."""
@@ -195,35 +160,31 @@ class ESCFP(EscNetwork):
         return F.pixel_shuffle(self.to_img(features), self.scale) + smooth
 
 
-class ESCRIB(LargeFilterNetwork):
+class ESCRIB(EscNetwork):
     """ESC-RIB, with the position bias and the gate of SST; shapes as of `ESC`.
 
     The published code rounds its window attention to bfloat16; this one computes it in float32.
     """
 
+    first_ratio: ClassVar[float] = 4
+
     def __init__(
         self,
         *,
         dim: int = 64,
-        pdim: int = 16,
-        kernel_size: int = 13,
-        n_blocks: int = 5,
-        conv_blocks: int = 5,
         window_size: int = 64,
         num_heads: int = 4,
-        upscaling_factor: int = 2,
-        exp_ratio: float = 1.25,
         attn_type: str = "RIB",
         rank: int = 16,
         flashbias_rank: int | None = None,
         rib_hidden_dim: int = 32,
         rib_n_freqs: int = 10,
         gate_type: str | None = None,
-        use_ln: bool = False,
         upsampler_type: str = "pixelshuffle_direct",
         intermediate_dim: int = 64,
+        **sizes: Any,
     ) -> None:
-        """Build the network; arguments as of `ESC` and `SST`.
+        """Build the network; arguments as of `EscNetwork` and `SST`.
 
         ``flashbias_rank`` is another name of ``rank``.
         """
@@ -240,20 +201,10 @@ class ESCRIB(LargeFilterNetwork):
                 gate=gate_type,
             )
 
-        plan = BlockPlan(
-            dim=dim,
-            part=pdim,
-            steps=conv_blocks,
-            first_ratio=4,
-            ratio=exp_ratio,
-            norms=use_ln,
-            attention=attention,
-            convolution=LargeFilter,
-        )
-        super().__init__(plan, kernel_size, n_blocks, window_size, upscaling_factor)
+        super().__init__(attention, dim=dim, window_size=window_size, num_heads=num_heads, **sizes)
         self.proj = nn.Conv2d(3, dim, 3, 1, 1)
         self.last = nn.Sequential(ChannelNorm(dim), nn.Conv2d(dim, dim, 3, 1, 1))
-        self.upsampler = upsampler(upsampler_type, dim, intermediate_dim, upscaling_factor)
+        self.upsampler = upsampler(upsampler_type, dim, intermediate_dim, self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the restored image for x (B, 3, H, W), values 0..1."""
@@ -262,12 +213,7 @@ class ESCRIB(LargeFilterNetwork):
         return image
 
 
-def table_attention(dim: int, heads: int, window: int) -> Callable[[], MapAttention]:
-    """Return what makes ESC's window attention."""
-    return lambda: TableAttention(dim, plain_geometry(dim, heads, window))
-
-
-def _filter(outputs: int, inputs: int, side: int) -> nn.Parameter:
+def new_filter(outputs: int, inputs: int, side: int) -> nn.Parameter:
     """Return a filter of all blocks, (outputs, inputs, side, side)."""
     if side < 1 or side % 2 == 0:
         raise ValueError(f"kernel_size {side} must be odd")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ..layers.channel_map import MirroredConv2d
 from ..layers.padding import crop, pad_to_multiple
-from .block import BlockPlan
-from .convolutions import LargeFilter
-from .network import LargeFilterNetwork, table_attention
+from .network import EscNetwork
 
 
 def _skip(inputs: int, dim: int) -> list[nn.Module]:
@@ -21,53 +21,19 @@ def _skip(inputs: int, dim: int) -> list[nn.Module]:
     ]
 
 
-class _Real(LargeFilterNetwork):
-    """The common part: the blocks and the convolution after them."""
-
-    def __init__(
-        self,
-        *,
-        dim: int,
-        pdim: int,
-        kernel_size: int,
-        n_blocks: int,
-        conv_blocks: int,
-        window_size: int,
-        num_heads: int,
-        exp_ratio: float,
-        scale: int,
-    ) -> None:
-        plan = BlockPlan(
-            dim=dim,
-            part=pdim,
-            steps=conv_blocks,
-            first_ratio=2,
-            ratio=exp_ratio,
-            norms=True,
-            attention=table_attention(dim, num_heads, window_size),
-            convolution=LargeFilter,
-        )
-        super().__init__(plan, kernel_size, n_blocks, window_size, scale)
-        self.last = nn.Conv2d(dim, dim, 3, 1, 1)
-
-
-class ESCReal(_Real):
+class ESCReal(EscNetwork):
     """ESC-Real: (B, 3, H, W) to (B, 3, 4 H, 4 W), any H and W >= 1."""
 
     def __init__(
         self,
         *,
         dim: int = 64,
-        pdim: int = 16,
-        kernel_size: int = 13,
         n_blocks: int = 10,
-        conv_blocks: int = 5,
-        window_size: int = 32,
-        num_heads: int = 4,
         upscaling_factor: int = 4,
         exp_ratio: float = 2,
+        **sizes: Any,
     ) -> None:
-        """Build the network; arguments as in `ESC`.
+        """Build the network; arguments as of `EscNetwork`, but ``use_ln``.
 
         Raises:
             ValueError: The scale is not 4, or arguments contradict each other.
@@ -76,15 +42,13 @@ class ESCReal(_Real):
             raise ValueError(f"upscaling_factor is {upscaling_factor}; ESC-Real has 4")
         super().__init__(
             dim=dim,
-            pdim=pdim,
-            kernel_size=kernel_size,
             n_blocks=n_blocks,
-            conv_blocks=conv_blocks,
-            window_size=window_size,
-            num_heads=num_heads,
+            upscaling_factor=upscaling_factor,
             exp_ratio=exp_ratio,
-            scale=upscaling_factor,
+            use_ln=True,
+            **sizes,
         )
+        self.last = nn.Conv2d(dim, dim, 3, 1, 1)
         self.proj = nn.Conv2d(3, dim, 3, 1, 1)
         self.skip = nn.Sequential(*_skip(3, dim))
         doubled: list[nn.Module] = []
@@ -103,40 +67,32 @@ class ESCReal(_Real):
         return image
 
 
-class ESCRealM(_Real):
+class ESCRealM(EscNetwork):
     """ESC-RealM of scale 1 or 2, whose blocks work on a quarter of the size of its output."""
 
     def __init__(
         self,
         *,
         dim: int = 64,
-        pdim: int = 16,
-        kernel_size: int = 13,
         n_blocks: int = 10,
-        conv_blocks: int = 5,
-        window_size: int = 32,
-        num_heads: int = 4,
         upscaling_factor: int = 2,
         exp_ratio: float = 2,
         mid_dim: int = 64,
         upsampler: str = "pixelshuffle",
         unshuffle_mod: bool = True,
+        **sizes: Any,
     ) -> None:
-        """Build the network; arguments as in `ESC`.
+        """Build the network.
 
         Args:
-            dim: As in `ESC`.
-            pdim: The same.
-            kernel_size: The same.
+            dim: As in `EscNetwork`.
             n_blocks: The same.
-            conv_blocks: The same.
-            window_size: The same.
-            num_heads: The same.
             upscaling_factor: 1 or 2.
-            exp_ratio: The same.
+            exp_ratio: As in `EscNetwork`.
             mid_dim: Channels between the convolutions of the upsampler.
             upsampler: "pixelshuffle".
             unshuffle_mod: The image goes in as 4 / upscaling_factor squared images: True.
+            **sizes: As in `EscNetwork`, but ``use_ln``.
 
         Raises:
             ValueError: A variant that nystra does not know, or arguments that contradict.
@@ -149,15 +105,13 @@ class ESCRealM(_Real):
             )
         super().__init__(
             dim=dim,
-            pdim=pdim,
-            kernel_size=kernel_size,
             n_blocks=n_blocks,
-            conv_blocks=conv_blocks,
-            window_size=window_size,
-            num_heads=num_heads,
+            upscaling_factor=upscaling_factor,
             exp_ratio=exp_ratio,
-            scale=upscaling_factor,
+            use_ln=True,
+            **sizes,
         )
+        self.last = nn.Conv2d(dim, dim, 3, 1, 1)
         self.folded = 4 // upscaling_factor
         inputs = 3 * self.folded**2
         unshuffle = nn.PixelUnshuffle(self.folded)
