@@ -98,6 +98,16 @@ def read_image(path: str | os.PathLike[str]) -> ImageData:
         return decode_image(stream, str(path))
 
 
+def read_image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return height and width of an image as `read_image` would return it.
+
+    Raises:
+        NystraError: As `read_image`; damage after the header is not detected.
+    """
+    with open_regular(path, "the image") as stream, open_image(stream, str(path)) as file:
+        return file.upright_size
+
+
 def decode_image(
     data: bytes | BinaryIO, name: str = "the image", *, max_pixels: int | None = None
 ) -> ImageData:

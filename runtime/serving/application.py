@@ -10,7 +10,7 @@ from ...core.computing import stop_engines
 from ..machine.memory import available_memory
 from ..session_spec import SessionSpec
 from .limits import Limits
-from .opening import Models, open_models
+from .loading import Models, open_models
 from .request_queue import RequestQueue
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ class BusyError(ServiceError):
     status, code = 429, "busy"
 
 
-class GoneError(ServiceError):
+class ClientDisconnectedError(ServiceError):
     """The client disconnected; nobody receives this response."""
 
     status, code = 499, "client_gone"
@@ -105,7 +105,7 @@ class StoppingError(ServiceError):
     status, code = 503, "stopping"
 
 
-class CrowdedError(ServiceError):
+class TooManyConnectionsError(ServiceError):
     """Too many connections are open."""
 
     status, code = 503, "crowded"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from ..session_spec import SessionSpec
 from .application import open_application
 from .limits import Limits
-from .opening import Models
+from .loading import Models
 
 
 def serve(

@@ -71,7 +71,7 @@ class ServedModel:
         Raises:
             NystraError: The request is refused.
         """
-        sizes = measured(files, self._most_pixels)
+        sizes = image_sizes(files, self._most_pixels)
         return self.handler.cost(files, sizes, parameters) + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
@@ -97,7 +97,7 @@ class ServedModel:
         return self.handler.calling(partial(self._batcher, work), self._images)
 
 
-def measured(files: Files, most: int) -> dict[str, Size]:
+def image_sizes(files: Files, most: int) -> dict[str, Size]:
     """Return the size of each image, from its header.
 
     Args:

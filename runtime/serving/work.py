@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as WaitedTooLong
 from typing import Generic, TypeVar
 
 from .errors import ServiceError, TimedOutError
@@ -59,24 +58,6 @@ class Work(Generic[T]):
         else:
             self.seconds = time.perf_counter() - begin
             self.future.set_result(answer)
-
-    def result(self, timeout: float | None = None) -> T:
-        """Wait for the answer.
-
-        Args:
-            timeout: Seconds after which the work is cancelled.
-
-        Raises:
-            TimedOutError: The time limit was reached.
-        """
-        try:
-            return self.future.result(timeout)
-        except WaitedTooLong:
-            if self.future.done():
-                raise
-            refusal = out_of_time(timeout or 0.0)
-            self.cancel(refusal)
-            raise refusal from None
 
 
 def out_of_time(seconds: float) -> TimedOutError:

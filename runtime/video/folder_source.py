@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ..images.header import read_image_size
 from ..images.image_data import ImageData
-from ..images.images import READ_SUFFIXES, read_image
+from ..images.images import READ_SUFFIXES, read_image, read_image_size
 from .clip import Clip, Frame
 from .color import MATRICES, Color, usual_matrix
 

@@ -1,5 +1,7 @@
-"""The sheet of a model file: its images, sizes and captions."""
+"""The sheet of a model file: its images, sizes and captions; the page of an export."""
 
+import html
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ import pytest
 from PIL import Image
 
 from exported_files import swinir_files
-from nystra.cli.main import main
+from nystra.cli.main import export_main, main
 from nystra.core.ports.port import Port
 from nystra.export.load.images import photographs
+from nystra.export.report.page import _most_changed
 from nystra.export.report.scenes import scene_side, shipped_scenes, user_scenes
+from nystra.models.pretrained import checkpoint_path
 from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.tasks.restoration.restorer import Restorer
 
@@ -133,3 +137,34 @@ def test_the_side_goes_by_the_scale() -> None:
         return scene_side(Restorer(lambda image: image, scale), small=small.get("small", False))
 
     assert [side(1), side(2), side(4), side(2, small=True)] == [256, 256, 128, 128]
+
+
+def test_the_part_that_changes_most() -> None:
+    difference = np.zeros((100, 90), np.float32)
+    difference[61:70, 30:40] = 1
+    top, left = _most_changed(difference, 2)
+    assert top % 2 == left % 2 == 0
+    assert difference[top : top + 40, left : left + 40].sum() == 90
+    assert _most_changed(difference[:20, :30], 1) == (0, 0)
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "page").write_text("")
+    arguments = ["swinir_x2_w16", "--attn", "full", "--report", str(tmp_path / "page")]
+    assert export_main(arguments) == 2
+    assert "is a file, expected a folder" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_the_page_of_an_export(tmp_path: Path) -> None:
+    checkpoint = checkpoint_path(Path("swinir_x2_w16"))
+    arguments = [str(checkpoint), "--attn", "cluster", "-o", str(tmp_path / "small.onnx")]
+    page = tmp_path / "new" / "small.export.html"
+    assert export_main([*arguments, "--no-speed", "-q", "--report", str(page.parent)]) == 0
+    text = html.unescape(page.read_text())
+    assert text.count('src="data:image/png') == 3 * (3 + 4)
+    for heading in ("Images", "Sites"):
+        assert f"<h2>{heading}</h2>" in text
+    assert re.search(r"against full\S+>\d\d\.\d dB mean", text)
+    assert "layers.0.residual_group.blocks.{0, 1, 2, 3, 4, 5}.attn" in text
+    assert not re.search(r"<script|https?://|<link", text)

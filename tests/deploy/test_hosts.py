@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +17,6 @@ import pytest
 import torch
 from onnx import helper
 
-from comfyui_stub import Interrupted, StubOfComfyUI
 from exported_files import swinir_files
 from nystra.cli.hosts import chainner_problems
 from nystra.cli.main import main
@@ -231,3 +231,44 @@ def test_the_gate_knows_the_hosts(
     bare.__dict__.update(operator.__dict__)
     bare.path = save_operator(tmp_path / "bare.onnx", body=False)
     assert any("have no bodies" in text for text in chainner_problems(bare))
+
+
+class Interrupted(Exception):  # noqa: N818  # ComfyUI's is no error either
+    """The user cancelled."""
+
+
+class StubOfComfyUI:
+    """The reports of a node.
+
+    Attributes:
+        steps: (done, all) of each report to the progress bar.
+        cancel_after: The user cancels after so many reports; None: never.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, int]] = []
+        self.cancel_after: int | None = None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Install the modules that nodes import."""
+        stub = self
+
+        class ProgressBar:
+            def __init__(self, total: int) -> None:
+                self.total = total
+
+            def update_absolute(self, value: int, total: int | None = None) -> None:
+                stub.steps.append((value, total or self.total))
+
+        def throw() -> None:
+            if stub.cancel_after is not None and len(stub.steps) >= stub.cancel_after:
+                raise Interrupted
+
+        package = types.ModuleType("comfy")
+        package.__path__ = []
+        utils = types.ModuleType("comfy.utils")
+        utils.ProgressBar = ProgressBar  # type: ignore[attr-defined]
+        management = types.ModuleType("comfy.model_management")
+        management.throw_exception_if_processing_interrupted = throw  # type: ignore[attr-defined]
+        for module in (package, utils, management):
+            monkeypatch.setitem(sys.modules, module.__name__, module)

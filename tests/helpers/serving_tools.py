@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.opening import Models, open_models
+from nystra.runtime.serving.loading import Models, open_models
 from nystra.runtime.serving.request_queue import RequestQueue
 from nystra.runtime.session_spec import SessionSpec
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nystra.core.errors import NystraError
-from nystra.runtime.metrics.official_procedure import official_pad
+from nystra.runtime.tasks.restoration.quality import official_pad
 from nystra.runtime.tiling.run_tiled import ImageFunction, run_tiled
 
 

@@ -1,15 +1,20 @@
-"""The documentation as a site: its generated pages and its links."""
+"""The documentation as a site: its generated pages, its links and its search."""
 
 import argparse
 import importlib
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from headless import chromium, served
 from nystra.cli.dispatch import build_parsers
 from shared import ROOT
 
@@ -147,3 +152,31 @@ def test_flags_stay_whole() -> None:
     assert links.whole_flags("a <code>x-y --min-psnr 5</code>") == f"a <code>x-y {flag} 5</code>"
     for block in ("<pre><code>run -q</code></pre>", "<pre><span></span><code>run -q</code></pre>"):
         assert links.whole_flags(block) == block
+
+
+@pytest.mark.full
+def test_the_search_box(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the extra docs is not installed")
+    pytest.importorskip("selenium", reason="selenium is not installed")
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    subprocess.run(build, cwd=ROOT, env=quiet, check=True)
+    for page in tmp_path.rglob("*.html"):
+        elsewhere = re.findall(r"<(?:script|link|img)[^>]*https?://[^>]*>", page.read_text())
+        assert elsewhere == [], page
+    with served(tmp_path) as address, chromium() as browser:
+        browser.get(address)
+        box = browser.find_element("css selector", "input.md-search__input")
+        box.click()
+        box.send_keys("pseudoinverse")
+        links = WebDriverWait(browser, 60).until(
+            lambda one: one.find_elements("css selector", "a.md-search-result__link")
+        )
+        (ROOT / "build").mkdir(exist_ok=True)
+        browser.save_screenshot(str(ROOT / "build" / "site.png"))
+        assert len(links) > 1
+        assert all(link.get_attribute("href").startswith(address) for link in links)
+        links[0].click()
+        WebDriverWait(browser, 60).until(lambda one: "pseudoinverse" in one.page_source.lower())

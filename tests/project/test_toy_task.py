@@ -58,7 +58,7 @@ config = (folder / "config.pbtxt").read_text()
 assert "TYPE_FP32" in config and "[-1, -1]" in config, config
 
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.opening import open_models
+from nystra.runtime.serving.loading import open_models
 from nystra.runtime.serving.work import Work
 models = open_models([session.spec], Limits())
 model = models.find("toy", None)

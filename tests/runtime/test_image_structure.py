@@ -18,8 +18,7 @@ from PIL import Image
 from image_files import png_header, with_tag
 from nystra.core.errors import NystraError
 from nystra.runtime.images import lzw
-from nystra.runtime.images.header import read_image_size
-from nystra.runtime.images.images import decode_image, image_head
+from nystra.runtime.images.images import decode_image, image_head, read_image_size
 
 WIDTH, LENGTH, TILE_WIDTH, TILE_LENGTH, ROWS = 256, 257, 322, 323, 278
 RANDOM = np.random.default_rng(0)

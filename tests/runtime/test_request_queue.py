@@ -14,7 +14,7 @@ from nystra.runtime.serving import request_queue
 from nystra.runtime.serving.batcher import Batcher
 from nystra.runtime.serving.errors import (
     BusyError,
-    GoneError,
+    ClientDisconnectedError,
     ModelFailedError,
     StoppingError,
     TimedOutError,
@@ -22,7 +22,7 @@ from nystra.runtime.serving.errors import (
 )
 from nystra.runtime.serving.limits import Limits
 from nystra.runtime.serving.request_queue import RequestQueue
-from nystra.runtime.serving.work import Work
+from nystra.runtime.serving.work import Work, out_of_time
 
 PATIENCE = 10.0
 
@@ -66,7 +66,7 @@ def test_work_is_done_in_the_order_it_came(queue: RequestQueue) -> None:
     assert (queue.waiting, queue.under_way) == (2, 1)
     gate.open.set()
     for work in (gate.work, *works):
-        work.result(PATIENCE)
+        work.future.result(PATIENCE)
     assert order == [0, 1]
 
 
@@ -77,20 +77,20 @@ def test_a_full_queue_says_when_to_come_again(queue: RequestQueue) -> None:
     with pytest.raises(BusyError, match="2 requests are waiting already") as refused:
         Gate(queue)
     assert refused.value.retry_after == 1  # nothing is known yet of how long one takes
-    gates[2].work.cancel(GoneError("away"))  # makes room at once
+    gates[2].work.cancel(ClientDisconnectedError("away"))  # makes room at once
     gates.append(Gate(queue))
     for gate in gates:
         gate.open.set()
-    with pytest.raises(GoneError):
-        gates[2].work.result(PATIENCE)
-    assert gates[3].work.result(PATIENCE) == "done"
+    with pytest.raises(ClientDisconnectedError):
+        gates[2].work.future.result(PATIENCE)
+    assert gates[3].work.future.result(PATIENCE) == "done"
 
 
 def test_the_wait_grows_with_what_requests_take() -> None:
     queue = RequestQueue(workers=1, queue=3)
     slow = Work(lambda _: time.sleep(0.6))
     queue.submit(slow)
-    slow.result(PATIENCE)
+    slow.future.result(PATIENCE)
     gates = [Gate(queue)]
     assert gates[0].begun.wait(PATIENCE)
     gates += [Gate(queue) for _ in range(3)]
@@ -120,13 +120,12 @@ def test_memory_bounds_what_is_under_way() -> None:
     assert queue.held == 0
 
 
-def test_a_result_that_comes_too_late_is_cancelled(queue: RequestQueue) -> None:
+def test_work_that_was_cancelled_ends_with_the_reason(queue: RequestQueue) -> None:
     gate = Gate(queue)
-    with pytest.raises(TimedOutError, match=r"more than 0\.05 s"):
-        gate.work.result(0.05)
+    gate.work.cancel(out_of_time(0.05))
     assert gate.work.cancelled
     gate.open.set()
-    with pytest.raises(TimedOutError):
+    with pytest.raises(TimedOutError, match=r"more than 0\.05 s"):
         gate.work.future.result(PATIENCE)
 
 
@@ -138,8 +137,8 @@ def test_an_error_ends_its_request_alone(queue: RequestQueue) -> None:
     queue.submit(bad)
     queue.submit(good)
     with pytest.raises(ZeroDivisionError):
-        bad.result(PATIENCE)
-    assert good.result(PATIENCE) == 1
+        bad.future.result(PATIENCE)
+    assert good.future.result(PATIENCE) == 1
 
 
 def test_closing_ends_what_is_there_and_takes_no_more(queue: RequestQueue) -> None:
@@ -147,7 +146,7 @@ def test_closing_ends_what_is_there_and_takes_no_more(queue: RequestQueue) -> No
     behind.open.set()
     threading.Timer(0.05, gate.open.set).start()
     assert queue.close(PATIENCE)
-    assert (gate.work.result(0), behind.work.result(0)) == ("done", "done")
+    assert (gate.work.future.result(0), behind.work.future.result(0)) == ("done", "done")
     with pytest.raises(StoppingError):
         Gate(queue)
 
@@ -158,7 +157,7 @@ def test_closing_gives_up_after_its_patience(queue: RequestQueue) -> None:
     assert not queue.close(0.02)
     gate.open.set()
     with pytest.raises(StoppingError, match="stopped before"):
-        gate.work.result(PATIENCE)
+        gate.work.future.result(PATIENCE)
 
 
 @pytest.mark.parametrize("name", ["tile", "batch", "max_bytes", "workers"])
@@ -246,12 +245,12 @@ def test_tiles_of_a_cancelled_request_are_not_run() -> None:
     work = Work(lambda _: None)
     second = pool.submit(batcher, work, np.zeros((1, 1, 2, 2)))
     until(lambda: len(batcher._orders) == 1)
-    work.cancel(GoneError("away"))
+    work.cancel(ClientDisconnectedError("away"))
     model.free.set()
     first.result(PATIENCE)
-    with pytest.raises(GoneError):
+    with pytest.raises(ClientDisconnectedError):
         second.result(PATIENCE)
-    with pytest.raises(GoneError):
+    with pytest.raises(ClientDisconnectedError):
         batcher(work, np.zeros((1, 1, 2, 2)))
     batcher.close()
     assert model.shapes == [(1, 1, 1, 1)]
@@ -267,6 +266,6 @@ def test_an_idle_queue_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> Non
     small, large = Work[str](lambda work: "done", 1 << 20), Work[str](lambda work: "done", 64 << 20)
     for work, much in ((small, False), (large, True)):
         queue.submit(work)
-        work.result(PATIENCE)
+        work.future.result(PATIENCE)
         assert released.wait(PATIENCE if much else 0.1) is much
     queue.close(PATIENCE)

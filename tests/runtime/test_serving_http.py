@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="the extra nystra[serve] is not installed"
 from nystra.core.errors import NystraError
 from nystra.runtime import run_images
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.opening import open_models
+from nystra.runtime.serving.loading import open_models
 from nystra.runtime.session_spec import SessionSpec
 from runtime_models import nystra_metadata, save_upscaler
 from serving_tools import Service, enlarged, png
@@ -273,7 +273,7 @@ def test_what_is_costed_is_what_is_decoded(
     reply = service.ask(f"{RESTORE}?format=png", stream.getvalue())
     np.testing.assert_array_equal(pixels(reply.body), values.repeat(2, 0).repeat(2, 1))
     monkeypatch.setattr(
-        "nystra.runtime.serving.served_model.measured",
+        "nystra.runtime.serving.served_model.image_sizes",
         lambda files, most: dict.fromkeys(files, (1, 1)),
     )
     reply = service.ask(RESTORE, png(65, 64))

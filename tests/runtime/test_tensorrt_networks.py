@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.runtime.checking.dry_run import DryRunReport, dry_run
 from nystra.runtime.engines.build import BuildOptions
 from nystra.runtime.engines.child import BuilderAnswer, ask
@@ -26,6 +27,7 @@ from tensorrt_tools import (
     swinir,
     use_sdk,
 )
+from vit_tools import SMALL, TOLD, tiny_checkpoint
 
 ALL = list(OPEN)
 
@@ -229,3 +231,56 @@ def test_faults_that_a_whole_build_catches(fault: str, monkeypatch: pytest.Monke
     verdict = _dry_run(swinir(), planted(fault, monkeypatch), backend)
     assert not verdict.accepted
     assert fault in str(verdict.refusal).lower()
+
+
+TRAINED: dict[str, dict[str, Any]] = {
+    "full": {},
+    "linformer": {"linformer_k": 4},
+    "performer": {"rp_dim": 8},
+    "nystromformer": {"num_landmarks": 5, "conv_kernel_size": 3},
+}
+"""What a network is built with; none of them needs a plugin but Nyströmformer's pseudoinverse."""
+
+
+def _taken(
+    sdk: str, checkpoint: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, **told: Any
+) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    options = ExportOptions(plan, TOLD | told, speed=False)
+    model = export_model(checkpoint, checkpoint.with_suffix(".onnx"), options).model
+    verdict = _dry_run(model, plugins(), backend)
+    assert verdict.accepted, verdict.refusal
+    assert verdict.plugins == verdict.nodes
+    batches = {case.inputs["input"][0] for case in verdict.shapes}
+    assert len(batches) > 1
+    for case in verdict.shapes:
+        assert case.engine == case.onnxruntime == [[case.inputs["input"][0], 5]]
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize(
+    "attention",
+    [
+        pytest.param(name, marks=() if name == "nystromformer" else pytest.mark.release)
+        for name in TRAINED
+    ],
+)
+def test_as_trained(
+    attention: str, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hyper = TRAINED[attention]
+    told = {key: hyper[key] for key in hyper if key == "num_landmarks"}
+    checkpoint = tiny_checkpoint(tmp_path, attention=attention, **hyper)
+    _taken(sdk, checkpoint, Plan(mechanism("as_trained")), monkeypatch, **told)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "psal" else pytest.mark.release) for name in SMALL],
+)
+def test_in_the_place_of_exact_attention(
+    name: str, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(mechanism(name, **SMALL[name]))
+    _taken(sdk, tiny_checkpoint(tmp_path), plan, monkeypatch)

@@ -8,7 +8,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.metrics.official_procedure import official_pad
+from nystra.runtime.tasks.restoration.quality import official_pad
 from nystra.runtime.tiling.mirror import mirror_to
 from nystra.runtime.tiling.run_tiled import run_batch, run_tiled
 from nystra.runtime.tiling.stitching import Stitcher

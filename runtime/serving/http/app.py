@@ -18,7 +18,7 @@ from ....core.option_kinds import Choice
 from ...tasks.handler import Answer, Handler
 from ..errors import (
     BadRequestError,
-    GoneError,
+    ClientDisconnectedError,
     ModelFailedError,
     NotFoundError,
     ServiceError,
@@ -26,13 +26,13 @@ from ..errors import (
     WrongMethodError,
 )
 from ..limits import Limits
-from ..opening import Models
+from ..loading import Models
 from ..request_queue import RequestQueue
 from ..work import Work, out_of_time
-from .answers import answered, refused
 from .guard import Guard
 from .metrics import Metrics
 from .parts import naming_data_binary, read_parts
+from .responses import error_response, response_for
 
 _PAGE = Path(__file__).with_name("page.html")
 _PAGE_MAY = (
@@ -94,7 +94,7 @@ def create_app(
     @app.get("/readyz", summary="Whether requests are accepted")
     async def ready() -> Response:
         if queue.closed:
-            return refused(StoppingError("the service is stopping"))
+            return error_response(StoppingError("the service is stopping"))
         return JSONResponse({"status": "ok"})
 
     @app.get("/v1/models", summary="The models that are served")
@@ -158,7 +158,7 @@ def _add(
             answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin
         metrics.answered(f"/v1/{handler.route}", model.name, seconds, work.waited, answer.pixels)
-        return answered(answer)
+        return response_for(answer)
 
     app.add_api_route(
         f"/v1/{handler.route}",
@@ -186,7 +186,7 @@ async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answ
         if answer.done():
             return answer.result()
         if gone.done():
-            raise GoneError("the client disconnected before the response was ready")
+            raise ClientDisconnectedError("the client disconnected before the response was ready")
         raise out_of_time(timeout)
     except ServiceError as refusal:
         work.cancel(refusal)
@@ -204,7 +204,7 @@ async def _disconnected(request: Request) -> None:
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
-    return refused(cast(NystraError, error))
+    return error_response(cast(NystraError, error))
 
 
 async def _refuse_address(request: Request, error: Exception) -> Response:
@@ -215,20 +215,22 @@ async def _refuse_address(request: Request, error: Exception) -> Response:
         404: NotFoundError(f"no such path: {request.url.path}; see /openapi.json"),
         405: WrongMethodError(f"{place} is not supported; see /openapi.json"),
     }
-    response = refused(refusals.get(fault.status_code) or BadRequestError(str(fault.detail)))
+    response = error_response(refusals.get(fault.status_code) or BadRequestError(str(fault.detail)))
     response.headers.update(fault.headers or {})
     return response
 
 
 async def _refuse_for_memory(_: Request, error: Exception) -> Response:
-    return refused(ModelFailedError("not enough memory for this request: send a smaller image"))
+    return error_response(
+        ModelFailedError("not enough memory for this request: send a smaller image")
+    )
 
 
 async def _refuse_question(_: Request, error: Exception) -> Response:
     """Return the error for wrong parameters, in one line."""
     faults = cast(RequestValidationError, error).errors()
     problems = (f"{fault['loc'][-1]}: {fault['msg']}" for fault in faults)
-    return refused(ServiceError("; ".join(problems)))
+    return error_response(ServiceError("; ".join(problems)))
 
 
 class _Problem(BaseModel):

@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import (
     BadRequestError,
-    CrowdedError,
     ServiceError,
     StoppingError,
+    TooManyConnectionsError,
     UnauthorizedError,
 )
 from ..limits import Limits
-from .answers import refused
 from .connection import CROWDED
 from .origin import check_origin
+from .responses import error_response
 from .upload import Upload, Uploads
 
 Count = Callable[[str, str, int], None]
@@ -92,7 +92,7 @@ class Guard:
         try:
             self._check(scope, crowded)
         except ServiceError as refusal:
-            await refused(refusal)(scope, receive, answer.send)
+            await error_response(refusal)(scope, receive, answer.send)
             return
         try:
             await self._app(scope, upload.receive, answer.send)
@@ -101,7 +101,7 @@ class Guard:
                 raise
             upload.forget()
             stopping = StoppingError("the service stopped before this request was done")
-            await refused(stopping)(scope, receive, answer.send)
+            await error_response(stopping)(scope, receive, answer.send)
         finally:
             upload.release()
 
@@ -114,7 +114,7 @@ class Guard:
         if path in _PROBES:
             return
         if crowded:
-            raise CrowdedError(
+            raise TooManyConnectionsError(
                 f"more than {self._limits.connections} connections are open: try again later",
                 retry_after=5,
             )

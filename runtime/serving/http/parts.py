@@ -10,7 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from ..errors import BadRequestError, GoneError
+from ..errors import BadRequestError, ClientDisconnectedError
 
 _FORM = "multipart/form-data"
 _TEXT_FORM = "application/x-www-form-urlencoded"
@@ -46,8 +46,8 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
         most: Limit of the bytes of a body, which stays in memory.
 
     Raises:
-        BadRequestError: A part is missing, repeated or unknown; the form is damaged. GoneError: The
-            client disconnected during the upload.
+        BadRequestError: A part is missing, repeated or unknown; the form is damaged.
+        ClientDisconnectedError: The client disconnected during the upload.
     """
     try:
         if not request.headers.get("content-type", "").startswith(_FORM):
@@ -55,7 +55,7 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
         else:
             parts = await _parts(request, roles, most)
     except ClientDisconnect as error:
-        raise GoneError("the client disconnected during the upload") from error
+        raise ClientDisconnectedError("the client disconnected during the upload") from error
     missing = not parts.get(roles[0])
     if missing:
         raise BadRequestError(

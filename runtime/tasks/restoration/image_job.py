@@ -12,7 +12,6 @@ from pathlib import Path
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.writing import make_folder
-from ...images.header import read_image_size
 from ...images.image_data import ImageData
 from ...images.images import (
     decode_image,
@@ -20,6 +19,7 @@ from ...images.images import (
     format_named,
     left_out,
     read_image,
+    read_image_size,
     write_image,
 )
 from ...images.naming import STREAM

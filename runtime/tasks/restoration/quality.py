@@ -17,7 +17,6 @@ from ...images.images import read_image
 from ...images.pairs import paired_images
 from ...metrics.image_quality import luma, psnr, ssim
 from ...metrics.measures import PSNR_CEILING
-from ...metrics.official_procedure import official_pad
 from ...session import Session
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
@@ -329,3 +328,26 @@ def _full_range_luma(image: Array) -> Array:
     """Return the luma of a color image in the full range 0..1, as (H, W, 1)."""
     full: Array = (luma(image)[:, :, None] * 255.0 - 16.0) / 219.0
     return full
+
+
+def official_pad(image: Array, window: int) -> Array:
+    """Mirror an image at the bottom and right to the size of SwinIR's published test procedure.
+
+    Each side becomes (side // window + 1) * window: something is always added, even to a side
+    that is a multiple. The edge row is repeated: ... y z | z y ...
+
+    Args:
+        image: (..., H, W), each side at least 1.
+        window: The network's window in pixels.
+
+    Returns:
+        A new array (..., H', W').
+
+    Raises:
+        NystraError: The image is empty or the window is not positive.
+    """
+    if window < 1 or image.ndim < 2 or 0 in image.shape:
+        raise NystraError(f"cannot pad an image of shape {image.shape} to windows of {window}")
+    more = [(0, (side // window + 1) * window - side) for side in image.shape[-2:]]
+    padded: Array = np.pad(image, [(0, 0)] * (image.ndim - 2) + more, "symmetric")
+    return padded

@@ -1,4 +1,4 @@
-"""Opening model files for the service."""
+"""Loading model files for the service."""
 
 from __future__ import annotations
 

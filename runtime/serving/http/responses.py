@@ -19,14 +19,14 @@ _LONGEST = 1000
 """Characters of the message of an error."""
 
 
-def answered(answer: Answer) -> Response:
+def response_for(answer: Answer) -> Response:
     """Return the response for an answer, with its notes as headers such as ``X-Nystra-Tiles``."""
     headers = {f"X-Nystra-{name.title()}": _header(text) for name, text in answer.notes.items()}
     headers["Content-Length"] = str(len(answer.content))
     return StreamingResponse(_pieces(answer.content), 200, headers, answer.media_type)
 
 
-def refused(error: NystraError) -> Response:
+def error_response(error: NystraError) -> Response:
     """Return an error as JSON; an error other than `ServiceError` has the status 422."""
     refusal = error if isinstance(error, ServiceError) else ServiceError(str(error))
     text = printable(str(refusal)[:_LONGEST])  # clients print it
