@@ -18,7 +18,7 @@ from ...core.option_kinds import File, Text
 from ..console import echo, print_json, print_table, warn
 from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
-from ..flags.ray_flags import add_cluster_arguments, cluster_options, distributed_runner
+from ..flags.ray_flags import add_cluster_arguments, cluster_options
 from ..flags.session_flags import add_session_arguments, open_session
 
 if TYPE_CHECKING:
@@ -99,15 +99,20 @@ def run(args: argparse.Namespace) -> int:
     task = find_task(session)
     options = _options(args, task, session.facts.task)
     summary = task.summary()
-    runner = (
-        task.run() if cluster is None else distributed_runner(task, session.facts.task, cluster)
-    )
-    results = runner(
+    runner, where = task.run, {}
+    if cluster is not None:
+        if task.run_distributed is None:
+            raise NystraError(
+                f"--ray does not apply to a model of the task {session.facts.task!r}: omit it"
+            )
+        runner, where = task.run_distributed, {"cluster": cluster}
+    results = runner()(
         session,
         args.input,
         args.output,
         *options,
         report=_reporter(summary, quiet=args.quiet, verbose=args.verbose),
+        **where,
     )
     if args.json:
         print_json(

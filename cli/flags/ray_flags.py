@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
@@ -11,7 +10,6 @@ from .option_flags import add_options
 
 if TYPE_CHECKING:
     from ...runtime.distributed.options import ClusterOptions
-    from ...runtime.tasks.task import Runner, Task
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,19 +38,3 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
 
     threads = 1 if args.threads is None else args.threads
     return ClusterOptions(args.address, args.workers, threads, args.library)
-
-
-def distributed_runner(task: Task, name: str, cluster: ClusterOptions) -> Runner:
-    """Return what runs a file of a task on a cluster.
-
-    Args:
-        task: Its row.
-        name: Name of the task in the file.
-        cluster: Which cluster, and how much of it.
-
-    Raises:
-        NystraError: The task is not distributed.
-    """
-    if task.run_distributed is None:
-        raise NystraError(f"--ray does not apply to a model of the task {name!r}: omit it")
-    return partial(task.run_distributed(), cluster=cluster)

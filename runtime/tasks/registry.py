@@ -34,9 +34,9 @@ _RESTORING: tuple[Callable[[], type[Options]], ...] = (
 TASKS = [
     Task(
         names=("restoration", "inpainting", "colorization"),
-        takes=("image",),
-        may_take=("mask", "reference"),
-        gives="picture",
+        inputs=("image",),
+        optional_inputs=("mask", "reference"),
+        output="picture",
         run=_part("video.dispatch", "run_restoration"),
         summary=_part("restoration.summary"),
         options=_RESTORING,
@@ -46,9 +46,9 @@ TASKS = [
     ),
     Task(
         names=("video",),
-        takes=("frames",),
-        may_take=(),
-        gives="frames",
+        inputs=("frames",),
+        optional_inputs=(),
+        output="frames",
         run=_part("video.run", "run_video"),
         summary=_part("video.summary"),
         options=_RESTORING,
@@ -57,9 +57,9 @@ TASKS = [
     ),
     Task(
         names=("classification",),
-        takes=("image",),
-        may_take=(),
-        gives="logits",
+        inputs=("image",),
+        optional_inputs=(),
+        output="logits",
         run=_part("classification.run", "classify_images"),
         summary=_part("classification.summary"),
         options=(_part("classification.options", "ClassOptions"),),
@@ -97,16 +97,16 @@ def find_task(session: Session) -> Task:
             "nystra.runtime.Session"
         )
     roles = [port.role for port in facts.inputs]
-    required = [role for role in roles if role not in task.may_take]
+    required = [role for role in roles if role not in task.optional_inputs]
     if (
-        sorted(required) != sorted(task.takes)
+        sorted(required) != sorted(task.inputs)
         or not facts.outputs
-        or facts.outputs[0].role != task.gives
+        or facts.outputs[0].role != task.output
     ):
-        wanted = " and ".join(task.takes)
-        also = f" (and {' or '.join(task.may_take)})" if task.may_take else ""
+        wanted = " and ".join(task.inputs)
+        also = f" (and {' or '.join(task.optional_inputs)})" if task.optional_inputs else ""
         raise NystraError(
-            f"{session.path} does not take one {wanted}{also} and return one {task.gives}, as a "
+            f"{session.path} does not take one {wanted}{also} and return one {task.output}, as a "
             f"file of the task {facts.task!r} does: it takes {_described(facts.inputs)} and "
             f"returns {_described(facts.outputs)}{_newer(session)}. Run it from Python with "
             "nystra.runtime.Session"

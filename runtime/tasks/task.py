@@ -40,9 +40,9 @@ class Task:
 
     Attributes:
         names: Its values of ``nystra.task``.
-        takes: Roles that the inputs of a file must have.
-        may_take: Roles of further inputs, each any number of times.
-        gives: Role of the first output.
+        inputs: Roles that the inputs of a file must have.
+        optional_inputs: Roles of further inputs, each any number of times.
+        output: Role of the first output.
         run: Runs a file on paths.
         summary: Prints the results.
         options: The records that ``run`` takes, in their order: a field for each flag of ``nystra
@@ -55,9 +55,9 @@ class Task:
     """
 
     names: tuple[str, ...]
-    takes: tuple[str, ...]
-    may_take: tuple[str, ...]
-    gives: str
+    inputs: tuple[str, ...]
+    optional_inputs: tuple[str, ...]
+    output: str
     run: Callable[[], Runner]
     summary: Callable[[], Summary]
     options: tuple[Callable[[], type[Options]], ...]

@@ -60,7 +60,7 @@ def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
     Raises:
         NystraError: Not even the image itself and its result fit.
     """
-    images = _image_bytes(size, channels)
+    images = image_bytes(size, channels)
     if images > free:
         raise NystraError(
             f"an image of {size[1]}x{size[0]} needs {images >> 20} MiB for itself and its "
@@ -70,18 +70,8 @@ def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
     return max((free - images) // 2, 1)
 
 
-def budget_of_repeats(size: tuple[int, int], channels: int, free: int) -> int:
-    """Return the bytes for stored tiles of the previous frame, in addition to `tile_budget`.
-
-    Args:
-        size: As in `tile_budget`.
-        channels: The same.
-        free: The same.
-    """
-    return max(free - _image_bytes(size, channels), 0) // 8
-
-
-def _image_bytes(size: tuple[int, int], channels: int) -> int:
+def image_bytes(size: tuple[int, int], channels: int) -> int:
+    """Return the bytes of an image and its result; arguments as of `tile_budget`."""
     return size[0] * size[1] * 4 * channels
 
 

@@ -23,8 +23,8 @@ from .tile_memory import (
     ASSUMED,
     ASSUMED_SQUARE,
     automatic_tile,
-    budget_of_repeats,
     free_memory,
+    image_bytes,
     refuse_too_large,
     tile_budget,
 )
@@ -225,8 +225,8 @@ class TiledNetwork:
         Raises:
             NystraError: The process already uses more memory than that.
         """
-        free = self._free(max_memory)
-        return RepeatedTiles(budget_of_repeats(size, self._channels, free))
+        free = self._free(max_memory) - image_bytes(size, self._channels)
+        return RepeatedTiles(max(free, 0) // 8)  # beside the budget of a tile
 
     @property
     def _channels(self) -> int:

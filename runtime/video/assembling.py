@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import io
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,53 +17,37 @@ from .library import av_errors, load_av
 
 
 def assemble(
-    place: Path,
+    target: Path,
     encoding: Encoding,
     packets: Callable[[bytes], Iterator[Packet]],
     source: Path | None,
-) -> None:
+    file: BinaryIO | None = None,
+) -> list[str]:
     """Write a video; packets, sound and all else are copied unchanged.
 
     Args:
-        place: The file; its suffix determines the container.
+        target: The video; its suffix determines the container.
         encoding: The encoding of the packets.
         packets: Takes the header of an encoder's output, returns the packets in decoding order.
         source: A video whose sound, subtitles, chapters, attachments and tags are copied, or None.
+        file: A file that is written instead, such as one in memory to try the container.
+
+    Returns:
+        What else of the source the container does not hold, one sentence each.
 
     Raises:
         NystraError: The container does not support the packets or the sound.
         OSError: The file cannot be written, or the disk is full.
     """
-    with place.open("wb") as file:
-        _write(file, place, encoding, packets, source)
-
-
-def check_container(target: Path, encoding: Encoding, source: Path | None) -> list[str]:
-    """Begin a file in memory, to check that the container supports the codec and the sound.
-
-    Returns:
-        What else the container does not hold, one sentence each.
-
-    Raises:
-        NystraError: It does not.
-    """
-    return _write(io.BytesIO(), target, encoding, lambda _: iter(()), source)
-
-
-def _write(
-    file: BinaryIO,
-    target: Path,
-    encoding: Encoding,
-    packets: Callable[[bytes], Iterator[Packet]],
-    source: Path | None,
-) -> list[str]:
-    if source is None:
-        _mux(file, target, encoding, packets, None)
-        return []
-    with open_video(source) as (container, stream):
-        others = Accompanying(container, stream)
-        kinds = sorted({stream.codec_context.name for stream in container.streams.audio})
-        _mux(file, target, encoding, packets, others, ", ".join(kinds) or "none")
+    with ExitStack() as stack:
+        stream = stack.enter_context(target.open("wb")) if file is None else file
+        if source is None:
+            _mux(stream, target, encoding, packets, None)
+            return []
+        container, frames = stack.enter_context(open_video(source))
+        others = Accompanying(container, frames)
+        kinds = sorted({sound.codec_context.name for sound in container.streams.audio})
+        _mux(stream, target, encoding, packets, others, ", ".join(kinds) or "none")
         return others.lost
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
 from .accompanying import lost_tags
-from .assembling import assemble, check_container
+from .assembling import assemble
 from .clip import Clip, Frame, FrameSource
 from .codecs import RATED, WITH_ALPHA
 from .color import Color
@@ -68,7 +69,9 @@ class VideoSink:
         self.target = target
         self.encoding = make_encoding(source.clip, scale, codec, crf, target.suffix.lower())
         self._source = source.path if isinstance(source, VideoFile) else None
-        self.warnings = check_container(target, self.encoding, self._source)
+        self.warnings = assemble(
+            target, self.encoding, lambda _: iter(()), self._source, io.BytesIO()
+        )
         self.warnings += _warnings(source.clip, self.encoding, target)
         whole = {"video": source.identity(), "PyAV": load_av().__version__, **job}
         whole["encoding"] = repr(self.encoding)

@@ -247,9 +247,9 @@ ROW = """
 TASKS = [
     Task(
         names=("toy",),
-        takes=("image",),
-        may_take=(),
-        gives="depth",
+        inputs=("image",),
+        optional_inputs=(),
+        output="depth",
         run=_part("toy.run", "write_depth"),
         summary=_part("toy.summary"),
         options=(_part("toy.options", "DepthOptions"),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 from image_files import make_image
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import RunOptions, Session, write_image
+from nystra.runtime import RunOptions, Session, run_images, write_image
+from nystra.runtime.distributed import run as run_module
 from nystra.runtime.distributed import worker_pool as crew_module
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.video import distribute_tiles
@@ -270,6 +272,37 @@ def test_tiles_of_a_window(tmp_path: Path, batch: int | str) -> None:
     internal = Restorer(session, tiling="internal")
     with pytest.raises(NystraError, match="cannot share them: run it without"):
         distribute_tiles(internal, pool)
+
+
+def test_a_folder_is_shared_as_by_one_process(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeRay(Worker)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0}, raising=False)
+    monkeypatch.setattr(run_module, "connected", lambda _: nullcontext(ray))
+    (tmp_path / "in").mkdir()
+    for name in ("a.jpg", "a.png", "b.png"):
+        write_image(tmp_path / "in" / name, make_image())
+    (tmp_path / "in" / "bad.png").write_bytes(b"no image")
+    options, seen = RunOptions(format="png", quiet=True), []
+    session = Session(model, threads=1)
+    shared = run_module.run_distributed(
+        session,
+        tmp_path / "in",
+        tmp_path / "there",
+        options,
+        cluster=ClusterOptions("local"),
+        report=lambda _, *now: seen.append(now),
+    )
+    alone = run_images(session, tmp_path / "in", tmp_path / "here", options)
+    assert [result.status for result in shared] == ["done", "failed", "done", "failed"]
+    assert [result.error and result.error.replace("there", "here") for result in shared] == [
+        result.error for result in alone
+    ]
+    assert seen == [(done, 4) for done in range(1, 5)]
+    for name in ("a.png", "b.png"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    assert ray.alive == []
 
 
 def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

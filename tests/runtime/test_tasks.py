@@ -86,7 +86,7 @@ def test_a_new_task_is_a_new_row(
     assert "the task 'toy'" in error
     assert "supported are restoration, inpainting, colorization" in error
     row = replace(
-        TASKS[0], names=("toy",), takes=("frames",), gives="logits", run=lambda: run_judge
+        TASKS[0], names=("toy",), inputs=("frames",), output="logits", run=lambda: run_judge
     )
     monkeypatch.setattr(table, "TASKS", [*TASKS, row])
     assert main(arguments) == 0
@@ -153,7 +153,7 @@ def test_every_row_loads_what_runs_it() -> None:
         if row.handler is not None:
             handler = row.handler()
             assert all([handler.media_types, handler.route, handler.summary])
-            assert handler.parts == (*row.takes, *row.may_take)
+            assert handler.parts == (*row.inputs, *row.optional_inputs)
             assert all(kind.doc for kind in handler.parameters.declared().values())
 
 

@@ -21,61 +21,6 @@ from .options import QualityOptions, VideoOptions
 from .run import frame_restorer_for
 
 
-def validate_folder(
-    session: Session,
-    input_folder: str | os.PathLike[str],
-    truth_folder: str | os.PathLike[str],
-    crop_border: int | None = None,
-    channel: str = "y",
-    pad: str = "none",
-    *,
-    video: bool = False,
-    mask: str | os.PathLike[str] | None = None,
-    reference: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> QualityReport:
-    """Measure a folder of images, or of frames if requested or if the model takes frames.
-
-    Args:
-        session: The model.
-        input_folder: The inputs of the model.
-        truth_folder: The expected outputs.
-        crop_border: As in `validate_quality`.
-        channel: As in `validate_quality`.
-        pad: As in `validate_quality`; for images only.
-        video: The folders hold the frames of one video.
-        mask: As in `validate_quality`; for images only.
-        reference: As in `validate_quality`; for images only.
-        progress: Called with (images done, images in total).
-
-    Raises:
-        NystraError: As `validate_quality` and `validate_clip`.
-    """
-    if not video and session.facts.input("frames") is None:
-        return validate_quality(
-            session,
-            input_folder,
-            truth_folder,
-            crop_border,
-            channel,
-            pad,
-            mask=mask,
-            reference=reference,
-            progress=progress,
-        )
-    alone = {
-        "`mask`": mask is not None,
-        "`reference`": reference is not None,
-        "`pad` official": pad != "none",
-    }
-    for flag, is_set in alone.items():
-        if is_set:
-            raise NystraError(f"{flag} does not apply to the frames of a video: omit it")
-    return validate_clip(
-        session, input_folder, truth_folder, crop_border, channel, progress=progress
-    )
-
-
 def validate_clip(
     session: Session,
     input_folder: str | os.PathLike[str],
@@ -83,8 +28,6 @@ def validate_clip(
     crop_border: int | None = None,
     channel: str = "y",
     *,
-    tile: int = 0,
-    overlap: int | None = None,
     options: VideoOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
@@ -99,8 +42,6 @@ def validate_clip(
         truth_folder: The expected frames; see `paired_images` for the names.
         crop_border: Pixels left out on every side; None is the scale (0 at scale 1).
         channel: ``y`` or ``rgb``.
-        tile: As in `Restorer`.
-        overlap: As in `Restorer`.
         options: Overlap in time, and noise.
         progress: Called with (frames done, frames in total).
 
@@ -110,8 +51,7 @@ def validate_clip(
     pairs = paired_images(input_folder, truth_folder)
     pairs.sort(key=lambda pair: frame_order(pair[0].name))
     source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
-    how = RunOptions(tile=tile, overlap=overlap)
-    restorer = frame_restorer_for(session, source, how, options or VideoOptions())
+    restorer = frame_restorer_for(session, source, RunOptions(), options or VideoOptions())
     border = (
         crop_border if crop_border is not None else (restorer.scale if restorer.scale > 1 else 0)
     )
@@ -144,18 +84,24 @@ def _measure(
     """Measure the images or frames of ``options``; the network itself is not measured."""
     if options.images is None or options.truth is None:
         raise NystraError("there is nothing to measure: give `images` and `truth`")
-    return validate_folder(
-        session,
-        options.images,
-        options.truth,
-        options.crop,
-        options.channel,
-        options.pad,
-        video=options.video,
-        mask=options.mask,
-        reference=options.reference,
-        progress=lambda done, total: progress(f"image {done} of {total}"),
-    )
+    common = (session, options.images, options.truth, options.crop, options.channel)
+
+    def report(done: int, total: int) -> None:
+        progress(f"image {done} of {total}")
+
+    if not options.video and session.facts.input("frames") is None:
+        return validate_quality(
+            *common, options.pad, mask=options.mask, reference=options.reference, progress=report
+        )
+    alone = {
+        "`mask`": options.mask is not None,
+        "`reference`": options.reference is not None,
+        "`pad` official": options.pad != "none",
+    }
+    for flag, is_set in alone.items():
+        if is_set:
+            raise NystraError(f"{flag} does not apply to the frames of a video: omit it")
+    return validate_clip(*common, progress=report)
 
 
 _NEEDS = "`images` and `truth`"
