@@ -6,11 +6,13 @@ Each command prints a table or draws a figure; images are not shipped::
 
     python -m studies.paper windows                       # times, tables II to V
     python -m studies.paper networks --case swinir        # times of whole networks
-    python -m studies.paper noisy Set5/HR --out noisy     # inputs of a denoiser
+    python -m studies.paper noisy Set5/HR --out noisy     # inputs of a denoiser, sigma 25
+    python -m studies.paper blurred Set5/HR --out blurred # motion of up to 15 pixels
     python -m studies.paper errors ON                     # table VI
     python -m studies.paper spectrum ON --out 1.png       # figure 1
     python -m studies.paper maps ON --out 4.png           # figure 4
     python -m studies.paper scaling --out 5.png           # figure 5
+    python -m studies.paper memory                        # memory against tokens, table I
 
 ON is ``--on MODEL FOLDER``, once for each network: a checkpoint or shipped name, and a folder of
 PNG files as its inputs (small ones for super-resolution, noisy ones for denoising). Table VII and
@@ -35,11 +37,13 @@ from studies.paper.times import (
     NETWORK_PLANS,
     PLANS,
     WINDOWS,
+    memory_rows,
     network_rows,
     scaling_rows,
     window_rows,
 )
 from studies.quality.tables import cluster, nystra, nystromformer, published
+from studies.training.deblurring import with_motion
 from studies.training.denoising import with_noise
 
 Networks = Mapping[str, tuple[LoadedModel, list[Pixels]]]
@@ -85,14 +89,14 @@ def errors_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return table(lines, shown)
 
 
-def write_noisy(folder: Path, out: Path, sigma: float) -> None:
-    """Write the images of a folder with the noise of ``studies.quality.denoising``."""
-    out.mkdir(parents=True, exist_ok=True)
-    for number, path in enumerate(sorted(folder.glob("*.png"))):
+def write_inputs(options: argparse.Namespace) -> None:
+    """Write the images of a folder with noise or blurred by motion, seeded by their places."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    for number, path in enumerate(sorted(options.folder.glob("*.png"))):
         with Image.open(path) as image:
             clean = np.asarray(image.convert("RGB"), np.float32)
-        noisy = with_noise(clean, sigma, (number,)).astype(np.uint8)
-        Image.fromarray(noisy).save(out / path.name)
+        changed = options.change(clean, options.strength, (number,))
+        Image.fromarray(changed.astype(np.uint8)).save(options.out / path.name)
 
 
 def draw_spectrum(networks: Networks, out: Path, most: int) -> None:
@@ -145,6 +149,11 @@ def _scaling(options: argparse.Namespace) -> None:
     save(scaling_figure(rows), options.out)
 
 
+def _memory(options: argparse.Namespace) -> None:
+    rows = memory_rows(options.sides)
+    print(table(rows, dict.fromkeys(rows[0], str)))
+
+
 def _networks_timed(options: argparse.Namespace) -> None:
     print(times_table(network_rows(options.rounds, CASES[options.case], options.plans)))
 
@@ -182,11 +191,14 @@ def _parser() -> argparse.ArgumentParser:
     timed.add_argument("--plans", nargs="+", choices=NETWORK_PLANS, default=NETWORK_PLANS)
     scaling = command("scaling", _scaling, out=True)
     scaling.add_argument("--sides", type=int, nargs="+", default=SIDES)
-    noisy = commands.add_parser("noisy")
-    noisy.set_defaults(run=lambda o: write_noisy(o.folder, o.out, o.sigma))
-    noisy.add_argument("folder", type=Path)
-    noisy.add_argument("--out", type=Path, required=True)
-    noisy.add_argument("--sigma", type=float, default=25.0)
+    memory = commands.add_parser("memory")
+    memory.set_defaults(run=_memory)
+    memory.add_argument("--sides", type=int, nargs="+", default=(8, 16, 32, 64))
+    for name, change, strength in (("noisy", with_noise, 25.0), ("blurred", with_motion, 15)):
+        inputs = commands.add_parser(name)
+        inputs.set_defaults(run=write_inputs, change=change, strength=strength)
+        inputs.add_argument("folder", type=Path)
+        inputs.add_argument("--out", type=Path, required=True)
     return parser
 
 

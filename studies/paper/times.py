@@ -10,6 +10,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -26,6 +28,7 @@ from nystra.models.uformer.network import Uformer
 from nystra.plugins.operators.window_softmax import torch_op
 from studies.performance import networks, operators
 from studies.performance.bars import measure
+from studies.psal.memory import resident
 from studies.quality.tables import nystra, nystromformer
 
 Row = dict[str, Any]
@@ -129,6 +132,32 @@ def scaling_rows(rounds: int, sides: Sequence[int]) -> list[Row]:
         single = {plan: [ms / repeats for ms in values] for plan, values in times.items()}
         rows += _rows({"tokens": side**2}, single)
     return rows
+
+
+def memory_rows(sides: Sequence[int]) -> list[Row]:
+    """Measure what the first run in a window of each side adds to this process, in MB.
+
+    *Scores as a matrix* are PyTorch's, and come last: what a run leaves must not serve another.
+    """
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    for side in sides:
+        runs = {
+            plan: operators.runner(f"{kind}-{side}", 1, side) for plan, kind in OPERATORS.items()
+        }
+        shape = operators.HEADS, side**2, operators.HEAD_DIM
+        matrix = partial(networks.explicit_attention, *(torch.rand(shape) for _ in "qkv"), 1.0)
+        added = {plan: _added(run) for plan, run in reversed(runs.items())}
+        added[MATRIX] = _added(matrix)
+        rows.append({"tokens": side**2, **{plan: f"{added[plan]:.1f}" for plan in (MATRIX, *runs)}})
+    return rows
+
+
+def _added(run: Callable[[], object]) -> float:
+    before, _ = resident()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    run()
+    return (resident()[1] - before) / 1e6
 
 
 def _repeated(run: Callable[[], None], repeats: int) -> Callable[[], None]:

@@ -1,16 +1,18 @@
 """Draw the outputs of plans: results.png and cluster.jpg of studies/measurements/images.
 
-Crops of 56 pixels, taken where ``nystra`` departs most from full attention, without guard or, with
-``--cluster``, with it; and below each the absolute difference from full attention in gray, 10 times
-as large::
+Crops of 56 pixels, taken where the least like full attention of ``--columns`` departs most from it,
+and below each the absolute difference from full attention in gray, 10 times as large::
 
     python -m studies.quality.sheet --out studies/measurements/images/results.png \\
         swinir_x2_w16:Set5/LR_bicubic/X2/butterflyx2.png:Set5/HR/butterfly.png ...
+
+Rows come before ``--columns``.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,25 @@ from nystra.runtime.images.images import read_image
 from nystra.runtime.images.sheet import comparison_sheet, magnified_difference
 from nystra.runtime.metrics.measures import clipped_psnr
 from studies.quality.measure import WHOLE, planned, restorer
-from studies.quality.tables import ITERATIONS, LANDMARKS, cluster, nystra, nystromformer
+from studies.quality.tables import (
+    ITERATIONS,
+    LANDMARKS,
+    cluster,
+    nystra,
+    nystromformer,
+    published,
+)
 
 SIDE, ZOOM, FACTOR = 56, 3, 10.0
+
+PLANS: dict[str, list[Mechanism]] = {
+    "worst": [nystra(m, n, guard=0.0) for m in LANDMARKS for n in ITERATIONS],
+    "nystra": [nystra(16)],
+    "published": [published(16)],
+    "nystromformer": [nystromformer(16)],
+    "cluster": [cluster(16)],
+}
+"""Name of a column -> its plans, 16 landmarks or clusters; the one farthest from full is drawn."""
 
 Pixels = npt.NDArray[Any]
 
@@ -51,25 +69,23 @@ def worst_place(got: Pixels, expected: Pixels) -> tuple[int, int]:
     return int(top), int(left)
 
 
-def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str, Pixels]:
+def row(checkpoint: str, small: Path, large: Path, names: Sequence[str]) -> dict[str, Pixels]:
     """Return the images of one row, by column, cropped and magnified, difference below."""
     model = load(checkpoint)
     pixels, truth = read_image(small).pixels, read_image(large).pixels
     full = restored(model, mechanism("full"), pixels)
-    columns: dict[str, Pixels] = {"truth": truth}
-    if not clustered:
-        eight = Image.fromarray(np.round(pixels * 255).astype(np.uint8))
-        bicubic = eight.resize((truth.shape[1], truth.shape[0]), Image.Resampling.BICUBIC)
-        columns["bicubic"] = np.asarray(bicubic) / 255.0
-    columns["full attention"] = full
-    columns["nystra 16, 6 it"] = worst = restored(model, nystra(16), pixels)
-    if clustered:
-        columns["nystromformer 16"] = restored(model, nystromformer(16), pixels)
-        columns["cluster 16, block 4"] = restored(model, cluster(16), pixels)
-    else:
-        columns["nystra, no guard, worst"] = worst = _least_alike(model, pixels, full)
-        columns["nystromformer 16"] = restored(model, nystromformer(16), pixels)
-    top, left = worst_place(worst, full)
+    given = Image.fromarray(np.round(pixels * 255).astype(np.uint8))
+    enlarged = given.resize((truth.shape[1], truth.shape[0]), Image.Resampling.BICUBIC)
+    columns: dict[str, Pixels] = {
+        "truth": truth,
+        "input": np.asarray(enlarged) / 255.0,
+        "full": full,
+    }
+    for name in names:
+        made = (restored(model, plan, pixels) for plan in PLANS[name])
+        columns[name] = min(made, key=lambda image: clipped_psnr(image, full))
+    worst = min(names, key=lambda name: clipped_psnr(columns[name], full))
+    top, left = worst_place(columns[worst], full)
     print(f"{checkpoint} {small.name}: crop at {top},{left}; dB against full:")
     tiles = {}
     for name, image in columns.items():
@@ -81,24 +97,18 @@ def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str,
     return tiles
 
 
-def _least_alike(model: LoadedModel, pixels: Pixels, full: Pixels) -> Pixels:
-    """Return the output of ``nystra`` without guard at its worst setting."""
-    bare = (restored(model, nystra(m, n, 0.0), pixels) for m in LANDMARKS for n in ITERATIONS)
-    return min(bare, key=lambda image: clipped_psnr(image, full))
-
-
 def main() -> None:
     """Write the sheet."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cluster", action="store_true", help="the sheet with cluster")
+    parser.add_argument("--columns", nargs="+", choices=PLANS, default=list(PLANS))
     parser.add_argument("rows", nargs="+", metavar="CHECKPOINT:SMALL:LARGE")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for text in options.rows:
         checkpoint, small, large = text.split(":")
-        rows.append(row(checkpoint, Path(small), Path(large), options.cluster))
+        rows.append(row(checkpoint, Path(small), Path(large), options.columns))
     gap = np.ones((8, SIDE * ZOOM, 3))
     columns = []
     for name in rows[0]:

@@ -105,6 +105,7 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, help=".safetensors file to write")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
+    parser.add_argument("--until", type=int, help="write the weights of that step, and stop")
     for name, kind in recipe.declared().items():
         flag, how = flag_of(name, kind), {"dest": name, "default": kind.default, "help": kind.help}
         if isinstance(kind, Switch):
@@ -135,13 +136,14 @@ def _recipe(arguments: Sequence[str]) -> tuple[Recipe, argparse.Namespace]:
     return recipe, options
 
 
-def run(recipe: Recipe, data: Path, out: Path) -> None:
+def run(recipe: Recipe, data: Path, out: Path, until: int | None = None) -> None:
     """Train and write the weights.
 
     Args:
         recipe: What to train.
         data: Folder with ``train/``, and ``val/`` or ``test/`` for the reported figure.
         out: ``.safetensors`` file; the state of the training is ``<stem>.state.pt`` beside it.
+        until: A step to stop at; the rate follows the recipe's own number.
 
     Raises:
         NystraError: Images or files that cannot be read or written, or a diverged training.
@@ -157,16 +159,24 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
     every = max(1, recipe.steps // _REPORTS)
     hidden = not sys.stderr.isatty()
     with _stop_signals() as signals, tqdm(total=recipe.steps, unit="step", disable=hidden) as bar:
+        weights: dict[str, Tensor] = {}
 
         def on_step(done: int, loss: float, average: Mapping[str, Tensor]) -> None:
             bar.update(done - bar.n)
             if signals:
                 raise KeyboardInterrupt
+            if until is not None and done >= until:
+                weights.update(average)
+                raise KeyboardInterrupt
             if done % every == 0:
                 figure = recipe.figure(average, held_out)
                 bar.write(f"step {done}: loss {loss:.4f}, held out {figure}", sys.stderr)
 
-        weights = train(recipe, examples, out.with_suffix(".state.pt"), on_step)
+        try:
+            weights = train(recipe, examples, out.with_suffix(".state.pt"), on_step)
+        except KeyboardInterrupt:
+            if not weights:
+                raise
     write_weights(out, weights, recipe, examples)
     weights = {key: value.to(recipe.stored) for key, value in weights.items()}
     print(f"{out}: {recipe.figure(weights, held_out)} on held-out images")
@@ -177,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         recipe, options = _recipe(sys.argv[1:] if arguments is None else arguments)
         torch.set_num_threads(options.threads)
-        run(recipe, options.data, options.out)
+        run(recipe, options.data, options.out, options.until)
     except NystraError as error:
         text = spelled(str(error), lambda name: f"--{name.replace('_', '-')}")
         print(f"error: {text}", file=sys.stderr)

@@ -225,6 +225,19 @@ def test_the_command_writes_what_loads(
     SwinIR(**hyper).load_state_dict(checkpoint.state)
 
 
+def test_weights_of_an_earlier_step(photographs: Path, tmp_path: Path) -> None:
+    """They are written, and the training can go on to its end."""
+    arguments = ["--data", str(photographs), "--out", str(tmp_path / "s.safetensors"), *FLAGS]
+    assert main([*arguments, "--until", "1"]) == 0
+    early = read_checkpoint(tmp_path / "s.safetensors").state
+    state = torch.load(tmp_path / "s.state.pt", weights_only=True)
+    assert state["done"] == 1
+    torch.testing.assert_close(dict(early), state["average"])
+    assert main(arguments) == 0
+    late = read_checkpoint(tmp_path / "s.safetensors").state
+    assert not torch.equal(early["conv_first.weight"], late["conv_first.weight"])
+
+
 def test_a_signal_stops_the_command_between_two_steps(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
