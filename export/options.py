@@ -70,7 +70,7 @@ class ExportOptions(Options):
 
     plan: Plan | AutoOptions = field(default_factory=lambda: Plan(AsTrained()))
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    opset: int = option(Number(20, "ONNX opset of the file", 18, 20))
+    opset: int = option(Number(20, "ONNX opset of the file", 18, 25))
     static: tuple[int, ...] | None = option(
         Shape(None, "fixed input shape", metavar="BxCxHxW", usual="any size")
     )

@@ -27,20 +27,27 @@ class Target:
         name: What ``--target`` takes.
         meaning: What the file is, for the help.
         precisions: Names of the supported transforms.
-        finish: Returns a function that rewrites the complete graph, in place, and returns warnings,
-            one sentence each; such a file has one size. None: the graph is kept.
-        opset: The only opset of such a file.
+        finish: Returns a function that rewrites the complete graph, in place, in standard
+            operators, and returns warnings, one sentence each. None: the graph is kept.
+        opsets: The oldest and newest opset of such a file; the oldest is the default.
+        static: Whether it has one size.
+        fused: Whether all exact attention is written as ONNX's operator ``Attention``.
     """
 
     name: str
     meaning: str
     precisions: tuple[str, ...]
     finish: Callable[[], Callable[[onnx.ModelProto], list[str]]] | None = None
-    opset: int | None = None
+    opsets: tuple[int, int] | None = None
+    static: bool = False
+    fused: bool = False
 
 
 _PORTABLE: Lazy[Callable[[onnx.ModelProto], list[str]]] = Lazy(
     __package__, "graph.portable.rewriting", "make_portable"
+)
+_STANDARD: Lazy[Callable[[onnx.ModelProto], list[str]]] = Lazy(
+    __package__, "graph.standard", "make_standard"
 )
 
 TARGETS = {
@@ -58,7 +65,17 @@ TARGETS = {
             "at most four axes",
             ("fp32", "fp16"),
             _PORTABLE,
-            18,
+            (18, 18),
+            static=True,
+        ),
+        Target(
+            "standard",
+            "for engines that fuse attention: standard operators, exact attention as ONNX's own "
+            "Attention (opset 23 to 25)",
+            ("fp32", "fp16", "bf16"),
+            _STANDARD,
+            (23, 25),
+            fused=True,
         ),
     )
 }

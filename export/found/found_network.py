@@ -51,27 +51,31 @@ class FoundNetwork(fx.GraphModule):
         opset: int,
         left: Collection[str],
         note: Callable[[str], None] = lambda _: None,
+        *,
+        fused: bool = False,
     ) -> onnx.ModelProto:
         """Return the ONNX model of the network with a plan. Models of earlier plans are reused.
 
         Args:
             resolved: The mechanism of every site.
             facts: Facts of the network.
-            opset: Version of the default domain: 18, 19 or 20.
+            opset: Version of the default domain.
             left: Paths of sites that keep the network's own attention.
             note: As in `trace`.
+            fused: As in `trace`.
 
         Raises:
             TraceError: The network cannot be traced; the cause is in the message.
         """
         planned = {path: str(site) for path, site in resolved.items() if path not in left}
-        key = f"{opset} {planned}"
+        key = f"{opset} {fused} {planned}"
         if key not in self._traced:
             network = self.rewritten.network(left)
             copied = self.rewritten.folded(network, left, partial(_are_alike, resolved))
             swapped = swap(network, resolved, "operator")
             notes: list[str] = []
-            self._traced[key] = trace(swapped, facts, opset, copied, notes.append), notes
+            model = trace(swapped, facts, opset, copied, notes.append, fused=fused)
+            self._traced[key] = model, notes
         traced, notes = self._traced[key]
         for text in notes:
             note(text)

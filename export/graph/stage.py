@@ -108,14 +108,17 @@ def _graph(
     progress("trace")
     network, notes = prepared.traced.network, list[str]()
     if isinstance(network, FileNetwork):
-        written = rewritten(network, resolved, left)
+        written = rewritten(network, resolved, left, fused=prepared.fused)
         model = written.model
         notes += written.notes
     else:
         if isinstance(network, FoundNetwork):
-            model = network.trace(resolved, facts, options.opset, left, progress.within)
+            model = network.trace(
+                resolved, facts, options.opset, left, progress.within, fused=prepared.fused
+            )
         else:
-            model = trace(swap(network, resolved, "operator"), facts, options.opset)
+            swapped = swap(network, resolved, "operator")
+            model = trace(swapped, facts, options.opset, fused=prepared.fused)
         tidy(model, facts.inputs, facts.outputs)
     if padding is not None:
         notes += pad_heads(model, padding)

@@ -12,6 +12,7 @@ from ...core.errors import NystraError
 from ...models.loading import LoadedModel
 from ...models.own.network import OwnNetwork
 from ...runtime.metrics.measures import measure_for
+from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
@@ -73,6 +74,11 @@ class Prepared:
         return self.found is not None or isinstance(self.loaded.network, FileNetwork)
 
     @property
+    def fused(self) -> bool:
+        """Whether all exact attention is written as ONNX's operator ``Attention``."""
+        return self.target is not None and self.target.fused
+
+    @property
     def found(self) -> FoundNetwork | None:
         """The network if its sites were found in its graph, or None."""
         network = self.traced.network
@@ -96,7 +102,10 @@ def prepare(
         refuse_options(options)
     transform = find_transform(options.precision, options.target)
     target = find_target(options.target, transform.name)
-    options = for_target(options, target)
+    held = 0
+    if is_onnx(source) and isinstance(source, Path):
+        held = read_onnx_header(source).opsets.get("", 0)
+    options = for_target(options, target, held)
     refuse_padding(options.pad_heads, transform, target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(

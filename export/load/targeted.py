@@ -10,15 +10,20 @@ from ..targets import TENSORRT, Target
 from ..transforms import Transform
 
 
-def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
+def for_target(options: ExportOptions, target: Target | None, held: int = 0) -> ExportOptions:
     """Return the options with those that the target implies.
+
+    Args:
+        options: The options.
+        target: The target, or None.
+        held: Opset of the ONNX file that is exported; 0 for other sources.
 
     Raises:
         NystraError: One of them contradicts it.
     """
     if target is None or target.finish is None:
         return options
-    if options.static is None:
+    if target.static and options.static is None:
         raise NystraError(
             f"`target` {target.name} needs a fixed size: give `static`, such as 1x3x64x64; "
             "see docs/engines.md"
@@ -28,9 +33,20 @@ def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
             f"`target` {target.name} is for engines without the operator library: omit "
             "`no_functions`; see docs/engines.md"
         )
-    if "opset" in options.changed() and options.opset != target.opset:
-        raise NystraError(f"`target` {target.name} has opset {target.opset}: omit `opset`")
-    return replace(options, functions="inline", opset=target.opset or options.opset)
+    return replace(options, functions="inline", opset=_opset(options, target, held))
+
+
+def _opset(options: ExportOptions, target: Target, held: int) -> int:
+    """Return the opset of the file, which the options or the target say."""
+    if target.opsets is None:
+        return options.opset
+    oldest, newest = target.opsets
+    if "opset" not in options.changed():
+        return min(max(oldest, held), newest)
+    if not oldest <= options.opset <= newest:
+        has = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
+        raise NystraError(f"`target` {target.name} has opset {has}: omit `opset`")
+    return options.opset
 
 
 def refuse_padding(multiple: int | None, transform: Transform, target: Target | None) -> None:

@@ -99,6 +99,8 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
 def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
     """Return the network if it can keep its own attention, None if its sites are always written."""
     network = prepared.loaded.network
+    if prepared.fused:
+        return None
     if isinstance(network, FileNetwork):
         return FilePieces(network, prepared.loaded.facts, resolved)
     if prepared.found is not None:

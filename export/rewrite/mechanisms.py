@@ -58,7 +58,7 @@ def mechanism_nodes(
         site: Its module.
         mechanism: How it is computed.
         shapes: Shapes of its inputs at each size of the search.
-        opset: Opset of the model.
+        opset: Opset that the nodes are traced for.
         kind: Type of its values, as ONNX numbers it.
         known: Mechanisms traced before; it gets this one.
 
@@ -74,13 +74,9 @@ def mechanism_nodes(
     fixed = [None if one is None else [n for a, n in enumerate(one) if a not in axes]
              for one, axes in zip(shapes[0], free, strict=True)]  # fmt: skip
     own = str(node.name) if apart else (None if table is None else tuple(table.shape))
-    key = repr(
-        (type(site).__name__, form, str(mechanism), own, fixed, free, traced_opset(opset), kind)
-    )
+    key = repr((type(site).__name__, form, str(mechanism), own, fixed, free, opset, kind))
     if key not in known:
-        known[key] = _traced(
-            site, mechanism, shapes[0], free, traced_opset(opset), kind, apart=bool(apart)
-        )
+        known[key] = _traced(site, mechanism, shapes[0], free, opset, kind, apart=bool(apart))
     return _copied(known[key], node, None if apart else table, kind)
 
 

@@ -38,7 +38,11 @@ class Rewritten:
 
 
 def rewritten(
-    network: FileNetwork, resolved: Mapping[str, Mechanism], left: Collection[str]
+    network: FileNetwork,
+    resolved: Mapping[str, Mechanism],
+    left: Collection[str],
+    *,
+    fused: bool = False,
 ) -> Rewritten:
     """Return the file of a network with the planned mechanisms in place of its attention.
 
@@ -48,13 +52,14 @@ def rewritten(
         network: The network of the file.
         resolved: Mechanism of every site of the network.
         left: Paths of sites that are not replaced.
+        fused: As in `trace`.
 
     Raises:
         ExportError: A mechanism cannot be traced.
     """
     source = network.source
     planned = [
-        planned_replacement(network, item, resolved)
+        planned_replacement(network, item, resolved, fused=fused)
         for item in network.replacements
         if not all(p in left or isinstance(resolved[p], AsTrained) for p in item.sites)
     ]
@@ -104,14 +109,25 @@ def _version(operator: str, opset: int) -> int:
 
 
 def planned_replacement(
-    network: FileNetwork, item: Replacement, resolved: Mapping[str, Mechanism]
+    network: FileNetwork,
+    item: Replacement,
+    resolved: Mapping[str, Mechanism],
+    *,
+    fused: bool = False,
 ) -> Replacement:
     """Return a replacement whose sites are nodes of their mechanisms.
+
+    Args:
+        network: The network of the file.
+        item: The replacement.
+        resolved: Mechanism of every site of the network.
+        fused: As in `trace`.
 
     Raises:
         ExportError: A mechanism cannot be traced.
     """
     opset = int(network.source.searched.opset_imports.get("", 18))
+    traced = opset if fused else traced_opset(opset)
     nodes: list[ir.Node] = []
     for node in item.nodes:
         if node.domain != SITE:
@@ -123,7 +139,7 @@ def planned_replacement(
             item.sites[path],
             resolved[path],
             item.site_shapes[path],
-            opset,
+            traced,
             item.type,
             network.pieces,
         )

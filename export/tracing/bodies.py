@@ -26,7 +26,7 @@ def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
 
     Args:
         model: The model.
-        opset: Version of the default domain in the bodies: 18, 19 or 20.
+        opset: Version of the default domain in the bodies.
     """
     present = {function.name for function in model.functions}
     for name in used_operators(model):

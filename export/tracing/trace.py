@@ -40,6 +40,9 @@ from .trace_fault import trace_fault
 from .translations import missing_translations
 from .weights import squeeze_weights
 
+_NEWEST_IN_PIECES = 22
+"""The newest opset for which PyTorch writes its fused attention in pieces."""
+
 _CELLS = (11, 13)
 """Rows and columns, in cells of the network, of the image that is used for a trace."""
 
@@ -82,6 +85,8 @@ def trace(
     opset: int,
     copied: Mapping[str, Copied] | None = None,
     note: Callable[[str], None] = lambda _: None,
+    *,
+    fused: bool = False,
 ) -> onnx.ModelProto:
     """Trace a network from its inputs to its outputs.
 
@@ -90,9 +95,10 @@ def trace(
     Args:
         network: Network whose sites are operators.
         facts: Facts of the network.
-        opset: Version of the default domain: 18, 19 or 20.
+        opset: Version of the default domain, 18 or later.
         copied: Name of a call in the graph -> its part and its weights.
         note: Called with the reason if a graph that was traced before has to be traced again.
+        fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
 
     Returns:
         A model with the inputs and outputs that the facts name, and nodes of the domain
@@ -104,14 +110,15 @@ def trace(
     examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
+    traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
     try:
         with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
             with repeats_as_calls(network) as calls:
-                exported = _raw(network, examples, free, opset, *names, copied, note)
+                exported = _raw(network, examples, free, traced, *names, copied, note)
             squeeze_weights(exported.model)
             exported.optimize()
             if calls:
-                expand(exported.model, calls, _templates(calls, opset))
+                expand(exported.model, calls, _templates(calls, traced))
     except ExportError:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
@@ -121,7 +128,18 @@ def trace(
             f"PyTorch could not trace the network: {reason}{advice}; see docs/own.md"
         ) from error
     model: onnx.ModelProto = exported.model_proto
+    _declare(model, opset)
     return model
+
+
+def _declare(model: onnx.ModelProto, opset: int) -> None:
+    """Declare the opset of a model, whose nodes mean the same at the one they were traced for."""
+    for entry in model.opset_import:
+        if entry.domain == "":
+            entry.version = opset
+    imports = [entry for entry in model.opset_import if entry.domain == ""]
+    least = onnx.helper.find_min_ir_version_for(imports)
+    model.ir_version = max(model.ir_version, least)
 
 
 def trace_piece(
@@ -138,7 +156,7 @@ def trace_piece(
         module: Module with one result.
         examples: Inputs to trace with.
         free: Free axes of each input, as ``torch.export`` takes them; None if all are fixed.
-        opset: Version of the default domain: 18, 19 or 20.
+        opset: Version of the default domain, 18 or later.
         inputs: Names of the inputs.
         output: Name of the result.
 

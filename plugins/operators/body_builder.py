@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -14,7 +14,7 @@ from ...core.errors import NystraError
 from ..domain import DOMAIN
 from .schema import PLUGIN_ATTRIBUTES, OperatorSchema
 
-OPSETS = (18, 19, 20)
+OPSETS = (18, 19, 20, 21, 22, 23, 24, 25)
 """The opsets of ONNX that the bodies are written for."""
 
 
@@ -27,14 +27,23 @@ class BodyBuilder:
     Attributes:
         by_rows: Exact attention holds the scores of one row of queries of every window at a time,
             in a Loop, which is slower where an engine would fuse attention.
+        values: Of a body of one node alone, its attributes, which are constants there.
         stepped: Sizes are known while the body is written, and elements are moved by slices,
             reshapes and transposes of four axes at most, for engines that support no others;
             otherwise by one Gather. A subclass that knows the sizes sets it.
+        fused: Exact attention is one node, whose mask holds all that is added to the scores.
     """
 
     stepped = False
+    fused = False
 
-    def __init__(self, schema: OperatorSchema, opset: int, by_rows: bool = False) -> None:
+    def __init__(
+        self,
+        schema: OperatorSchema,
+        opset: int,
+        by_rows: bool = False,
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
         """Start the body of an operator.
 
         Raises:
@@ -48,6 +57,7 @@ class BodyBuilder:
         self.schema = schema
         self.opset = opset
         self.by_rows = by_rows
+        self.values = values
         self.inputs = [self._named(name) for name in schema.inputs]
         self._outputs = [self._named(name) for name in schema.outputs]
         self._nodes: list[onnx.NodeProto] = []
@@ -100,6 +110,10 @@ class BodyBuilder:
         if key in self._fixed:
             return self._fixed[key]
         kind = next(a.kind for a in self.schema.attributes if a.name == name)
+        if self.values is not None:
+            return self.constant(
+                np.array(self.values[name], np.int64 if kind == "int" else np.float32)
+            )
         output = self._fixed[key] = self._named(name)
         node = helper.make_node("Constant", [], [output])
         field, proto = (
@@ -115,6 +129,10 @@ class BodyBuilder:
             wide = self._fixed[key] = self._fresh("Cast")
             self._top.append(helper.make_node("Cast", [output], [wide], to=TensorProto.FLOAT))
         return self._fixed[key]
+
+    def is_off(self, name: str) -> bool:
+        """Return whether the INT attribute of that name is known to be 0."""
+        return self.values is not None and self.values[name] == 0
 
     def is_on(self, name: str) -> str:
         """Return whether the INT attribute of that name is 1: a bool scalar."""
@@ -151,6 +169,21 @@ class BodyBuilder:
     def known(self, size: str) -> int:
         """Return the value of an int64 scalar, if ``stepped`` is set."""
         raise NotImplementedError(f"{self.schema.name}: {size} is not known before the file runs")
+
+    def attend(self, q: str, k: str, v: str, bias: str | None, scores: tuple[str, str]) -> str:
+        """Return softmax(q k^T + bias) v, (A, h, N, e).
+
+        Args:
+            q: (A, h, N, d), with the scale of the scores.
+            k: (A, h, M, d).
+            v: (A, h, M, e).
+            bias: Broadcasts to (A, h, N, M); None: nothing is added.
+            scores: N and M, int64 scalars.
+        """
+        logits = self.op("MatMul", q, self.swap(k, 4))
+        if bias is not None:
+            logits = self.op("Add", logits, bias)
+        return self.op("MatMul", self.op("Softmax", logits, axis=-1), v)
 
     def count(self, size: str) -> str:
         """Return 0, 1, ..., size - 1."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
+from typing import Any
 
 import onnx
 
 from . import OPERATORS, find_schema
 from .body_builder import BodyBuilder
+from .fused_body import FusedBody
 
 LARGE_WINDOW = 32 * 32
 """Tokens of a window from which its scores are too many to hold all of them."""
@@ -32,6 +34,28 @@ def operator_body(
     schema = find_schema(name)
     write = import_module(f".{OPERATORS[name]}.body", __package__).write
     return BodyBuilder(schema, opset, by_rows=any(map(_is_large, nodes))).function(write)
+
+
+def fused_body(node: onnx.NodeProto, opset: int) -> onnx.FunctionProto:
+    """Return the body of one node alone, whose exact attention is ONNX's operator ``Attention``.
+
+    Args:
+        node: A node of nystra; its attributes are constants in the body.
+        opset: The model's, 23 or later.
+
+    Raises:
+        NystraError: There is no such operator, or no body is written for this opset.
+    """
+    schema = find_schema(node.op_type)
+    write = import_module(f".{OPERATORS[node.op_type]}.body", __package__).write
+    return FusedBody(schema, opset, values=values_of(node)).function(write)
+
+
+def values_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return the attributes of a node of nystra; those that it does not have are the defaults."""
+    return {a.name: a.default for a in find_schema(node.op_type).attributes} | {
+        a.name: onnx.helper.get_attribute_value(a) for a in node.attribute
+    }
 
 
 def _is_large(node: onnx.NodeProto) -> bool:

@@ -109,6 +109,17 @@ class WindowBody:
         every = body.op("Expand", flat, body.shape(self.batch, 1, 1))
         return body.reshape(every, -1, *shape)
 
+    def with_regions(self, bias: str | None) -> str:
+        """Return a bias that is reduced by 100 between regions, (B nW, h or 1, N, N).
+
+        Args:
+            bias: (h, N, N), or None for zeros.
+        """
+        body, regions = self.body, self.token_regions()
+        within = body.number(0.0) if bias is None else bias
+        between = body.op("Sub", within, body.number(100.0))
+        return body.op("Where", self.same(regions, regions), within, between)
+
     def set_apart(self, q: str, k: str) -> tuple[str, str]:
         """Return q and k with four more channels, which reduce q.k by 100 between regions.
 
@@ -116,7 +127,7 @@ class WindowBody:
         a region exactly 0 is added, and no tensor has a size of windows times squared tokens.
         """
         body = self.body
-        if body.stepped and not body.known(body.attribute("mask")):
+        if body.is_off("mask"):
             return q, k
         regions = body.op("Unsqueeze", self.token_regions(), body.ints([2]))
         inside = body.op("Equal", regions, body.ints(list(range(REGIONS))))

@@ -19,6 +19,8 @@ def position_bias(
         row: Only the queries of this row of a window, an int64 scalar: (h, ww, Nk).
     """
     body = windows.body
+    if body.is_off("bias"):
+        return body.number(0.0)
     if body.stepped:
         return _in_steps(windows, table, key_h, key_w)
     bias = body.attribute("bias")
@@ -58,8 +60,6 @@ def position_bias(
 def _in_steps(windows: WindowBody, table: str, key_h: str, key_w: str) -> str:
     """Return `position_bias` by slices and reshapes of at most four axes."""
     body = windows.body
-    if not body.known(body.attribute("bias")):
-        return body.number(0.0)
     key_rows, key_cols = body.known(key_h), body.known(key_w)
     rows, cols = body.known(windows.window_h), body.known(windows.window_w)
     length = (rows + key_rows - 1) * (cols + key_cols - 1)

@@ -34,7 +34,7 @@ def all_nodes(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
     return [*function.node, *inner]
 
 
-@pytest.mark.parametrize("opset", [18, 19, 20])
+@pytest.mark.parametrize("opset", [18, 20, 25])
 def test_form(opset: int) -> None:
     for name, function in bodies(opset).items():
         schema = find_schema(name)

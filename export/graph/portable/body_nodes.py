@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ....core.errors import UnsupportedModelError
 from ....plugins.operators import OPERATORS, find_schema
 from ....plugins.operators.body_builder import BodyBuilder
+from ....plugins.operators.functions import values_of
 from ....plugins.operators.schema import OperatorSchema
 from .static_graph import Constant, StaticGraph
 
@@ -25,23 +25,15 @@ class _Nodes(BodyBuilder):
     def __init__(
         self, graph: StaticGraph, schema: OperatorSchema, opset: int, node: onnx.NodeProto
     ) -> None:
-        super().__init__(schema, opset)
+        super().__init__(schema, opset, values=values_of(node))
         self._graph = graph
         self.inputs = list(node.input)
-        self._values = {a.name: a.default for a in schema.attributes} | {
-            a.name: helper.get_attribute_value(a) for a in node.attribute
-        }
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         return self._graph.op(op_type, *inputs, **attributes)
 
     def constant(self, value: Constant) -> str:
         return self._graph.constant(value)
-
-    def attribute(self, name: str) -> str:
-        kind = next(a.kind for a in self.schema.attributes if a.name == name)
-        value = self._values[name]
-        return self.constant(np.array(value, np.int64 if kind == "int" else np.float32))
 
     def known(self, size: str) -> int:
         value = self._graph.value(size)

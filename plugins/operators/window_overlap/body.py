@@ -121,7 +121,8 @@ def write(nodes: BodyBuilder) -> str:
     windows = WindowBody(nodes)
     around = _Around(windows)
     q, k, v = windows.split(0), around.split(1), around.split(2)
-    logits = nodes.op("MatMul", nodes.op("Mul", q, nodes.attribute("scale")), nodes.swap(k, 4))
-    bias = position_bias(windows, nodes.inputs[1], around.rows, around.cols)
-    weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)
-    return windows.merged(nodes.op("MatMul", weights, v))
+    bias = None
+    if not nodes.is_off("bias"):
+        bias = position_bias(windows, nodes.inputs[1], around.rows, around.cols)
+    q = nodes.op("Mul", q, nodes.attribute("scale"))
+    return windows.merged(nodes.attend(q, k, v, bias, (windows.tokens, around.keys)))

@@ -11,19 +11,25 @@ def write(nodes: BodyBuilder) -> str:
     """Write the nodes; return the result."""
     windows = WindowBody(nodes)
     q, k, v = windows.heads_apart()
-    q, k = windows.set_apart(nodes.op("Mul", q, nodes.attribute("scale")), k)
-    keys, window = nodes.swap(k, 4), (windows.window_h, windows.window_w)
+    q = nodes.op("Mul", q, nodes.attribute("scale"))
+    if not nodes.fused:  # engines take queries, keys and values of one width only
+        q, k = windows.set_apart(q, k)
+    window, tokens = (windows.window_h, windows.window_w), windows.tokens
 
-    def attended(queries: str, row: str | None = None) -> str:
-        logits = nodes.op("MatMul", queries, keys)
-        bias = position_bias(windows, nodes.inputs[1], *window, row)
-        weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)
-        return nodes.op("MatMul", weights, v)
+    def attended(queries: str, count: str, row: str | None = None) -> str:
+        bias = None
+        if not nodes.is_off("bias"):
+            bias = position_bias(windows, nodes.inputs[1], *window, row)
+        if nodes.fused and not nodes.is_off("mask"):
+            bias = windows.with_regions(bias)
+        return nodes.attend(queries, k, v, bias, (count, tokens))
 
     if not nodes.by_rows:
-        return windows.merged(attended(q))
+        return windows.merged(attended(q, tokens))
     rows = nodes.reshape(q, -1, windows.heads, *window, nodes.size(q, 3))
     (out,) = nodes.loop(
-        windows.window_h, [], lambda row, _: [attended(nodes.op("Gather", rows, row, axis=2), row)]
+        windows.window_h,
+        [],
+        lambda row, _: [attended(nodes.op("Gather", rows, row, axis=2), windows.window_w, row)],
     )
     return windows.merged(nodes.op("Transpose", out, perm=[1, 2, 0, 3, 4]))

@@ -1,0 +1,33 @@
+"""A model file of standard operators whose exact attention is ONNX's ``Attention``."""
+
+from __future__ import annotations
+
+import onnx
+
+from ...plugins.domain import DOMAIN
+from ...plugins.operators.functions import fused_body
+from ..tracing.bodies import inline_bodies
+
+
+def make_standard(model: onnx.ModelProto) -> list[str]:
+    """Rewrite a model in standard operators, in place.
+
+    The nodes of nystra become bodies of their own, in which their attributes are constants and
+    exact attention is ``Attention``.
+
+    Args:
+        model: A model of opset 23 or later, with or without bodies.
+
+    Returns:
+        What engines may not support: nothing.
+    """
+    opset = next(entry.version for entry in model.opset_import if entry.domain == "")
+    others = [function for function in model.functions if function.domain != DOMAIN]
+    del model.functions[:]
+    model.functions.extend(others)
+    for number, node in enumerate(node for node in model.graph.node if node.domain == DOMAIN):
+        body = fused_body(node, opset)
+        node.op_type = body.name = f"{body.name}_{number}"
+        model.functions.append(body)
+    inline_bodies(model)
+    return []
