@@ -71,9 +71,7 @@ def ray_serve(
     specs = [SessionSpec(file, threads=threads, **how) for file in files]
 
     def build() -> Any:
-        from .. import __version__
-
-        return open_application(specs, bounds, token=token, version=__version__, hosts=hosts).app
+        return open_application(specs, bounds, token=token, hosts=hosts).app
 
     deployment = serve.deployment(
         serve.ingress(build)(),

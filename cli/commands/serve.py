@@ -45,9 +45,8 @@ def run(args: argparse.Namespace) -> int:
     import python_multipart  # noqa: F401
     import uvicorn  # noqa: F401
 
-    from ... import __version__
-    from ...runtime.serving.limits import Limits
-    from ...runtime.serving.serve import serve
+    from ...runtime.serving.application import serve
+    from ...runtime.serving.limits import Address, Limits
 
     token = os.environ.get(TOKEN)
     if token is not None and not token.strip():
@@ -57,16 +56,13 @@ def run(args: argparse.Namespace) -> int:
             f"{args.host} may be reached from other machines, without a token: set {TOKEN}; "
             "see docs/serving.md"
         )
+    args.access_log = args.access_log and not (args.quiet or args.json)  # nobody may read stderr
     serve(
         [session_spec(args, model) for model in args.models],
         Limits(**option_values(args, Limits)),
-        host=args.host,
-        port=args.port,
-        token=token,
-        version=__version__,
-        hosts=args.hosts,
-        log=args.access_log and not (args.quiet or args.json),  # a program may not read stderr
-        ready=lambda address, models: _announce(args, address, models),
+        Address(**option_values(args, Address)),
+        token,
+        lambda address, models: _announce(args, address, models),
     )
     return 0
 

@@ -1,15 +1,15 @@
-"""The application of model files that `nystra serve` and Ray Serve run behind HTTP."""
+"""Model files behind HTTP: the application of `nystra serve` and Ray Serve, and the former."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...core.computing import stop_engines
 from ..machine.memory import available_memory
 from ..session_spec import SessionSpec
-from .limits import Limits
+from .limits import Address, Limits
 from .loading import Models, open_models
 from .request_queue import RequestQueue
 
@@ -43,7 +43,6 @@ def open_application(
     limits: Limits,
     *,
     token: str | None = None,
-    version: str = "0",
     hosts: Collection[str] = (),
     log: bool = False,
 ) -> Application:
@@ -53,7 +52,6 @@ def open_application(
         specs: Specs of the models.
         limits: Limits of requests.
         token: The bearer token that requests need, or None.
-        version: Version of nystra.
         hosts: Accepted host names if there is no token, in addition to IP addresses.
         log: Print a line on stderr for each request.
 
@@ -69,7 +67,40 @@ def open_application(
     memory = available_memory() // 2 if limits.max_memory is None else limits.max_memory
     queue = RequestQueue(limits.workers, limits.queue, memory)
     metrics.watch(queue)
-    app = create_app(
-        models, queue, limits, metrics, token=token, version=version, hosts=hosts, log=log
-    )
+    app = create_app(models, queue, limits, metrics, token=token, hosts=hosts, log=log)
     return Application(app, models, queue)
+
+
+def serve(
+    specs: Sequence[SessionSpec],
+    limits: Limits,
+    address: Address,
+    token: str | None = None,
+    ready: Callable[[str, Models], None] = lambda url, models: None,
+) -> None:
+    """Serve models until SIGINT or SIGTERM.
+
+    Args:
+        specs: The models.
+        limits: Limits of requests.
+        address: Where it listens.
+        token: The bearer token that requests need, or None.
+        ready: Called with the URL and the models when requests are accepted.
+
+    Raises:
+        NystraError: The port is in use, or a model cannot be served.
+        BackendUnavailableError: A backend, or a library that a model needs, is missing.
+    """
+    from .http.server import address_of, listen, run_app
+
+    with listen(address.host, address.port) as listener:
+        names = (address.host, *address.hosts)
+        application = open_application(
+            specs, limits, token=token, hosts=names, log=address.access_log
+        )
+        patience = limits.patience
+        try:
+            ready(address_of(listener), application.models)
+            patience -= run_app(application.app, listener, limits)
+        finally:
+            application.close(max(patience, 0.0))

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from .... import __version__
 from ....core.errors import NystraError
 from ....core.option_kinds import Choice
 from ...tasks.handler import Answer, Handler
@@ -47,11 +48,7 @@ def create_app(
     queue: RequestQueue,
     limits: Limits,
     metrics: Metrics,
-    *,
-    token: str | None = None,
-    version: str = "0",
-    hosts: Collection[str] = (),
-    log: bool = False,
+    **guard: Any,
 ) -> FastAPI:
     """Return the application.
 
@@ -60,28 +57,17 @@ def create_app(
         queue: The request queue.
         limits: Limits of requests.
         metrics: The metrics to update.
-        token: As `Guard` takes it.
-        version: Version of nystra.
-        hosts: As `Guard` takes them.
-        log: The same.
+        **guard: ``token``, ``hosts`` and ``log`` as `Guard` takes them.
     """
     app = FastAPI(
-        title="nystra", version=version, docs_url=None, redoc_url=None, redirect_slashes=False
+        title="nystra", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     known = {f"/v1/{route}" for route in models.routes} | {"/", "/v1/models", "/metrics"}
 
     def count(path: str, model: str, status: int) -> None:
         metrics.counted(path if path in known else "other", model, status)
 
-    app.add_middleware(
-        Guard,
-        limits=limits,
-        memory=queue.memory,
-        count=count,
-        token=token,
-        hosts=hosts,
-        log=log,
-    )
+    app.add_middleware(Guard, limits=limits, memory=queue.memory, count=count, **guard)
     app.add_exception_handler(NystraError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_address)
     app.add_exception_handler(MemoryError, _refuse_for_memory)
