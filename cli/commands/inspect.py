@@ -150,8 +150,10 @@ def _window(sides: tuple[int, ...] | None) -> str:
 
 
 def _inspect_model(args: argparse.Namespace) -> int:
+    from ...plugins.domain import DOMAIN
     from ...runtime.backends import find_backend
     from ...runtime.model.onnx_header import read_onnx_header
+    from ...runtime.model.onnx_nodes import domain_nodes
     from ...runtime.session import Session
 
     metadata = dict(read_onnx_header(args.file).metadata)
@@ -167,7 +169,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
             raise
         reason = str(error)  # the file can be inspected even if it cannot run
     sites = _sites(stated)
-    nodes = _nodes(args.file, sites)
+    nodes = domain_nodes(args.file, DOMAIN)
     if args.json:
         print_json(
             {
@@ -215,15 +217,3 @@ def _sites(metadata: ModelMetadata) -> dict[str, Any]:
         key = key_of("attention")
         raise NystraError(f"the metadata entry {key} is not a plan: export the model again")
     return sites
-
-
-def _nodes(path: Path, sites: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return name and operator of the nystra nodes: from the graph, or from the plan."""
-    from ...plugins.domain import DOMAIN
-
-    try:
-        import onnx
-    except ModuleNotFoundError:  # a machine that only runs models
-        return [(name, site["mechanism"]) for name, site in sites.items()]
-    model = onnx.load(str(path), load_external_data=False)
-    return [(node.name, node.op_type) for node in model.graph.node if node.domain == DOMAIN]
