@@ -262,7 +262,9 @@ def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Core | str:
     reason = ""
     if whole(node, "is_causal") or whole(node, "unidirectional"):
         reason = "its attention is causal"
-    elif any(value is not None for value in values[4:]) or attribute(node, "softcap", 0.0):
+    elif attribute(node, "softcap", 0.0) or any(
+        value is not None for at, value in enumerate(values) if at > 2 and at != mask_at(node)
+    ):
         reason = f"{node.op_type} has inputs that are not read"
     q_as, k_as, v_as = readings
     width = q_as.sizes(q.shape)[2][0]
@@ -287,6 +289,11 @@ def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Core | str:
         by_data=False,
         reason=reason,
     )
+
+
+def mask_at(node: ir.Node) -> int:
+    """Return the number of the input of a whole attention that is added to its scores."""
+    return 3 if node.op_type == "Attention" else 5
 
 
 def _heads_of(node: ir.Node, shape: Shape, whose: str) -> Matrices:

@@ -20,6 +20,7 @@ from .products import (
     attention_place,
     find_core,
     fused_core,
+    mask_at,
     product_of,
     product_place,
 )
@@ -273,20 +274,19 @@ class Provenance:
         if isinstance(core, str):
             self._pass(step.node, core)
             return [*unread(step)[:1], *rest]
-        if len(step.inputs) > 3 and step.inputs[3] is not None:
-            core = self._with_mask(core, step)
+        at = mask_at(step.node)
+        if len(step.inputs) > at and step.inputs[at] is not None:
+            core = self._with_mask(core, step, at)
         self._note(core)
         place = attention_place(core, step.outs[0])
         return [new_map(step.outs[0]) if place is None else place, *rest]
 
-    def _with_mask(self, core: Core, step: Step) -> Core:
-        if step.node.op_type != "Attention":
-            return replace(core, reason=core.reason or "its projection has a bias of its own")
-        held, value = step.node.inputs[3], step.inputs[3]
+    def _with_mask(self, core: Core, step: Step, at: int) -> Core:
+        held, value = step.node.inputs[at], step.inputs[at]
         core = replace(core, mask=held)
         if value is None or value.place is not None:
             return replace(core, by_data=True)
-        mask = step.constant(3)
+        mask = step.constant(at)
         if mask.dtype == torch.bool:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
         groups, tokens, keys = (*core.q_place.shape[:2], core.k_place.shape[1])
