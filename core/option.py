@@ -23,7 +23,7 @@ _NAMED = re.compile(r"`([A-Za-z_]\w*)`")
 
 @dataclass(frozen=True)
 class Option:
-    """One option; the subclasses are its kinds.
+    """One option; the subclasses are its kinds, which say what `expected` and `placeholder` return.
 
     Attributes:
         default: The value if none is given; None also means no value.
@@ -35,6 +35,9 @@ class Option:
         metavar: Placeholder of the value in ``--help``, if not that of the kind.
         required: The command line requires it.
     """
+
+    _expected: ClassVar[str] = ""
+    _placeholder: ClassVar[str] = "X"
 
     default: Any
     doc: str
@@ -48,7 +51,7 @@ class Option:
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        raise NotImplementedError
+        return self._expected
 
     @property
     def limits(self) -> str:
@@ -58,7 +61,7 @@ class Option:
     @property
     def placeholder(self) -> str:
         """The placeholder of a value in ``--help``."""
-        return self.metavar or "X"
+        return self.metavar or self._placeholder
 
     @property
     def help(self) -> str:

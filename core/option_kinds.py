@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .errors import NystraError
 from .option import Option
@@ -51,6 +51,8 @@ class Number(Option):
         above: Values have to be above the minimum.
     """
 
+    _placeholder: ClassVar[str] = "N"
+
     minimum: float
     maximum: float = math.inf
     most: int | None = field(default=None, kw_only=True)
@@ -80,11 +82,6 @@ class Number(Option):
         if math.inf in (-self.minimum, self.maximum):
             return ""
         return f"{self._bound(self.minimum)} to {self._bound(self.maximum)}"
-
-    @property
-    def placeholder(self) -> str:
-        """``N``."""
-        return self.metavar or "N"
 
     @property
     def largest(self) -> float:
@@ -130,17 +127,14 @@ class Number(Option):
 class Bytes(Number):
     """A number of bytes; a text may say ``4G``, ``500M`` or ``1.5GiB``."""
 
+    _placeholder: ClassVar[str] = "BYTES"
+
     most: int | None = field(default=1 << 50, kw_only=True)
 
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
         return f"a size of {self.minimum:g} or more bytes, such as 4G or 500M"
-
-    @property
-    def placeholder(self) -> str:
-        """``BYTES``."""
-        return self.metavar or "BYTES"
 
     def read(self, name: str, text: str) -> int:
         """Return the number of bytes of a text."""
@@ -165,10 +159,7 @@ class Bytes(Number):
 class Text(Option):
     """Any text."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "a text"
+    _expected: ClassVar[str] = "a text"
 
     def _accepted(self, name: str, value: Any) -> str:
         if not isinstance(value, str):
@@ -180,15 +171,8 @@ class Text(Option):
 class Words(Option):
     """Several words, as a tuple; a text has commas between them."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "comma-separated words"
-
-    @property
-    def placeholder(self) -> str:
-        """``LIST``."""
-        return self.metavar or "LIST"
+    _expected: ClassVar[str] = "comma-separated words"
+    _placeholder: ClassVar[str] = "LIST"
 
     def read(self, name: str, text: str) -> tuple[str, ...]:
         """Return the words of a text."""
@@ -209,15 +193,8 @@ class Words(Option):
 class File(Option):
     """The path of a file or folder, as a `Path`."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "a path"
-
-    @property
-    def placeholder(self) -> str:
-        """``FILE``."""
-        return self.metavar or "FILE"
+    _expected: ClassVar[str] = "a path"
+    _placeholder: ClassVar[str] = "FILE"
 
     def _accepted(self, name: str, value: Any) -> Path:
         if not isinstance(value, (str, os.PathLike)):
@@ -229,10 +206,7 @@ class File(Option):
 class Folder(File):
     """The path of a folder, as a `Path`."""
 
-    @property
-    def placeholder(self) -> str:
-        """``FOLDER``."""
-        return self.metavar or "FOLDER"
+    _placeholder: ClassVar[str] = "FOLDER"
 
 
 @dataclass(frozen=True)
@@ -305,10 +279,7 @@ class Switch(Option):
 
     default: bool = field(default=False, kw_only=True)
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "true or false"
+    _expected: ClassVar[str] = "true or false"
 
     @property
     def help(self) -> str:
@@ -339,6 +310,8 @@ class Grid(Option):
         most: The largest number of cells.
     """
 
+    _placeholder: ClassVar[str] = "N|RxC"
+
     things: str
     most: int
 
@@ -346,11 +319,6 @@ class Grid(Option):
     def expected(self) -> str:
         """What a value has to be, in words."""
         return f"rows and columns of 1 to {self.most} {self.things} in all, such as 16 or 4x4"
-
-    @property
-    def placeholder(self) -> str:
-        """``N|RxC``."""
-        return self.metavar or "N|RxC"
 
     def read(self, name: str, text: str) -> tuple[int, int]:
         """Return the grid of a text."""

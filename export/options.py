@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..core.option import Option, Options, option
 from ..core.option_kinds import (
@@ -35,10 +35,7 @@ _MOST_VALUES = 1 << 30
 class Shape(Option):
     """The lengths of the axes of an input; in text ``1x3x64x64``."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "lengths of 1 or more, such as 1x3x64x64"
+    _expected: ClassVar[str] = "lengths of 1 or more, such as 1x3x64x64"
 
     def read(self, name: str, text: str) -> tuple[int, ...]:
         """Return the shape in a text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..option import Option
 from ..option_kinds import require_count, whole_number
@@ -19,15 +19,8 @@ MOST_PIXELS = 1 << 28
 class ImageSize(Option):
     """The size of an image; a text says ``64x96``, height x width."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "a height x width such as 128x96, each 1 or more"
-
-    @property
-    def placeholder(self) -> str:
-        """``HxW``."""
-        return self.metavar or "HxW"
+    _expected: ClassVar[str] = "a height x width such as 128x96, each 1 or more"
+    _placeholder: ClassVar[str] = "HxW"
 
     def read(self, name: str, text: str) -> Size:
         """Return the size of a text."""
@@ -60,10 +53,7 @@ class ImageSizes(Option):
         """What a value has to be, in words."""
         return f"{_SIZE.expected}, or a comma-separated list of them"
 
-    @property
-    def placeholder(self) -> str:
-        """``HxW,...``."""
-        return self.metavar or "HxW,..."
+    _placeholder: ClassVar[str] = "HxW,..."
 
     def read(self, name: str, text: str) -> tuple[Size, ...]:
         """Return the sizes of a text."""

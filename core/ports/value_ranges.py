@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..json_records import is_number
 from ..option import Option
@@ -23,15 +23,10 @@ class ValueRanges(Option):
     has another range than the input.
     """
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "LOW..HIGH such as 0..255 or -1..1, or two for input and output: 0..1,0..255"
-
-    @property
-    def placeholder(self) -> str:
-        """``LOW..HIGH``."""
-        return self.metavar or "LOW..HIGH"
+    _expected: ClassVar[str] = (
+        "LOW..HIGH such as 0..255 or -1..1, or two for input and output: 0..1,0..255"
+    )
+    _placeholder: ClassVar[str] = "LOW..HIGH"
 
     def read(self, name: str, text: str) -> tuple[Range, Range]:
         """Return the ranges of a text."""

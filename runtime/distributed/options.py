@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.option import Option, Options, option
 from ..options import LIBRARY, THREADS, WORKERS
@@ -17,13 +17,9 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
 class Address(Option):
     """``HOST:PORT`` of a cluster, or ``local``."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return (
-            "local or HOST:PORT, as `ray start --head` prints it (port 6379, not the client's "
-            "ray://)"
-        )
+    _expected: ClassVar[str] = (
+        "local or HOST:PORT, as `ray start --head` prints it (port 6379, not the client's ray://)"
+    )
 
     def _accepted(self, name: str, value: Any) -> str:
         if value != LOCAL and not (isinstance(value, str) and _ADDRESS.fullmatch(value)):

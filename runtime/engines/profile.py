@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import NystraError
 from ...core.option import Option, Options, option
@@ -33,15 +33,8 @@ Profile = dict[str, tuple[Shape, Shape, Shape]]
 class InputShapes(Option):
     """Shapes by the name of an input; in text ``input:1x3x64x64,other:1x1``."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "shapes such as input:1x3x64x64,other:1x1"
-
-    @property
-    def placeholder(self) -> str:
-        """The form of a text."""
-        return self.metavar or "input:1x3x64x64,..."
+    _expected: ClassVar[str] = "shapes such as input:1x3x64x64,other:1x1"
+    _placeholder: ClassVar[str] = "input:1x3x64x64,..."
 
     def read(self, name: str, text: str) -> dict[str, Shape]:
         """Return the shapes in a text."""

@@ -27,10 +27,7 @@ _NTSC = {
 class FrameRate(Option):
     """Frames per second; as text ``25``, ``30000/1001``, or ``29.97`` with the same meaning."""
 
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "a frame rate above 0, up to 1000, such as 25, 29.97 or 30000/1001"
+    _expected: ClassVar[str] = "a frame rate above 0, up to 1000, such as 25, 29.97 or 30000/1001"
 
     def read(self, name: str, text: str) -> Fraction:
         """Return the frame rate in a text."""
