@@ -3,7 +3,8 @@
 #   docker run --gpus all --read-only --tmpfs /tmp -v "$PWD/model.onnx:/models/model.onnx:ro" \
 #     -p 127.0.0.1:8000:8000 nystra-gpu
 # Its CUDA 13 needs a driver of CUDA 13 (580 or newer), and its nvcc knows every architecture of
-# plugins/cmake/cuda.cmake. It was never built, and no GPU has run it yet.
+# plugins/cmake/cuda.cmake; --build-arg CUDA_ARCHITECTURES=90-real compiles for one of them, which
+# takes less long. No GPU has run it yet.
 FROM nvidia/cuda:13.0.1-devel-ubuntu24.04 AS build
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -11,8 +12,10 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+ARG CUDA_ARCHITECTURES=
 RUN python3 -m venv /opt/nystra \
- && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[gpu,http]'
+ && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[gpu,http]' \
+      ${CUDA_ARCHITECTURES:+--config-settings=cmake.define.NYSTRA_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"}
 
 FROM nvidia/cuda:13.0.1-base-ubuntu24.04
 # hadolint ignore=DL3008

@@ -32,7 +32,12 @@ OF_KERNELS = ("lazy-loader", "ml-dtypes")
 OF_ORT = ("onnxruntime-gpu", "flatbuffers", "packaging", "protobuf", "numpy", "polygraphy")
 """What pip brings; numpy goes with ``ort``, since the machine's own is likely there."""
 
-MECHANISMS = ("full", "nystra", "cluster")
+FORMS = {
+    "full": "--attn full",
+    "nystra": "--attn nystra",
+    "cluster": "--attn cluster",
+    "standard": "--attn full --target standard",  # ONNX's Attention, which TensorRT fuses itself
+}
 PRECISIONS = ("fp16", "fp32")
 CHECKPOINT = "swinir_x2_w16"
 
@@ -87,18 +92,10 @@ def _kernels(target: Path, python: str, architectures: Sequence[int]) -> None:
         {"PYTHONPATH": os.pathsep.join(filter(None, [helpers, os.environ.get("PYTHONPATH")]))},
     )
     (target / "models").mkdir()
-    for mechanism in MECHANISMS:
+    for form, options in FORMS.items():
         for precision in PRECISIONS:
-            file = target / "models" / f"{CHECKPOINT}_{mechanism}_{precision}.onnx"
-            words: list[str | Path] = [
-                "nystra",
-                "export",
-                CHECKPOINT,
-                "-o",
-                file,
-                "--attn",
-                mechanism,
-            ]
+            file = target / "models" / f"{CHECKPOINT}_{form}_{precision}.onnx"
+            words = ["nystra", "export", CHECKPOINT, "-o", file, *options.split()]
             _run([*words, "--precision", precision, "--no-speed"])
 
 

@@ -33,8 +33,10 @@ THREADS = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 110: 1536, 120: 1536}
 BLOCK_THREADS = {f"patch_match_{name}_kernel": 256 for name in ("chunk", "scan", "list")}
 """Of a block; other kernels have 128."""
 
-WAYS = ("workspace", "shared", "tensor cores")
-"""The enumerators of ``Way`` in landmark_launch.h."""
+ENUMERATORS = {
+    "Way": ("workspace", "shared", "tensor cores"),  # landmark_launch.h
+    "Area": ("window", "around", "list"),  # softmax_tokens.h
+}
 
 
 class Use(NamedTuple):
@@ -66,8 +68,9 @@ def short_name(demangled: str) -> str:
             end = i
             break
     name = re.sub(r"\((?:bool|int)\)", "", name[:end])
-    for number, way in enumerate(WAYS):
-        name = name.replace(f"(Way){number}", way)
+    for kind, values in ENUMERATORS.items():
+        for number, value in enumerate(values):
+            name = name.replace(f"({kind}){number}", value)
     return name.replace("__nv_bfloat16", "bfloat16").replace("__half", "half")
 
 

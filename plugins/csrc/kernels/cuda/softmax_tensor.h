@@ -19,10 +19,11 @@ constexpr int kTensorKeys = 64;  // per tile
 constexpr int kStages = 2;       // buffered tiles
 constexpr int kKeyTiles = 3;     // tiles whose keys are listed: used, being copied, next
 
-// Keys whose scores a warp holds at once. If the sums of the values take 32 registers of a thread,
-// there are too few registers left for the scores of a whole tile.
+// Keys whose scores a warp holds at once: too few registers are left for the scores of a whole tile
+// if the sums of the values take 32 of a thread, or, where a bias has four strides, 16.
+template <Area kArea>
 __host__ __device__ constexpr int scored_keys(int steps) {
-  return steps < 4 ? kTensorKeys : kTensorKeys / 2;
+  return steps < (kArea == Area::kList ? 2 : 4) ? kTensorKeys : kTensorKeys / 2;
 }
 
 struct SoftmaxTensorJob : SoftmaxJob {
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
     SharedMemory shared(memory);
     const Windows& s = job.shape;
     const SoftmaxTensorLayout<T> b(job, kSteps, shared);
-    constexpr int kScored = scored_keys(kSteps);
+    constexpr int kScored = scored_keys<kArea>(kSteps);
     const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
     const int group = lane / 4, in = lane % 4, queries_here = int(blockDim.x) / kWarp * kQueries;
     const int chunk = int(blockIdx.x) % job.chunks, rest = int(blockIdx.x) / job.chunks;
