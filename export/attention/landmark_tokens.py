@@ -11,7 +11,13 @@ from torch import Tensor
 
 from ...models.geometry import TokenGeometry
 from ...plugins.operators import attention_torch
+from ...plugins.operators.pinv.torch_op import pinv
+from .implementation import Form, in_form
 from .landmarks import Landmarks
+
+MOST_OF_ONE_NODE = 48
+"""Most landmarks for which the kernel of ``NystraPinv`` is faster than the products of matrices
+that onnxruntime computes one by one."""
 
 
 def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
@@ -38,6 +44,7 @@ def linear_tokens(
     v: Tensor,
     geometry: TokenGeometry,
     mechanism: Landmarks,
+    form: Form,
     **more: Any,
 ) -> Tensor:
     """Return linear attention of q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e).
@@ -51,11 +58,15 @@ def linear_tokens(
         v: Values.
         geometry: The grids that landmarks are pooled on, and the scale.
         mechanism: Has landmarks, iterations and start value.
+        form: ``operator``: the pseudoinverse is one node where its kernel is faster.
         **more: Further arguments of that function.
     """
     before = q.shape[2] - math.prod(geometry.query_grid)
     queries = _landmarks(q, geometry.query_grid, mechanism)
     keys = _landmarks(k, geometry.key_grid, mechanism)
+    few = queries.shape[2] <= MOST_OF_ONE_NODE and q.dtype != torch.float64
+    if form == "operator" and few:
+        more["inverse"] = _one_node
     out: Tensor = getattr(attention_torch, name)(
         q[:, :, before:],
         k,
@@ -71,6 +82,11 @@ def linear_tokens(
         return out
     first = attention_torch.softmax_attention(q[:, :, :before], k, v, geometry.scale)
     return torch.cat([first, out], 2)
+
+
+def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None) -> Tensor:
+    """Return the pseudoinverse as a node ``NystraPinv``, which knows no regions."""
+    return in_form(pinv, "operator")(a, iterations=iterations, batch_init=int(batch_init))
 
 
 def _landmarks(tokens: Tensor, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:

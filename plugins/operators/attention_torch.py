@@ -6,6 +6,7 @@ windows. float32, float64 and meta tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -95,6 +96,10 @@ def pinv(
     return z
 
 
+Inverse = Callable[[Tensor, int, "bool | int", "Tensor | None"], Tensor]
+"""Takes the arguments of `pinv` and returns its result."""
+
+
 def exp_linear(x: Tensor, threshold: float) -> Tensor:
     """Return exp(min(x, threshold)) + max(x - threshold, 0), the kernel of PnP-Nystra."""
     return x.clamp(max=threshold).exp() + (x - threshold).clamp(min=0)
@@ -117,6 +122,7 @@ def nystrom_terms(
     threshold: float = 5.0,
     guard: float = 0.02,
     regions: Regions | None = None,
+    inverse: Inverse = pinv,
 ) -> tuple[Tensor, Tensor]:
     """Return the attention (..., N, e) of :func:`nystrom_attention`, and t (..., N).
 
@@ -137,7 +143,7 @@ def nystrom_terms(
     left = kernel(q, k_scaled, left_same)  # G_L (..., N, m)
     core = kernel(q_landmarks, k_scaled, core_same)  # A (..., m, m)
     upper = kernel(q_scaled, k, upper_same)  # G_U (..., m, Nk)
-    z = pinv(core, iterations, batch_init, cells if masked else None)
+    z = inverse(core, iterations, batch_init, cells if masked else None)
     sums = upper.sum(-1, keepdim=True)  # (..., m, 1)
     upper_values = upper @ v  # (..., m, e)
     if guard == 0:
@@ -169,6 +175,7 @@ def nystrom_attention(
     threshold: float = 5.0,
     guard: float = 0.02,
     regions: Regions | None = None,
+    inverse: Inverse = pinv,
 ) -> Tensor:
     """Return the kernel Nystrom attention of PnP-Nystra (equations 2-7), (..., N, e).
 
@@ -189,6 +196,7 @@ def nystrom_attention(
         threshold: Where exp is continued linearly.
         guard: The safe share of the denominator; 0: the reference's form, unprotected.
         regions: For a shifted window (N = Nk): kernel entries between regions are 0.
+        inverse: `pinv`, or another function of its arguments that computes the same.
     """
     return nystrom_terms(
         q,
@@ -202,6 +210,7 @@ def nystrom_attention(
         threshold=threshold,
         guard=guard,
         regions=regions,
+        inverse=inverse,
     )[0]
 
 
@@ -216,6 +225,7 @@ def nystromformer_attention(
     iterations: int = 6,
     batch_init: bool | int = False,
     regions: Regions | None = None,
+    inverse: Inverse = pinv,
 ) -> Tensor:
     """Return the row-normalized Nystrom attention (Xiong et al., 2021, eq. 14), (..., N, e).
 
@@ -233,4 +243,4 @@ def nystromformer_attention(
     left = kernel(q, k_scaled, tokens, cells)
     core = kernel(q_landmarks, k_scaled, cells, cells)
     upper = kernel(q_scaled, k, cells, tokens)
-    return left @ (pinv(core, iterations, batch_init, cells) @ (upper @ v))
+    return left @ (inverse(core, iterations, batch_init, cells) @ (upper @ v))

@@ -8,7 +8,8 @@ from .body_builder import BodyBuilder
 def pinv_nodes(body: BodyBuilder, a: str, rank: int, m: str, same: str | None = None) -> str:
     """Return Z (..., m, m) of A (..., m, m).
 
-    The body has as many steps as ``iterations`` allows; Where selects those of its value.
+    The body has as many steps as ``iterations`` allows, and Where selects those of its value; a
+    body of one node alone has these only.
 
     Args:
         body: Where the nodes go.
@@ -25,14 +26,15 @@ def pinv_nodes(body: BodyBuilder, a: str, rank: int, m: str, same: str | None = 
     diagonal = body.op("Equal", place, body.reshape(place, -1, 1))
     eye = body.float32(diagonal)
     eyes = [body.op("Mul", eye, body.number(factor)) for factor in (7.0, 15.0, 13.0)]
-    steps = int(next(x.maximum for x in body.schema.attributes if x.name == "iterations"))
+    most = next(x.maximum for x in body.schema.attributes if x.name == "iterations")
+    steps = int(most if body.values is None else body.values["iterations"])
     for step in range(steps):
         az = body.op("MatMul", a, z)
         term = body.op("Sub", eyes[0], az)
         for scaled_eye in eyes[1:]:
             term = body.op("Sub", scaled_eye, body.op("MatMul", az, term))
         following = body.op("MatMul", body.op("Mul", z, body.number(0.25)), term)
-        if step:  # one is always done
+        if step and body.values is None:  # one is always done
             wanted = body.op("Greater", body.attribute("iterations"), body.ints(step))
             following = body.op("Where", wanted, following, z)
         z = following

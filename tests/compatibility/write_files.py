@@ -67,6 +67,7 @@ FILES: dict[str, tuple[str, str]] = {
     "overlap": ("hat", "--attn full"),
     "patches": ("inpainting", "--attn psal --neighbors 2 --search-iterations 2"),
     "tokens": ("vit", "--attn nystromformer --landmarks 2x3"),
+    "pinv": ("vit", "--attn nystra --landmarks 2x3"),
     "attention": ("vit_large", "--attn full"),
     "linformer": ("linformer", "--attn linformer"),
     "performer": ("vit", "--attn performer --features 8"),

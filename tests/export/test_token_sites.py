@@ -1,5 +1,6 @@
 """Token sites: the same mechanisms on lists of tokens, against goldens and each other."""
 
+import math
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from torch import Tensor
 from conformance_models import session
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.full.sites import FEWEST_SCORES
-from nystra.export.attention.implementation import implement
-from nystra.export.attention.landmark_tokens import pooling_matrix
+from nystra.export.attention.implementation import Form, implement
+from nystra.export.attention.landmark_tokens import MOST_OF_ONE_NODE, pooling_matrix
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
@@ -18,7 +19,10 @@ from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.trace import trace_piece
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import MapSite, TokenSite, WindowSite
+from nystra.plugins.library import library_path
 from shared import golden
+
+FORMS: tuple[Form, ...] = ("plain", "operator")
 
 CASES = {
     "pnp_attn_swinir": ((8, 8), (4, 4), "swinir"),
@@ -185,3 +189,24 @@ def test_pooling_is_adaptive_average_pooling() -> None:
     pooled = pooling_matrix((7, 10), (3, 4), grid) @ grid.flatten(2).transpose(1, 2)
     expected = torch.nn.functional.adaptive_avg_pool2d(grid, (3, 4))
     torch.testing.assert_close(pooled, expected.flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize(("landmarks", "before"), [((3, 4), 1), ((7, 8), 0)])
+@pytest.mark.parametrize("kind", [Nystra, Nystromformer])
+def test_the_pseudoinverse_of_few_landmarks_is_one_node(
+    kind: Any, landmarks: tuple[int, int], before: int
+) -> None:
+    torch.manual_seed(0)
+    geometry = TokenGeometry((9, 10), (9, 10), 0.5)
+    tokens = [torch.randn(1, 2, 90 + before, 4) for _ in range(3)]
+    sites = [implement(kind(landmarks), TokenSite(geometry), form) for form in FORMS]
+    plain, operator = (_Attention(computed, geometry) for computed in sites)
+    model = trace_piece(operator, tuple(tokens), None, 20, ["q", "k", "v"], "out")
+    few = math.prod(landmarks) + before <= MOST_OF_ONE_NODE
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("NystraPinv") == few
+    attach_bodies(model, 20)
+    feeds = {name: tensor.numpy() for name, tensor in zip("qkv", tokens, strict=True)}
+    for library in (None, library_path()):
+        (got,) = session(model, library).run(None, feeds)
+        torch.testing.assert_close(torch.from_numpy(got), plain(*tokens), atol=1e-4, rtol=0)

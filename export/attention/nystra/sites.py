@@ -52,4 +52,4 @@ class Tokens:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         mechanism = self.mechanism
         more = {"threshold": mechanism.threshold, "guard": mechanism.guard}
-        return linear_tokens("nystrom_attention", q, k, v, geometry, mechanism, **more)
+        return linear_tokens("nystrom_attention", q, k, v, geometry, mechanism, self.form, **more)

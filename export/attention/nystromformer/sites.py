@@ -39,4 +39,6 @@ class Tokens:
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
-        return linear_tokens("nystromformer_attention", q, k, v, geometry, self.mechanism)
+        return linear_tokens(
+            "nystromformer_attention", q, k, v, geometry, self.mechanism, self.form
+        )
