@@ -155,15 +155,15 @@ def figures(filled: Array, truth: Array, corner: tuple[int, int], side: int) -> 
     """
     inside = tuple(slice(first, first + side) for first in corner)
     got, wanted = filled[inside], truth[inside]
-    error = np.abs(got - wanted)
-    outside = np.abs(filled - truth).sum() - error.sum()
+    error, outside = np.abs(got - wanted), np.abs(filled - truth)
+    outside[inside] = 0.0
     return {
         "L1": float(error.mean()),
         "L2": float((error**2).mean()),
         "PSNR": psnr(got, wanted, channel="rgb"),
         "TV": sum(float(np.abs(np.diff(got, axis=axis)).mean()) for axis in (0, 1)),
         "SSIM": ssim(got, wanted, channel="rgb"),
-        "outside L1": float(outside) / max(1, truth.size - error.size),
+        "outside L1": float(outside.sum()) / max(1, truth.size - error.size),
     }
 
 
