@@ -150,6 +150,16 @@ class Builder:
             return side // by
         return self.op("Div", side, torch.tensor([by]))
 
+    def times(self, sides: Sequence[Side]) -> Side:
+        """Return the product of lengths; -1 if one of them is that."""
+        if any(isinstance(side, int) and side == -1 for side in sides):
+            return -1
+        product = sides[0]
+        for side in sides[1:]:
+            both = [torch.tensor([s]) if isinstance(s, int) else s for s in (product, side)]
+            product = self.op("Mul", *both)
+        return product
+
     def reshaped(self, value: ir.Value, sides: Sequence[Side]) -> ir.Value:
         """Return a value in another shape; -1 is what remains, and 0 an unchanged length."""
         if all(isinstance(side, int) for side in sides):

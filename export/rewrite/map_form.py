@@ -173,7 +173,33 @@ class MapWriter:
                 if node is not None:
                     following += [v for v in node.inputs if v is not None]
             level = following
+        if (sides := self._of_patches()) is not None:
+            return sides
         raise NotOnMap("rows and columns of the map are axes of no tensor before it")
+
+    def _of_patches(self) -> tuple[Side, ...] | None:
+        """Return the sides of a map whose places are patches of a tensor before it, or None.
+
+        It is the nearest one with both sides free. The check of the site, at both image sizes,
+        shows whether its patches are the places.
+        """
+        (batch, rows, columns), builder = self.places.map, self.builder
+        seen = dict.fromkeys([self.core.q, self.core.k, self.core.v])
+        level = list(seen)
+        while level:
+            for held in level:
+                shape, others = builder.sized.shapes.get(str(held.name), ()), builder.others(held)
+                if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
+                    continue
+                if shape[2] != others[2] and shape[3] != others[3]:
+                    height, width = (builder.free_side(held, axis) for axis in (2, 3))
+                    height = builder.divided(height, shape[2] // rows)
+                    return -1, height, builder.divided(width, shape[3] // columns)
+            makers = [node for held in level if (node := held.producer()) is not None]
+            data = dict.fromkeys(v for node in makers for v in self.data_of(node))
+            level = [held for held in data if held not in seen]
+            seen.update(dict.fromkeys(level))
+        return None
 
     def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Side]:
         """Return the axis sizes of a map that is split into pieces; free sizes are values or -1.
@@ -204,10 +230,12 @@ class MapWriter:
                     pieces.append(todo.pop(0))
                 out += self._pieces(side, pieces)
             else:
+                merged = [side]
                 while number < size and left:
-                    number *= left.pop(0)[0]
-                out.append(-1)
-        if sum(isinstance(side, int) and side == -1 for side in out) > 1:
+                    number *= left[0][0]
+                    merged.append(left.pop(0)[1])
+                out.append(self.builder.times(merged) if _is_open(out) else -1)
+        if sum(_is_open([side]) for side in out) > 1:
             raise NotOnMap("several axes of its result are made of several sides of the map")
         return out
 
@@ -322,6 +350,11 @@ class MapWriter:
         axis = torch.tensor([-1])
         parts = [self.builder.op("Slice", node, run[:1], run[:1] + len(run), axis) for run in runs]
         return parts[0] if len(parts) == 1 else self.builder.op("Concat", *parts, axis=-1)
+
+
+def _is_open(sizes: Sequence[Side]) -> bool:
+    """Return whether one of the sizes of a shape is what remains."""
+    return any(isinstance(size, int) and size == -1 for size in sizes)
 
 
 def _on_map(inside: Tensor, *tensors: Tensor) -> list[Tensor]:
