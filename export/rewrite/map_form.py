@@ -192,9 +192,11 @@ class MapWriter:
                 if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
                     continue
                 if shape[2] != others[2] and shape[3] != others[3]:
-                    height, width = (builder.free_side(held, axis) for axis in (2, 3))
-                    height = builder.divided(height, shape[2] // rows)
-                    return -1, height, builder.divided(width, shape[3] // columns)
+                    parts = {2: shape[2] // rows, 3: shape[3] // columns}
+                    return -1, *(
+                        builder.divided(builder.free_side(held, axis), by)
+                        for axis, by in parts.items()
+                    )
             makers = [node for held in level if (node := held.producer()) is not None]
             data = dict.fromkeys(v for node in makers for v in self.data_of(node))
             level = [held for held in data if held not in seen]
