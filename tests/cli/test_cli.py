@@ -109,7 +109,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ([str(checkpoint), "--static", "1x1x64x64"], "has 1 channels, the network 3"),
         (
             [str(checkpoint), "--opset", "12"],
-            "--opset is 12, expected a whole number from 18 to 20",
+            "--opset is 12, expected a whole number from 18 to 25",
         ),
         ([str(checkpoint), "-o", str(tmp_path / "no" / "a.onnx")], "does not exist"),
         ([str(checkpoint), "-o", str(tmp_path / "a.txt")], "neither an existing folder nor"),
@@ -179,11 +179,11 @@ def test_a_wrong_file_is_exit_code_1(
 
     honest = building.trace
 
-    def spoiled(network: Any, *arguments: Any) -> Any:
+    def spoiled(network: Any, *arguments: Any, **options: Any) -> Any:
         with torch.no_grad():
             network.norm.weight.mul_(1.01)
         try:
-            return honest(network, *arguments)
+            return honest(network, *arguments, **options)
         finally:
             with torch.no_grad():
                 network.norm.weight.div_(1.01)

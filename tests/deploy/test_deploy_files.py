@@ -195,7 +195,7 @@ def test_the_files_name_each_other() -> None:
 
 INSTRUCTIONS = {
     *("FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE"),
-    *("HEALTHCHECK", "ENTRYPOINT", "CMD"),
+    *("ARG", "HEALTHCHECK", "ENTRYPOINT", "CMD"),
 }
 
 
