@@ -97,6 +97,29 @@ def check_inverses(dtype: torch.dtype, matrices: int, device: str) -> int:
     return a.numel()
 
 
+def check_tokens(big: str, dtype: torch.dtype, tokens: int, device: str) -> int:
+    """Compare the attention of the last queries with plain PyTorch; return the big elements.
+
+    Args:
+        big: ``queries`` or ``keys``, the others are few.
+        dtype: Of all.
+        tokens: How many of the big ones, of `DIM` channels.
+        device: Where.
+    """
+    numbers = {"queries": 20, "keys": 40} | {big: tokens}
+    q, k, v = (
+        torch.empty(1, 1, numbers[of], DIM, dtype=dtype, device=device).normal_()
+        for of in ("queries", "keys", "keys")
+    )
+    out, bias = torch.full_like(q, torch.nan), torch.zeros(1, 1, 1, 1, dtype=dtype, device=device)
+    run("NystraAttention", {"bias": 0, "scale": 0.5}, [q, k, v, bias], [out])
+    want = (0.5 * q[0, 0, -4:].float() @ k[0, 0].float().T).softmax(-1) @ v[0, 0].float()
+    error = float((out[0, 0, -4:].float() - want).abs().max() / want.abs().max())
+    if not error < 0.01:
+        raise RuntimeError(f"the last queries are wrong by {error:.3g} of the largest value")
+    return numbers[big] * DIM
+
+
 def check_search(big: str, dtype: torch.dtype, side: int, channels: int, device: str) -> int:
     """Compute the scores of a search again; return the elements of the big map.
 
@@ -148,7 +171,9 @@ def _patches(image: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 def checks(device: str, small: bool) -> Iterator[tuple[str, Callable[[], int]]]:
     """Name and work of each check, half precision first."""
-    side, matrices, channels = (32, 8, 5) if small else (4096, 2**23 + 4, 130)
+    side, matrices, channels, tokens = (
+        (32, 8, 5, 300) if small else (4096, 2**23 + 4, 130, 2**31 // DIM + 70)
+    )
     for dtype in (torch.float16, torch.float32):
         kind = str(dtype).removeprefix("torch.")
         for operator in WINDOWS:
@@ -157,6 +182,11 @@ def checks(device: str, small: bool) -> Iterator[tuple[str, Callable[[], int]]]:
                 lambda o=operator, t=dtype: check_windows(o, t, side, device),  # type: ignore[misc]
             )
         yield f"NystraPinv {kind}", lambda t=dtype: check_inverses(t, matrices, device)  # type: ignore[misc]
+    for big in ("queries", "keys"):
+        yield (
+            f"NystraAttention, {big}, float16",
+            lambda b=big: check_tokens(b, torch.float16, tokens, device),  # type: ignore[misc]
+        )
     for big in ("query", "key"):
         yield (
             f"NystraPatchMatch, {big}, float16",
