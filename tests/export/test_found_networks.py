@@ -147,7 +147,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
 ) -> None:
     """The whole is timed if a piece has no graph."""
 
-    def refusing(*_: object) -> onnx.ModelProto:
+    def refusing(*_: object, **__: object) -> onnx.ModelProto:
         raise ExportError("it is this piece")
 
     if refused:
@@ -261,7 +261,7 @@ def test_what_is_as_trained_is_named(tmp_path: Path) -> None:
 def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusing(*_: object) -> onnx.ModelProto:
+    def refusing(*_: object, **__: object) -> onnx.ModelProto:
         raise TraceError("PyTorch could not trace the network: it is this one")
 
     monkeypatch.setattr("nystra.export.found.found_network.trace", refusing)
@@ -279,7 +279,7 @@ def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
 def test_a_network_without_found_sites_that_cannot_be_traced_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusing(*_: object) -> onnx.ModelProto:
+    def refusing(*_: object, **__: object) -> onnx.ModelProto:
         raise TraceError("it is this one")
 
     monkeypatch.setattr("nystra.export.graph.stage.trace", refusing)
