@@ -147,7 +147,7 @@ def test_the_check_for_a_gpu_runs_on_small_maps(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = json.loads(found.read_text())
-    assert len(outcomes) == 2 * len(big_maps.WINDOWS) + 4
+    assert len(outcomes) == 2 * len(big_maps.WINDOWS) + 6
     assert all(text.endswith("elements: right") for text in outcomes.values())
 
 
