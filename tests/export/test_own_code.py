@@ -18,7 +18,7 @@ from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_module, mechanism
 from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites
-from nystra.export.found.loaded import with_found_sites
+from nystra.export.load.module_sites import with_found_sites
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import OwnNetwork, Port, load
 from nystra.runtime import Session, read_references, validate_against_references
