@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -144,6 +144,26 @@ class Packet:
         """Convert packets of PyAV."""
         for packet in packets:
             yield cls(packet.pts, packet.dts, bool(packet.is_keyframe), bytes(packet))
+
+
+def with_decoding_times(packets: list[Packet], longest: float) -> list[Packet]:
+    """Return packets, in decoding order, with the encoder's decoding times where they are times.
+
+    x265 does not initialize those of a video that is shorter than its delay. They are then the
+    display times in ascending order, all earlier by as much as the packets need.
+
+    Args:
+        packets: Of one encoder, from its first to its last.
+        longest: The most ticks between the decoding and the display of a frame.
+    """
+    times = [packet.dts for packet in packets]
+    if times == sorted(times) and all(
+        packet.pts - longest <= packet.dts <= packet.pts for packet in packets
+    ):
+        return packets
+    shown = sorted(packet.pts for packet in packets)
+    delay = max(time - packet.pts for time, packet in zip(shown, packets, strict=True))
+    return [replace(packet, dts=time - delay) for time, packet in zip(shown, packets, strict=True)]
 
 
 def _missing(codec: str) -> BackendUnavailableError:

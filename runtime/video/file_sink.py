@@ -19,7 +19,7 @@ from .assembling import assemble
 from .clip import Clip, Frame, FrameSource
 from .codecs import RATED, WITH_ALPHA
 from .color import Color
-from .encoding import Encoding, Packet
+from .encoding import Encoding, Packet, with_decoding_times
 from .file_source import VideoFile, open_video
 from .library import av_errors, load_av
 from .parts import Parts
@@ -160,7 +160,8 @@ class VideoSink:
         encoder, self._encoder = self._encoder, None
         with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
             self._packets += Packet.all_of(encoder.encode(None))
-        packets, self._packets = self._packets, []
+        longest = 64 / float(self.encoding.rate * self.encoding.time_base)
+        packets, self._packets = with_decoding_times(self._packets, longest), []
         pending = self._pending
         self.parts.save(packets, bytes(encoder.extradata or b""))
         pending.remove()

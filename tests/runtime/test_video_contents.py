@@ -13,6 +13,7 @@ from nystra.cli.main import main
 from nystra.runtime import read_image, write_image
 from nystra.runtime.images.image_data import ImageData, Metadata
 from nystra.runtime.video.containers import READ_SUFFIXES
+from nystra.runtime.video.encoding import Packet, with_decoding_times
 from nystra.runtime.video.light import Light
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import look, planes, save_frames, save_video, scene
@@ -177,6 +178,24 @@ def test_what_a_folder_of_frames_does_not_hold_is_said(
     save_video(tmp_path / "uneven.mkv", [0, 3600, 9000])
     assert run(model, tmp_path / "uneven.mkv", tmp_path / "uneven") == 0
     assert "holds frames only: the times of the frames" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("encoded", "expected"),
+    [
+        ([-(2**46)], [0]),  # seen of x265
+        ([-2, -1, 0, 1], [-2, -1, 0, 1]),
+        ([-(2**46), 5, 6, 7], [-2, -1, 0, 1]),
+        ([9, 10, 11, 12], [-2, -1, 0, 1]),
+    ],
+)
+def test_decoding_times_that_an_encoder_did_not_set(
+    encoded: list[int], expected: list[int]
+) -> None:
+    packets = [
+        Packet(pts, dts, False, b"") for pts, dts in zip((0, 3, 2, 1), encoded, strict=False)
+    ]
+    assert [packet.dts for packet in with_decoding_times(packets, 64)] == expected
 
 
 def test_the_colors_of_hdr_pass_through_frames(
