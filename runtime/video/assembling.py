@@ -84,7 +84,7 @@ def _video(
     """Yield packets with their times; decoding times also ascend between two parts."""
     av = load_av()
     last: int | None = None
-    length = round(1 / (encoding.rate * encoding.time_base))
+    length = round(encoding.frame_ticks)
     for coded in packets:
         packet = av.Packet(coded.data)
         last = coded.dts if last is None else max(coded.dts, last + 1)

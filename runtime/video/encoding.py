@@ -56,6 +56,11 @@ class Encoding:
     aspect: Fraction = Fraction(1)
     light: Light = NO_LIGHT
 
+    @property
+    def frame_ticks(self) -> Fraction:
+        """Mean ticks from one frame to the next."""
+        return 1 / (self.rate * self.time_base)
+
     def encoder(self) -> Any:
         """Return PyAV's encoder, open.
 
@@ -146,7 +151,7 @@ class Packet:
             yield cls(packet.pts, packet.dts, bool(packet.is_keyframe), bytes(packet))
 
 
-def with_decoding_times(packets: list[Packet], longest: float) -> list[Packet]:
+def with_decoding_times(packets: list[Packet], longest: Fraction) -> list[Packet]:
     """Return packets, in decoding order, with the encoder's decoding times where they are times.
 
     x265 does not initialize those of a video that is shorter than its delay. They are then the
@@ -154,14 +159,14 @@ def with_decoding_times(packets: list[Packet], longest: float) -> list[Packet]:
 
     Args:
         packets: Of one encoder, from its first to its last.
-        longest: The most ticks between the decoding and the display of a frame.
+        longest: The most ticks between the decoding and the display of a frame, beside the length
+            of the video, whose frames may be apart by any time.
     """
-    times = [packet.dts for packet in packets]
+    times, shown = [packet.dts for packet in packets], sorted(packet.pts for packet in packets)
     if times == sorted(times) and all(
-        packet.pts - longest <= packet.dts <= packet.pts for packet in packets
+        shown[0] - shown[-1] - longest <= packet.dts - packet.pts <= 0 for packet in packets
     ):
         return packets
-    shown = sorted(packet.pts for packet in packets)
     delay = max(time - packet.pts for time, packet in zip(shown, packets, strict=True))
     return [replace(packet, dts=time - delay) for time, packet in zip(shown, packets, strict=True)]
 

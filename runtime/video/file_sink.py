@@ -28,6 +28,9 @@ from .pending import PendingFrames
 PART = 60
 """Frames of a part, and so the most that are on the disk uncompressed."""
 
+_LONGEST_DELAY = 64
+"""Frames by which an encoder's decoding times may be earlier than the order of frames needs."""
+
 _CRF = 18
 
 
@@ -160,8 +163,8 @@ class VideoSink:
         encoder, self._encoder = self._encoder, None
         with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
             self._packets += Packet.all_of(encoder.encode(None))
-        longest = 64 / float(self.encoding.rate * self.encoding.time_base)
-        packets, self._packets = with_decoding_times(self._packets, longest), []
+        packets = with_decoding_times(self._packets, _LONGEST_DELAY * self.encoding.frame_ticks)
+        self._packets = []
         pending = self._pending
         self.parts.save(packets, bytes(encoder.extradata or b""))
         pending.remove()

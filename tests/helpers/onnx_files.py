@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,29 @@ class Writer:
         listed = [self.whole(part) if isinstance(part, int) else part for part in parts]
         return self.op("Concat", *listed, axis=0)
 
+    def model(
+        self,
+        taken: Sequence[int | str],
+        given: Sequence[int | str],
+        opsets: Mapping[str, int],
+        ir_version: int = 8,
+    ) -> onnx.ModelProto:
+        """Return the model of the nodes, from ``x`` to the output of the last node, ``y``."""
+        self.nodes[-1].output[0] = "y"
+        graph = helper.make_graph(
+            self.nodes,
+            "theirs",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(taken))],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, list(given))],
+            self.weights,
+        )
+        return helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid(*entry) for entry in opsets.items()],
+            ir_version=ir_version,
+            producer_name="theirs",
+        )
+
 
 def window_attention(
     path: Path,
@@ -59,17 +82,7 @@ def window_attention(
     for _ in range(layers):
         x = _window_attention(w, x)
     w.op("Conv", x, w.weight(3, CHANNELS, 3, 3, scale=0.2), pads=[1, 1, 1, 1])
-    w.nodes[-1].output[0] = "y"
-    graph = helper.make_graph(
-        w.nodes,
-        "theirs",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 3, "h", "w"])],
-        w.weights,
-    )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, producer_name="theirs"
-    )
+    model = w.model(shape, ["b", 3, "h", "w"], {"": opset})
     change(model)
     path.write_bytes(model.SerializeToString())
     return path

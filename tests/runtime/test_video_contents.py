@@ -195,7 +195,7 @@ def test_decoding_times_that_an_encoder_did_not_set(
     packets = [
         Packet(pts, dts, False, b"") for pts, dts in zip((0, 3, 2, 1), encoded, strict=False)
     ]
-    assert [packet.dts for packet in with_decoding_times(packets, 64)] == expected
+    assert [packet.dts for packet in with_decoding_times(packets, Fraction(64))] == expected
 
 
 def test_the_colors_of_hdr_pass_through_frames(

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
@@ -31,17 +30,8 @@ def transformer(path: Path, attend: Callable[[Writer, str, str, str], str], opse
     back = w.op("Transpose", out, perm=[0, 2, 1])
     back = w.op("Reshape", back, w.whole(1, CHANNELS, SIDE, SIDE))
     w.op("ConvTranspose", back, w.weight(CHANNELS, 3, 2, 2, scale=0.2), strides=[2, 2])
-    w.nodes[-1].output[0] = "y"
     shape = [1, 3, 2 * SIDE, 2 * SIDE]
-    graph = helper.make_graph(
-        w.nodes,
-        "theirs",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        w.weights,
-    )
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+    onnx.save(w.model(shape, shape, {"": opset, MICROSOFT: 1}, ir_version=10), path)
     return path
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import onnx
-from onnx import TensorProto, helper
 
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
@@ -40,18 +39,8 @@ def patches(path: Path) -> Path:
     half = [w.op("Div", side, w.whole(2)) for side in (rows, columns)]
     out = w.op("Reshape", out, w.sizes(batch, 12, *half))
     w.op("DepthToSpace", out, blocksize=2)
-    w.nodes[-1].output[0] = "y"
     sides = ["b", 3, "h", "w"]
-    graph = helper.make_graph(
-        w.nodes,
-        "theirs",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sides)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, sides)],
-        w.weights,
-    )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path
-    )
+    onnx.save(w.model(sides, sides, {"": 18}), path)
     return path
 
 
