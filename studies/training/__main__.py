@@ -49,7 +49,7 @@ RECIPES: dict[str, type[Recipe]] = {
 }
 """Name of a training -> what decides it."""
 
-_REPORTS = 10  # a training
+_REPORTS = 5  # a training
 
 
 def write_weights(

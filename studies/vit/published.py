@@ -6,14 +6,16 @@ To run it::
 
 Weights are random and no data is needed. Ours: operations are multiply-adds, as in the study;
 memory is what an image in a batch of 64 keeps for the backward pass, scores as a matrix (the study:
-peak of a GPU); latency is PyTorch on one thread, interleaved (the study: a V100). Each cell is
-paper / ours; where the study prints nothing, ours only.
+peak of a GPU); latency is processor time of PyTorch on one thread, interleaved (the study: a V100).
+Each cell is paper / ours; where the study prints nothing, ours only.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystra.models.vit.network import ViT
-from nystra.runtime.timing.turns import interleaved
+from nystra.runtime.timing.turns import timed_in_turns
 from studies.vit.networks import LARGE, in_torch, operations
 
 BATCH = 64
@@ -124,18 +126,28 @@ def counted(name: str, patch: int) -> tuple[float, float, float]:
     return parameters / 1e6, operations(shape, (side, side)) / 2e9, kept / 1e6
 
 
+def latencies(patch: int, rounds: int) -> dict[str, float]:
+    """Return the median processor time of one image, in seconds, by name of a row."""
+    image = torch.rand(1, 3, *LARGE["image_size"])
+    calls = {name: in_torch(network(name, patch), image) for name in PAPER[patch]}
+
+    def active(times: Mapping[str, Sequence[float]]) -> list[str]:
+        return [name for name in calls if len(times[name]) <= rounds]
+
+    times = timed_in_turns(calls, active, time.process_time)
+    return {name: statistics.median(each[1:]) for name, each in times.items()}  # the first warms up
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="of timing a patch size; 0: no")
+    parser.add_argument("--rounds", type=int, default=15, help="of timing (15); 0: not timed")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for patch, rows in PAPER.items():
         medians: Mapping[str, float] = {}
-        if options.seconds:
-            image = torch.rand(1, 3, *LARGE["image_size"])
-            calls = {name: in_torch(network(name, patch), image) for name in rows}
-            medians = interleaved(calls, options.seconds, maximum=1000).medians
+        if options.rounds:
+            medians = latencies(patch, options.rounds)
         print(f"\n| patch {patch} | parameters, M | GMAC | training memory, MB | latency, ms |")
         print("| --- | ---: | ---: | ---: | ---: |")
         for name, (latency, memory, gflops) in rows.items():
