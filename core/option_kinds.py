@@ -32,7 +32,12 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def _real_number(text: str) -> float:
+def real_number(text: str) -> float:
+    """Return the number of a text of ASCII.
+
+    Raises:
+        ValueError: It is something else, also what `float` accepts: ``1_000``.
+    """
     if not text.isascii() or "_" in text:
         raise ValueError(text)
     return float(text)
@@ -107,7 +112,7 @@ class Number(Option):
     def read(self, name: str, text: str) -> Any:
         """Return the number of a text."""
         try:
-            value = whole_number(text) if self.type is int else _real_number(text)
+            value = whole_number(text) if self.type is int else real_number(text)
         except ValueError:
             raise self.refused(name, text) from None
         return self.accept(name, value)
@@ -187,6 +192,26 @@ class Words(Option):
         if not words or "" in value:
             raise self.refused(name, value)
         return tuple(value)
+
+
+@dataclass(frozen=True)
+class Pairs(Option):
+    """Values by name; the text of one is ``NAME=VALUE``, and its flag may be repeated."""
+
+    _expected: ClassVar[str] = "NAME=VALUE"
+    _placeholder: ClassVar[str] = "NAME=VALUE"
+
+    def read(self, name: str, text: str) -> dict[str, Any]:
+        """Return the pair of a text."""
+        key, sign, value = text.partition("=")
+        if not (key and sign and value):
+            raise self.refused(name, text)
+        return {key: value}
+
+    def _accepted(self, name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise self.refused(name, value)
+        return dict(value)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from ..core.option_kinds import Bytes, File, FileOrWord, Number, Switch, Text
+import os
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from ..core.option_kinds import Bytes, File, FileOrWord, Number, Pairs, Switch, Text
 from ..core.ports.value_ranges import ValueRanges
+
+Given: TypeAlias = "str | os.PathLike[str] | float | Sequence[float]"
+"""What is given for an input: numbers, also as a text with commas between them, or a path."""
 
 _MOST_SIDE = 1 << 16
 
@@ -59,5 +66,10 @@ MASK = File(
     metavar="FILE|FOLDER",
 )
 REFERENCE = File(None, "reference image, for models that take one", metavar="FILE|FOLDER")
+INPUTS = Pairs(
+    None,
+    "another input by its name, such as step=0.5 or text=TOKENS.npy: a number, numbers with commas "
+    "between them, a .npy or image file, or a folder of such files; may be repeated",
+)
 TOP = Number(5, "number of classes per image, best first", 1, metavar="K")
 LABELS = File(None, "class labels, one per line or a JSON list", usual="those of the model")

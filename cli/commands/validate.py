@@ -217,7 +217,8 @@ def _sheet(
 
     images = None
     if args.images is not None:
-        auxiliary = RunOptions(mask=args.mask, reference=args.reference).auxiliary()
+        further = {"mask": args.mask, "reference": args.reference, "inputs": args.inputs}
+        auxiliary = RunOptions(**further).auxiliary()
         images = UserImages(Path(args.images), Path(args.truth), auxiliary)
     draw_model_sheet(args.sheet, session, restorer, source, images)
 

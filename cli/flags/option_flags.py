@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...core.option import Option, Options, spelled
-from ...core.option_kinds import NamedChoice, Switch
+from ...core.option_kinds import NamedChoice, Pairs, Switch
 
 
 def add_options(
@@ -35,7 +35,9 @@ def add_options(
         if isinstance(kind, NamedChoice):
             _add_named_choice(parser, name, kind)
             continue
-        how = {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
+        how: dict[str, Any] = {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
+        if isinstance(kind, Pairs):
+            how["action"] = _Merged
         add_option(parser, name, kind, default=kind.default, **how)
 
 
@@ -54,6 +56,19 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **ho
         looks = {"action": "store_false" if kind.default else "store_true"}
     how = {"default": None, "required": kind.required, "help": kind.help, **looks, **how}
     parser.add_argument(*flags, dest=name, **how)
+
+
+class _Merged(argparse.Action):
+    """Adds the pair of a flag to those of the flags before it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), **values})
 
 
 def _add_named_choice(parser: argparse._ActionsContainer, name: str, kind: NamedChoice) -> None:

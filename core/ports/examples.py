@@ -10,7 +10,7 @@ from ..arrays import Array
 from .port import IMPLIED_RANGES, SIDES, UNIT, Port, Size
 
 _FLOATING = ("float16", "float32", "float64")
-_TRACED = {"batch": 2, "frames": 3}
+_TRACED = {"batch": 2, "frames": 3, "steps": 7}
 _BATCHES = (1, 2, 5)
 _OWN_SIZE = {"height": 3, "width": -2}
 

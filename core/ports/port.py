@@ -51,7 +51,7 @@ AXES = {
     "width": Axis("W", default=None, largest=1 << 14),
     "classes": Axis("K"),
     "groups": Axis("G"),
-    "steps": Axis("L"),
+    "steps": Axis("L", default=8),
 }
 
 SIDES = ("height", "width")
@@ -61,7 +61,13 @@ LOGITS_AXES = ("batch", "classes")
 ARRAY_AXES = ("batch", "groups", "steps", "classes")
 """Axes of an output that is no image; the ones in the middle are left out where it has fewer."""
 
-ROLES = ("image", "mask", "reference", "frames", "picture", "logits")
+CONDITION = "condition"
+"""The role of an input of values: a step or a strength, a vector, or a list of tokens."""
+
+CONDITION_AXES = (("batch",), ("batch", "classes"), ("batch", "steps", "classes"))
+"""The axes that an input of values may have: one number, a vector or a list for each image."""
+
+ROLES = ("image", "mask", "reference", CONDITION, "frames", "picture", "logits")
 UNKNOWN = "unknown"
 """The role of an unknown tensor, such as one of another program's file."""
 
@@ -72,9 +78,9 @@ class Port:
 
     Attributes:
         name: Name of the tensor in the model file, see `is_plain_name`.
-        role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another image), ``frames``
-            (of a video, input or output), ``picture`` (an output image), ``logits`` (output), or
-            `UNKNOWN`.
+        role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another image), ``condition``
+            (values with `CONDITION_AXES`), ``frames`` (of a video, input or output), ``picture``
+            (an output image), ``logits`` (output), or `UNKNOWN`.
         axes: Names of the axes, outermost first, from `AXES`.
         lengths: Lengths of the fixed axes; the others are free.
         range: Lowest and highest value, or None if unbounded.
@@ -102,6 +108,12 @@ class Port:
                     f"an input or output has the {what} {text!r:.80}, expected {PLAIN_NAME}: "
                     "rename it"
                 )
+        if self.role == CONDITION and self.axes not in CONDITION_AXES:
+            known = " or ".join(f"({', '.join(axes)})" for axes in CONDITION_AXES)
+            raise NystraError(
+                f"the condition {self.name!r} has the axes ({', '.join(self.axes)}), expected "
+                f"{known}: give them as `axes`"
+            )
 
     @property
     def channels(self) -> int | None:
@@ -113,6 +125,11 @@ class Port:
         """Height and width if both are fixed, otherwise None."""
         known = {axis: self.lengths[axis] for axis in SIDES if axis in self.lengths}
         return known if len(known) == len(SIDES) else None
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether it has a height and a width."""
+        return set(SIDES) <= set(self.axes)
 
     @property
     def layout(self) -> str | None:
@@ -169,9 +186,10 @@ class Port:
 
 
 def keyed_ports(ports: Sequence[Port]) -> dict[str, Port]:
-    """Return ports by role, or by name where several have one role."""
+    """Return ports by role; conditions, and those that share a role, by name."""
     roles = [port.role for port in ports]
-    return {port.role if roles.count(port.role) == 1 else port.name: port for port in ports}
+    named = {role for role in roles if role == CONDITION or roles.count(role) > 1}
+    return {port.name if port.role in named else port.role: port for port in ports}
 
 
 def image_size(height: int, width: int) -> dict[str, int]:

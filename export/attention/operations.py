@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from ...core.ports.examples import example_arrays
 from ...models.facts import Facts
 from .site import find_sites, neutral, swap
 
@@ -53,7 +54,8 @@ def without_values(run: Callable[[], _Result]) -> _Result:
 def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     copied = swap(network, neutral(network))
     size = facts.test_size()
-    images = [torch.zeros(port.shape(size)) for port in facts.inputs]
+    arrays = example_arrays(facts.inputs, size).values()
+    images = [torch.from_numpy(array) for array in arrays]
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(copied):

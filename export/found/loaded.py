@@ -19,7 +19,7 @@ from ...models.loading import LoadedModel
 from ..attention.site import common_window, find_sites
 from ..rewrite.story import left_as_trained
 from ..tracing.shortcuts import without_simplified_roundings, without_stack_traces
-from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
+from ..tracing.trace import by_argument, dynamic_shapes, examples_of, sizes_of_one
 from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
 from .found_network import FoundNetwork
@@ -183,7 +183,7 @@ def _graph(network: nn.Module, facts: Facts, runnable: nn.Module | None) -> torc
     ):
         if free is None:
             return _fixed_graph(network, _inputs(facts, _SMALLEST, _unit(facts, _SMALLEST)))
-        examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
+        examples = examples_of(facts)
         idle = (
             None
             if runnable is None
@@ -225,8 +225,10 @@ def _inputs(
     if alone and "batch" in size:
         size["batch"] = 1
     random = torch.Generator().manual_seed(0)
-    shapes = [port.shape(size) for port in facts.inputs]
-    return tuple(torch.rand(shape, generator=random) for shape in shapes)
+    return tuple(
+        torch.rand(port.shape(size), generator=random).to(getattr(torch, port.dtype))
+        for port in facts.inputs
+    )
 
 
 class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run

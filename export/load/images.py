@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...core.errors import NystraError
 from ...core.ports.examples import batch_sizes, example_array, own_sizes
-from ...core.ports.port import Port, Size
+from ...core.ports.port import CONDITION, Port, Size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
 from ...runtime.images.images import READ_SUFFIXES, read_image
@@ -168,7 +168,7 @@ def _mirrored(port: Port, pixels: Pixels, size: Size) -> Pixels:
     return _shaped(_planes(pixels, port.channels or 3)[:, :, :, ::-1], port.shape(size))
 
 
-def _mask(port: Port, _pixels: Pixels, size: Size) -> Pixels:
+def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
     return example_array(port, size)
 
 
@@ -181,8 +181,9 @@ def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
 
 _MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
     "image": _photograph,
-    "mask": _mask,
+    "mask": _example,
     "reference": _mirrored,
+    CONDITION: _example,
     "frames": _frames,
 }
 

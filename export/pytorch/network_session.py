@@ -72,9 +72,10 @@ class NetworkSession:
 
     def _tensors(self, arrays: Iterable[npt.NDArray[Any]]) -> list[Tensor]:
         """Return the inputs on the device."""
+        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
         return [
-            torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
-            for array in arrays
+            tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+            for tensor in tensors
         ]
 
     def _arrays(self, tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:

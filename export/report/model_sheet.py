@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core.arrays import Array
 from ...runtime.images.images import image_format
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.restorer import Restorer
@@ -30,7 +31,7 @@ class UserImages:
 
     images: Path
     truth: Path
-    auxiliary: Mapping[str, Path]
+    auxiliary: Mapping[str, Path | Array]
 
 
 def sheet_restorer(sheet: Path, session: Session) -> Restorer:

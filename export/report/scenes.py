@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.ports.port import Port
 from ...runtime.images.images import read_image
 from ...runtime.images.pairs import paired_images
 from ...runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
-from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES
+from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES, stand_in
 from ...runtime.tasks.restoration.restorer import Restorer
 from ..load.images import photographs
 
@@ -61,15 +62,13 @@ def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
     for name, path in photographs().items():
         pixels = read_image(path).pixels
         pixels = pixels[_middle(pixels.shape, side)]
-        auxiliary = {
-            port.name: AUXILIARY_ROLES[port.role].stand_in(pixels) for port in restorer.auxiliary
-        }
-        known = bool(auxiliary) and restorer.scale == 1
+        auxiliary = {port.name: stand_in(port, pixels) for port in restorer.auxiliary}
+        known = any(port.has_sides for port in restorer.auxiliary) and restorer.scale == 1
         yield Scene(name, pixels, pixels if known else None, auxiliary, restorer.auxiliary)
 
 
 def user_scenes(
-    images: Path, truths: Path, paths: Mapping[str, Path], restorer: Restorer, side: int
+    images: Path, truths: Path, paths: Mapping[str, Path | Array], restorer: Restorer, side: int
 ) -> Iterator[Scene]:
     """Yield the first of the user's images with their truth, around the middle or the hole."""
     scale = restorer.scale
@@ -80,6 +79,8 @@ def user_scenes(
         holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
         rows, columns = shown = _middle(image.size, side, *holes[:1])
         for port in restorer.auxiliary:
+            if not port.has_sides:
+                continue
             pixels = arrays[port.name]
             same = AUXILIARY_ROLES[port.role].same_size
             arrays[port.name] = pixels[shown if same else _middle(pixels.shape, side)]

@@ -60,7 +60,7 @@ class SheetRow:
         name, _ = self.baseline_image
         cells = [(f"{self.scene.name}: input, {width}x{height}", self.shown)]
         for port in self.scene.ports:
-            if not AUXILIARY_ROLES[port.role].same_size:
+            if port.has_sides and not AUXILIARY_ROLES[port.role].same_size:
                 cells.append((port.role, self.scene.auxiliary[port.name]))
         if name == "Lanczos":
             cells.append(("Lanczos, without the model", self.plain))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import torch
@@ -57,6 +58,12 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     """
     size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
+
+
+def examples_of(facts: Facts) -> tuple[Tensor, ...]:
+    """Return the inputs to trace with: zeros of each port's type."""
+    shapes = zip(facts.inputs, example_shapes(facts), strict=True)
+    return tuple(torch.from_numpy(np.zeros(shape, port.dtype)) for port, shape in shapes)
 
 
 def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
@@ -107,7 +114,7 @@ def trace(
     Raises:
         TraceError: The network cannot be traced; the cause is in the message.
     """
-    examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
+    examples = examples_of(facts)
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     traced = opset if fused else min(opset, _NEWEST_IN_PIECES)

@@ -12,6 +12,7 @@ from torch import nn
 
 from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError
+from ...core.ports.port import CONDITION
 from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
@@ -87,7 +88,12 @@ def record_references(
     for case in feeds:
         progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
         expected, differences = runs.allowed(case, measures)
-        stored = {name: np.round(array * 255.0).astype(np.uint8) for name, array in case.items()}
+        stored = {
+            port.name: case[port.name]
+            if port.role == CONDITION
+            else np.round(case[port.name] * 255.0).astype(np.uint8)
+            for port in source.loaded.facts.inputs
+        }
         named = {port.name: array for port, array in zip(outputs, expected, strict=True)}
         cases.append(ReferenceCase(stored, named))
         allowed.append(differences)

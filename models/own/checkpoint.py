@@ -18,6 +18,7 @@ from ..sizes.borders import Sides
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork
 from ..sizes.trial import Stated, Trial, refuse_random, tried
+from .conditions import found_text
 from .network import OwnNetwork
 from .ports import measured_ports
 from .tracing import call_with_open_sizes
@@ -70,7 +71,9 @@ def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> B
         window=_window(module),
         preprocessing=network.preprocessing,
     )
-    return BuiltNetwork(trial.network, facts, hyper, (*trial.warnings, *_autocast(skipped)))
+    found = [] if network.inputs else found_text(inputs)
+    notes = (*found, *trial.warnings, *_autocast(skipped))
+    return BuiltNetwork(trial.network, facts, hyper, notes)
 
 
 def _autocast(types: Collection[str]) -> list[str]:

@@ -56,8 +56,7 @@ class OwnNetwork:
             if port.role not in ROLES:
                 raise NystraError(
                     f"the port {port.name!r:.80} has the role {port.role!r:.80}, expected one of "
-                    f"{', '.join(ROLES)}; a number, such as a step or a strength, is no port: give "
-                    "it in a module that calls the network with it"
+                    f"{', '.join(ROLES)}"
                 )
 
     @classmethod

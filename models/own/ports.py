@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import LOGITS_AXES, Port, image_size
+from ...core.ports.port import CONDITION, LOGITS_AXES, Port, image_size
 from ..sizes.padded_network import in_order
 from ..sizes.plain_run import plain_run
+from .conditions import with_conditions
 
 _SIDES = (64, 48, 56, 60, 72, 80, 96, 112, 120, 128, 32, 28, 144, 160, 192, 224, 240, 256, 384)
 """Sides that are tried: multiples of the usual windows and strides."""
@@ -37,7 +38,8 @@ def measured_ports(
         UnsupportedModelError: It fails at every side that is tried, or its results cannot be
             identified: inputs and outputs must be declared then.
     """
-    choices = [tuple(inputs)] if inputs else [(_image(channels),) for channels in _CHANNELS]
+    images = [_image(channels) for channels in _CHANNELS]
+    choices = [tuple(inputs)] if inputs else [with_conditions(module, image) for image in images]
     first = ""
     for ports in choices:
         for side in _SIDES if ports[0].sides is None else (None,):
@@ -59,8 +61,8 @@ def _hint(reason: str) -> str:
     """Return advice for missing arguments and for mixed half-precision types, or ""."""
     if "missing" in reason and "required" in reason and "argument" in reason:
         return (
-            "; declare all inputs as ports of an OwnNetwork, and give numbers, such as a step or a "
-            "strength, in a module that calls it with them"
+            "; declare all inputs as ports of an OwnNetwork: a step, a vector or tokens as "
+            f"Port(NAME, {CONDITION!r}, AXES, LENGTHS)"
         )
     if not any(name in reason for name in ("Half", "BFloat16", "float16")):
         return ""

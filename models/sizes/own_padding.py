@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from .borders import BORDERS, Sides
-from .padded_network import Call
+from .padded_network import Call, has_sides
 
 _FIRST = 129  # the first side that is tried: larger than any mirrored border
 _REACH = 129  # the number of sides that are tried, twice the largest multiple that can be found
@@ -38,8 +38,10 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
     inputs = [torch.from_numpy(array) for array in arrays.values()]
 
     def first(rows: int, sides: Sides | None = None) -> Tensor | None:
-        cut = [image[..., :rows, :] for image in inputs]
-        return _first_map(network, call, cut if sides is None else [*map(sides.pad, cut)])
+        cut = [image[..., :rows, :] if has_sides(image) else image for image in inputs]
+        if sides is not None:
+            cut = [sides.pad(image) if has_sides(image) else image for image in cut]
+        return _first_map(network, call, cut)
 
     jumps: list[int] = []  # sides that are padded to less than the next one
     height = 0

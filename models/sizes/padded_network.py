@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError
-from ...core.ports.port import SIDES, Port
+from ...core.ports.port import IMAGE_AXES, SIDES, Port
 from ..layers.padding import crop
 from .borders import Sides
 from .plain_run import plain_run
@@ -60,14 +60,15 @@ class PaddedNetwork(nn.Module):
         """Return the output, or a tuple of several outputs.
 
         Args:
-            *inputs: Each (..., H, W).
+            *inputs: Each (B, ..., H, W), or a condition of fewer than 4 axes, which stays.
 
         Raises:
             UnsupportedModelError: The outputs of the network do not fit its ports.
         """
         height, width = inputs[0].shape[-2:]
         # Some networks write into their inputs: they get a copy.
-        padded = [self.sides.pad(tensor.clone()) for tensor in inputs]
+        copies = [tensor.clone() for tensor in inputs]
+        padded = [self.sides.pad(copy) if has_sides(copy) else copy for copy in copies]
         returned = in_order(self.call(self.network, *padded), self.outputs)
         if self.sides.multiple > 1:
             returned = tuple(
@@ -75,6 +76,11 @@ class PaddedNetwork(nn.Module):
                 for tensor, port in zip(returned, self.outputs, strict=True)
             )
         return returned[0] if len(returned) == 1 else returned
+
+
+def has_sides(tensor: Tensor) -> bool:
+    """Whether an input has a height and a width: all but conditions have."""
+    return tensor.dim() >= len(IMAGE_AXES)
 
 
 def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:

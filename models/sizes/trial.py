@@ -69,7 +69,12 @@ class Trial:
             fixed["batch"] = 1
         multiple = self.network.sides.multiple
         return tuple(
-            replace(port, lengths={**port.lengths, **fixed}, multiple=multiple) for port in inputs
+            replace(
+                port,
+                lengths={**port.lengths, **{a: fixed[a] for a in port.axes if a in fixed}},
+                multiple=multiple if port.has_sides else port.multiple,
+            )
+            for port in inputs
         )
 
 

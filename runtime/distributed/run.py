@@ -15,6 +15,7 @@ from ...core.files.reading import file_sha256
 from ..progress import progress_bar
 from ..session import Session
 from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from ..tasks.restoration.conditions import numbers_or_path
 from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.result import ImageResult
@@ -106,7 +107,11 @@ def _worker_pool(
         name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
         for name in ("mask", "reference")
     }
-    absolute["inputs"] = {key: Path(path).absolute() for key, path in how.inputs.items()}
+    found = {key: numbers_or_path(given) for key, given in (how.inputs or {}).items()}
+    absolute["inputs"] = {
+        key: given.absolute() if isinstance(given, Path) else given.tolist()
+        for key, given in found.items()
+    }
     setup = Setup(
         replace(
             session.spec,

@@ -1,8 +1,8 @@
 """Recorded references: inputs and PyTorch's outputs, to check a file without PyTorch.
 
-The file is an ``.npz`` with the arrays ``size<k>.input.<name>`` (float32, or uint8 for images
-stored in 8 bits, to be divided by 255), ``size<k>.output.<name>`` (float32), and ``meta``, the
-UTF-8 bytes of a JSON object. Nothing in it is ever unpickled.
+The file is an ``.npz`` with the arrays ``size<k>.input.<name>`` (float32, other integers as they
+are, or uint8 for images stored in 8 bits, to be divided by 255), ``size<k>.output.<name>``
+(float32), and ``meta``, the UTF-8 bytes of a JSON object. Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def references_content(cases: Sequence[ReferenceCase], meta: Mapping[str, Any]) 
     arrays: dict[str, Array] = {}
     for index, case in enumerate(cases):
         for name, array in case.inputs.items():
-            kept = array if array.dtype == np.uint8 else array.astype(np.float32)
+            kept = array if array.dtype.kind in "iu" else array.astype(np.float32)
             arrays[f"size{index}.input.{name}"] = kept
         for name, array in case.outputs.items():
             arrays[f"size{index}.output.{name}"] = array.astype(np.float32)

@@ -71,7 +71,7 @@ class ServedModel:
         Raises:
             NystraError: The request is refused.
         """
-        sizes = image_sizes(files, self._most_pixels)
+        sizes = image_sizes(self.handler.images(files), self._most_pixels)
         return self.handler.cost(files, sizes, parameters) + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:

@@ -172,6 +172,10 @@ class Handler(ABC):
         """
         return DECODING_BYTES * sum(height * width for height, width in sizes.values())
 
+    def images(self, files: Files) -> Files:
+        """Return those of the files that are images."""
+        return files
+
     def try_out(self) -> None:  # noqa: B027
         """Run once on an image, where one can be made up.
 

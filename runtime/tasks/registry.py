@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import NystraError
 from ...core.lazy import Lazy
 from ...core.metadata import ModelMetadata, newer_writer
-from ...core.ports.port import Port
+from ...core.ports.port import CONDITION, Port
 from .task import Task
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ TASKS = [
     Task(
         names=("restoration", "inpainting", "colorization"),
         inputs=("image",),
-        optional_inputs=("mask", "reference"),
+        optional_inputs=("mask", "reference", CONDITION),
         output="picture",
         run=_part("video.dispatch", "run_restoration"),
         summary=_part("restoration.summary"),

@@ -37,7 +37,7 @@ class TiledNetwork:
 
     Attributes:
         function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``; with an
-            argument (1, C, h, w) of the name of each of ``auxiliary``.
+            argument (1, C, h, w), or (1, ...) of a condition, of the name of each of ``auxiliary``.
         scale: Output pixels per input pixel and axis.
         input_channels: C.
         output_channels: C'.
@@ -48,7 +48,7 @@ class TiledNetwork:
         tiling: ``internal`` forbids tiles; anything else allows them, ``discouraged`` with a
             warning.
         fixed_size: The only (height, width) the function takes, or None.
-        auxiliary: The inputs besides the image; with one the image is run whole.
+        auxiliary: The inputs besides the image; with another map the image is run whole.
         quadratic_bytes: Bytes per squared number of pixels; 0 if the memory does not grow with it.
         batch: Number of tiles per run.
         meter: Measures the memory of a run; None: it is assumed (on devices with a memory of their
@@ -119,7 +119,7 @@ class TiledNetwork:
     @property
     def whole(self) -> bool:
         """Whether the network needs the whole image, so that tiles are not possible."""
-        return self.tiling == "internal" or bool(self.auxiliary)
+        return self.tiling == "internal" or any(port.has_sides for port in self.auxiliary)
 
     @property
     def tile_loss(self) -> str:

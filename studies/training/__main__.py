@@ -28,7 +28,7 @@ from nystra.core.option_kinds import Switch
 
 from .classifying import Classifying
 from .deblurring import Deblurring
-from .denoising import Denoising
+from .denoising import Denoising, DenoisingByDit
 from .enlarging import Enlarging, EnlargingByHat
 from .enlarging_by_csnln import EnlargingByCsnln
 from .enlarging_by_sst import EnlargingBySst
@@ -43,6 +43,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "sst": EnlargingBySst,
     "csnln": EnlargingByCsnln,
     "uformer": Denoising,
+    "dit": DenoisingByDit,
     "uformer_deblur": Deblurring,
     "rvrt": EnlargingVideos,
     "vit": Classifying,
@@ -119,8 +120,8 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
     words = (
-        "swinir (the default), hat, sst and csnln enlarge, uformer takes noise out, "
-        "uformer_deblur motion, rvrt enlarges videos, vit classifies"
+        "swinir (the default), hat, sst and csnln enlarge, uformer and dit take noise "
+        "out, uformer_deblur motion, rvrt enlarges videos, vit classifies"
     )
     parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
 

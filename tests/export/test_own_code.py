@@ -250,9 +250,9 @@ class Stepped(nn.Module):
 
 
 def test_a_number_as_input_is_refused_with_advice() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"'step'; declare all inputs.* in a module"):
+    with pytest.raises(UnsupportedModelError, match=r"'step'; declare all inputs.*'condition'"):
         load(Stepped())
-    with pytest.raises(NystraError, match=r"has the role 'step', expected one of .*a number"):
+    with pytest.raises(NystraError, match=r"has the role 'step', expected one of .*condition"):
         OwnNetwork(Stepped(), [IMAGE, Port("step", "step")])
 
 

@@ -317,3 +317,37 @@ def test_a_checkpoint_cannot_name_code(tmp_path: Path) -> None:
     save_file(network(WINDOWS).state_dict(), tmp_path / "a.safetensors", stored)
     with pytest.raises(NystraError, match="needs its code: give `module`"):
         load(tmp_path / "a.safetensors")
+
+
+class Conditional(nn.Module):
+    """An image, a step, a class and tokens that the image attends to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes, self.read = nn.Embedding(5, 3), nn.Linear(12, 3)
+
+    def forward(self, image: Tensor, step: Tensor, kind: Tensor, text: Tensor) -> Tensor:
+        context = self.read(text)
+        queries = image.flatten(2).transpose(1, 2)
+        read = (queries @ context.transpose(1, 2)).softmax(-1) @ context
+        added = self.classes(kind)[:, :, None, None] + step[:, None, None, None]
+        return image + read.transpose(1, 2).reshape(image.shape) + added
+
+
+def test_conditions_are_found_by_trial() -> None:
+    loaded = load(Conditional())
+    found = {
+        port.name: (port.role, port.axes, port.channels, port.dtype)
+        for port in loaded.facts.inputs[1:]
+    }
+    assert found == {
+        "step": ("condition", ("batch",), None, "float32"),
+        "kind": ("condition", ("batch",), None, "int64"),
+        "text": ("condition", ("batch", "steps", "classes"), 12, "float32"),
+    }
+    assert "text as a list of tokens of 12 numbers for each image" in loaded.warnings[0]
+
+
+def test_conditions_have_no_sides() -> None:
+    with pytest.raises(NystraError, match=r"condition 'step' has the axes .*, expected \(batch\)"):
+        Port("step", "condition")

@@ -12,7 +12,7 @@ from torch import nn
 from frames_classifier import COMMON, FRAMES, JUDGE, LOGITS, Judge, save
 from nystra.cli.main import main
 from nystra.core.ports.examples import example_arrays
-from nystra.core.ports.port import FRAMES_AXES, UNKNOWN, Port, image_size
+from nystra.core.ports.port import CONDITION, FRAMES_AXES, UNKNOWN, Port, image_size
 from nystra.export.load.images import validation_feeds
 from nystra.export.plan.naming import output_path
 from nystra.models.facts import Facts
@@ -153,7 +153,8 @@ def test_every_row_loads_what_runs_it() -> None:
         if row.handler is not None:
             handler = row.handler()
             assert all([handler.media_types, handler.route, handler.summary])
-            assert handler.parts == (*row.inputs, *row.optional_inputs)
+            images = [role for role in row.optional_inputs if role != CONDITION]
+            assert handler.parts == (*row.inputs, *images)
             assert all(kind.doc for kind in handler.parameters.declared().values())
 
 

@@ -81,11 +81,11 @@ async def _parts(request: Request, roles: tuple[str, ...], most: int) -> dict[st
 async def _files(form: FormData, roles: tuple[str, ...]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for role, part in form.multi_items():
-        if role not in roles or role in files or not isinstance(part, UploadFile):
+        if role not in roles or role in files:
             raise BadRequestError(
                 f"got the part {role!r}{' twice' if role in files else ''}, expected files "
                 f"called {', '.join(roles)}, each once; parameters belong in the query "
                 "(?tile=128)"
             )
-        files[role] = await part.read()
+        files[role] = await part.read() if isinstance(part, UploadFile) else part.encode()
     return files

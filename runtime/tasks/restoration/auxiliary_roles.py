@@ -13,8 +13,9 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.examples import example_array
 from ....core.ports.pixels import to_range
-from ....core.ports.port import UNIT, Port, image_size, keyed_ports
+from ....core.ports.port import CONDITION, UNIT, Port, image_size, keyed_ports
 from ...images.image_data import GRAY_WEIGHTS, ImageData
+from .conditions import wanted_values
 
 T = TypeVar("T")
 
@@ -100,6 +101,19 @@ AUXILIARY_ROLES = {
 }
 
 
+def stand_in(port: Port, pixels: Array) -> Array:
+    """Return what a `Restorer` takes for an input if the user gives nothing.
+
+    Args:
+        port: The input.
+        pixels: The image (H, W, C) that it goes with.
+    """
+    if port.role == CONDITION:
+        example: Array = example_array(port, {"batch": 1})[0]
+        return example
+    return AUXILIARY_ROLES[port.role].stand_in(pixels)
+
+
 def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]:
     """Return the given values by the names of their inputs.
 
@@ -116,9 +130,15 @@ def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]
     for key, value in values.items():
         port = keyed.get(key) or names.get(key)
         if port is None:
-            raise NystraError(f"the model has no {key} input: omit `{key}`")
+            what = f"`{key}`" if key in AUXILIARY_ROLES else f"`inputs` {key}"
+            raise NystraError(f"the model has no {key} input: omit {what}")
         matched[port.name] = value
     for key, port in keyed.items():
+        if port.name not in matched and port.role == CONDITION:
+            raise NystraError(
+                f"the model needs a value of its input {key}: give `inputs` {key}=VALUE, "
+                f"{wanted_values(port)}"
+            )
         if port.name not in matched:
             role = AUXILIARY_ROLES[port.role]
             raise NystraError(

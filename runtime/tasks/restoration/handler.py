@@ -24,9 +24,19 @@ from ...images.images import (
 )
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
-from ..handler import Answer, AnswerTensor, Files, Handler, Size, decode_role, file_tensor
+from ..handler import (
+    Answer,
+    AnswerTensor,
+    Files,
+    Handler,
+    Size,
+    UnreadableFileError,
+    decode_role,
+    file_tensor,
+)
 from .auxiliary_inputs import auxiliary_arrays
-from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
+from .auxiliary_roles import AUXILIARY_ROLES, match_inputs, stand_in
+from .conditions import decode_values
 from .restore import restore
 from .restorer import Restorer
 from .session_restorer import restorer_for
@@ -115,6 +125,11 @@ class RestorationHandler(Handler):
             "tile": self.tile,
         }
 
+    def images(self, files: Files) -> Files:
+        """Return the files without those of conditions."""
+        values = {port.name for port in self.restorer.auxiliary if not port.has_sides}
+        return {key: data for key, data in files.items() if key not in values}
+
     def cost(self, files: Files, sizes: Mapping[str, Size], parameters: RestoreParameters) -> int:
         """Return the bytes of images and result in float32, or for decoding."""
         match_inputs(self.restorer.auxiliary, {key: files[key] for key in files if key != "image"})
@@ -136,10 +151,7 @@ class RestorationHandler(Handler):
         failure: Exception | None = None
         for height, width in sizes:
             gray = ImageData(np.full((height, width, restorer.input_channels), 0.5, np.float32))
-            auxiliary = {
-                port.name: AUXILIARY_ROLES[port.role].stand_in(gray.pixels)
-                for port in restorer.auxiliary
-            }
+            auxiliary = {port.name: stand_in(port, gray.pixels) for port in restorer.auxiliary}
             try:
                 restore(restorer, gray, "a gray image", tile=self._tile(0), auxiliary=auxiliary)
             except Exception as error:
@@ -158,7 +170,12 @@ class RestorationHandler(Handler):
     ) -> Answer:
         """Return the restored image as a file; ``check`` is called after each tile."""
         before = decode_role(files, max_pixels=max_pixels)
-        others = {key: decode_role(files, key, max_pixels) for key in files if key != "image"}
+        images = self.images(files)
+        others: dict[str, ImageData | Array] = {
+            key: decode_role(files, key, max_pixels) if key in images else _decoded(key, data)
+            for key, data in files.items()
+            if key != "image"
+        }
         auxiliary, warnings = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
         restored = restore(
             self._restorer(parameters.tile),
@@ -196,6 +213,14 @@ class RestorationHandler(Handler):
             return self.restorer
         batch = max(min(batch, self.pixels_per_run // tile**2), 1)
         return replace(self.restorer, batch=batch)
+
+
+def _decoded(key: str, data: bytes) -> Array:
+    """Return the values of a condition in a request."""
+    try:
+        return decode_values(data, f"the {key}")
+    except NystraError as error:
+        raise UnreadableFileError(str(error)) from error
 
 
 def _largest_tile(restorer: Restorer, wanted: int) -> int:

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.errors import NystraError
 from ....core.option import Options, option
 from ....core.option_kinds import Number, Switch, Text
-from ...options import FORMAT, MASK, MAX_MEMORY, OVERLAP, OVERWRITE, QUALITY, REFERENCE, TILE
+from ...options import (
+    FORMAT,
+    INPUTS,
+    MASK,
+    MAX_MEMORY,
+    OVERLAP,
+    OVERWRITE,
+    QUALITY,
+    REFERENCE,
+    TILE,
+    Given,
+)
+
+if TYPE_CHECKING:
+    from ....core.arrays import Array
 
 
 @dataclass(frozen=True)
 class RunOptions(Options):
     """Options of a restoration of images or videos.
 
-    ``inputs`` are the files of further inputs, like ``mask`` and ``reference``: by their role, or
-    by the name of the input if several have the same role.
+    ``inputs`` are the further inputs: files like ``mask`` and ``reference``, by their role, or by
+    the name of the input if several have the same role; and values, by the name of the input.
     """
 
     heading: ClassVar[str] = "images and videos"
@@ -39,7 +53,7 @@ class RunOptions(Options):
     mask: str | os.PathLike[str] | None = option(MASK)
     reference: str | os.PathLike[str] | None = option(REFERENCE)
     quiet: bool = option(Switch("no progress bar"))
-    inputs: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict, kw_only=True)
+    inputs: Mapping[str, Given] | None = option(INPUTS, kw_only=True)
     jobs: int | None = option(
         Number(
             None,
@@ -62,22 +76,32 @@ class RunOptions(Options):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form, from which ``RunOptions(**form)`` restores the options."""
-        paths = {name: os.fspath(path) for name, path in self.inputs.items()}
-        plain = {
-            name: os.fspath(value) if isinstance(value, os.PathLike) else value
-            for name, value in self.values().items()
-        }
-        return {**plain, "inputs": paths}
+        plain = {name: _plain(value) for name, value in self.values().items()}
+        if self.inputs is not None:
+            plain["inputs"] = {name: _plain(value) for name, value in self.inputs.items()}
+        return plain
 
-    def auxiliary(self) -> dict[str, Path]:
-        """Return the files of the inputs besides the image, by role or name.
+    def auxiliary(self) -> dict[str, Path | Array]:
+        """Return the inputs besides the image, files or values, by role or name.
 
         Raises:
             NystraError: A file or folder does not exist.
         """
-        files = {"mask": self.mask, "reference": self.reference, **self.inputs}
-        paths = {key: Path(path) for key, path in files.items() if path is not None}
-        for key, path in paths.items():
-            if not path.exists():
+        from .conditions import numbers_or_path  # --help does without numpy
+
+        files = {"mask": self.mask, "reference": self.reference}
+        found: dict[str, Path | Array] = {
+            key: Path(path) for key, path in files.items() if path is not None
+        }
+        found |= {key: numbers_or_path(given) for key, given in (self.inputs or {}).items()}
+        for key, path in found.items():
+            if isinstance(path, Path) and not path.exists():
                 raise NystraError(f"no {key} or folder at {path}")
-        return paths
+        return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a path as a text and an array as numbers, for JSON."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ...images.images import read_image
 from ...images.pairs import paired_images
 from ...metrics.image_quality import luma, psnr, ssim
 from ...metrics.measures import PSNR_CEILING
+from ...options import Given
 from ...session import Session
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
@@ -168,6 +169,7 @@ def validate_quality(
     overlap: int | None = None,
     mask: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
+    inputs: Mapping[str, Given] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
     """Compare the outputs of a model for a folder of images with their ground truth.
@@ -188,13 +190,14 @@ def validate_quality(
         overlap: As in `Restorer`.
         mask: As in `run_images`; filled and other pixels are then also measured separately.
         reference: As in `run_images`.
+        inputs: As in `run_images`.
         progress: Called with (images done, total number of images).
 
     Raises:
         NystraError: An image cannot be read, has no counterpart or a wrong size, or a mask or
             reference is missing, superfluous, or leaves no pixels to measure.
     """
-    paths = RunOptions(mask=mask, reference=reference).auxiliary()
+    paths = RunOptions(mask=mask, reference=reference, inputs=inputs).auxiliary()
     restorer = restorer_for(runner) if isinstance(runner, Session) else runner
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
     masks = [port.name for port in restorer.auxiliary if port.role == "mask"]
@@ -204,7 +207,7 @@ def validate_quality(
         raise NystraError(f"`pad` is {pad!r}, expected 'none' or 'official'")
     if pad == "official" and window is None:
         raise NystraError("the official padding needs the model's window: give `window_size`")
-    if pad == "official" and paths:
+    if pad == "official" and any(port.has_sides for port in restorer.auxiliary):
         raise NystraError(
             "the official padding does not apply to models with a mask or a reference"
         )

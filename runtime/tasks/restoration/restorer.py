@@ -16,6 +16,7 @@ from ...tiling.mirror import mirror_to
 from ...tiling.tile_plan import even_tile
 from ...tiling.tiled_network import TiledNetwork
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
+from .conditions import condition_values
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Restorer(TiledNetwork):
             overlap: Overlap of the tiles in input pixels; None is 32, less where the tile is small.
             progress: Called with (tiles done, tiles in total).
             auxiliary: Pixels (H, W, C) in 0..1 of each further input, by its name: of a mask 1 in
-                the hole and 0 elsewhere.
+                the hole and 0 elsewhere; of a condition its values, without a batch.
             max_memory: Memory limit of this process in bytes; None is the available memory.
 
         Returns:
@@ -74,9 +75,10 @@ class Restorer(TiledNetwork):
         least = self.size_minimum if self.fixed_size is None else 1
         image = mirror_to(image, max(height, least), max(width, least))
         others = self._others(image, (height, width), auxiliary)
-        if others and self.fixed_size is not None:
+        maps = [others[port.name] for port in self.auxiliary if port.has_sides]
+        if maps and self.fixed_size is not None:
             image = mirror_to(image, *self.fixed_size)
-        most = max(array[0, 0].size for array in (image, *others.values()))
+        most = max(array[0, 0].size for array in (image, *maps))
         side, shared = self.choose_tiles(image.shape[2:], most, tile, overlap, max_memory)
         if tile == 0 and isinstance(side, int):  # chosen here, for this image alone
             least = self.size_minimum
@@ -116,15 +118,21 @@ class Restorer(TiledNetwork):
             auxiliary: As in `__call__`.
         """
         matched = match_inputs(self.auxiliary, auxiliary)
-        for port in self.auxiliary:
+        maps = [port for port in self.auxiliary if port.has_sides]
+        values = {
+            port.name: condition_values(port, matched[port.name])[None]
+            for port in self.auxiliary
+            if not port.has_sides
+        }
+        for port in maps:
             if AUXILIARY_ROLES[port.role].same_size:
                 check_same_size(matched[port.name].shape, size, f"the {port.role}")
-        arrays = {port.name: planes_of(port, matched[port.name]) for port in self.auxiliary}
+        arrays = {port.name: planes_of(port, matched[port.name]) for port in maps}
         if arrays:
             for array in (image, *arrays.values()):
                 self.refuse_larger(array.shape[2:])
-        for port in self.auxiliary:
+        for port in maps:
             if self.fixed_size is not None or AUXILIARY_ROLES[port.role].same_size:
                 target = self.fixed_size or image.shape[2:]
                 arrays[port.name] = mirror_to(arrays[port.name], *target)
-        return arrays
+        return arrays | values

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.pixels import from_port, to_port
-from ....core.ports.port import UNIT, UNKNOWN
+from ....core.ports.port import CONDITION, UNIT, UNKNOWN
 from ...session import Session
 from ...tiling.fixed_batch import fill_batch
 from ...tiling.memory_meter import MemoryMeter
@@ -29,7 +31,8 @@ def restorer_for(session: Session) -> Restorer:
     meter = memory_meter(session)
     facts = session.facts
     image, restored = facts.image, facts.output_image
-    auxiliary = tuple(port for port in facts.inputs if port.role in AUXILIARY_ROLES)
+    known = {*AUXILIARY_ROLES, CONDITION}
+    auxiliary = tuple(port for port in facts.inputs if port.role in known)
     if restored is not None and restored.role not in ("picture", UNKNOWN):
         raise NystraError(
             f"{session.path} returns {restored.role} instead of an image, as a model of the "
@@ -48,7 +51,12 @@ def restorer_for(session: Session) -> Restorer:
     def runs(release: bool) -> Callable[..., Array]:
         def run(planes: Array, **others: Array) -> Array:
             given = {image.name: planes, **others}
-            feeds = {name: to_port(array, ports[name]) for name, array in given.items()}
+            feeds = {
+                name: to_port(array, ports[name])
+                if ports[name].role != CONDITION
+                else np.repeat(array, len(planes), axis=0)
+                for name, array in given.items()
+            }
             return from_port(session.run(feeds, release=release)[restored.name], restored)
 
         return run if batch == 1 else fill_batch(run, batch)

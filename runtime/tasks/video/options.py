@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 from ....core.errors import NystraError
 from ....core.option import Option, Options, option
 from ....core.option_kinds import Choice, File, Number, Switch
-from ...options import MASK, REFERENCE
+from ...options import INPUTS, MASK, REFERENCE, Given
 from ...video.codecs import CODECS
 
 _NTSC = {
@@ -111,6 +112,7 @@ class QualityOptions(Options):
     reference: str | os.PathLike[str] | None = option(
         REFERENCE, doc="reference images of `images`, for models that take one"
     )
+    inputs: Mapping[str, Given] | None = option(INPUTS)
     channel: str = option(Choice("y", "color channels that are compared", ("y", "rgb")))
     crop: int | None = option(Number(None, "ignored border", 0, unit="pixels", usual="scale"))
     pad: str = option(
@@ -125,9 +127,9 @@ class QualityOptions(Options):
         super().__post_init__()
         if (self.images is None) != (self.truth is None):
             raise NystraError("`images` and `truth` are used together: give both or neither")
-        if self.images is None and (self.mask is not None or self.reference is not None):
+        if self.images is None and (self.mask, self.reference, self.inputs) != (None, None, None):
             raise NystraError(
-                "`mask` and `reference` belong to `images` and `truth`: give these too"
+                "`mask`, `reference` and `inputs` belong to `images` and `truth`: give these too"
             )
         if self.images is None and self.video:
             raise NystraError("`video` belongs to `images` and `truth`: give these too")

@@ -91,11 +91,17 @@ def _measure(
 
     if not options.video and session.facts.input("frames") is None:
         return validate_quality(
-            *common, options.pad, mask=options.mask, reference=options.reference, progress=report
+            *common,
+            options.pad,
+            mask=options.mask,
+            reference=options.reference,
+            inputs=options.inputs,
+            progress=report,
         )
     alone = {
         "`mask`": options.mask is not None,
         "`reference`": options.reference is not None,
+        "`inputs`": options.inputs is not None,
         "`pad` official": options.pad != "none",
     }
     for flag, is_set in alone.items():

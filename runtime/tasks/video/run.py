@@ -161,7 +161,7 @@ def _sink(
         "overlap in time": f"{video.time_overlap}",
         "noise": f"{video.noise}",
         "mask or reference": f"{options.mask} {options.reference}",
-        **{f"input {key}": f"{path}" for key, path in options.inputs.items()},
+        **{f"input {key}": f"{path}" for key, path in (options.inputs or {}).items()},
     }
     return VideoSink(
         Path(there),

@@ -1,0 +1,1 @@
+"""Global attention over the tokens of an image: a small restorer, its loss and its costs."""
