@@ -45,6 +45,7 @@ class Classifying(Recipe):
         heads: Attention heads of every block.
         rank: Tokens of ``linformer``, features of ``performer``, landmarks of ``nystromformer``.
         stem: ``patches``, or ``convolutions`` before them.
+        decay: Weight decay of AdamW.
     """
 
     architecture: ClassVar[str] = "vit"
@@ -63,6 +64,12 @@ class Classifying(Recipe):
     stem: str = option(
         Choice("patches", "or convolutions before them", ("patches", "convolutions"))
     )
+    decay: float = option(Number(0.0, "weight decay of AdamW", 0.0))
+
+    @property
+    def weight_decay(self) -> float:
+        """Weight decay of AdamW."""
+        return self.decay
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""

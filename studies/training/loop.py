@@ -51,7 +51,9 @@ def train(
     network = recipe.network()
     _fill(network, recipe)
     average = {key: value.detach().clone() for key, value in network.state_dict().items()}
-    optimizer = torch.optim.Adam(network.parameters(), recipe.rate, betas=(0.9, 0.99), fused=True)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), recipe.rate, (0.9, 0.99), weight_decay=recipe.weight_decay, fused=True
+    )
     done = _restore(state, recipe, network, optimizer, average)
 
     def save() -> None:

@@ -92,6 +92,11 @@ class Recipe(Options, ABC):
         """
         return self.hyper()
 
+    @property
+    def weight_decay(self) -> float:
+        """Weight decay of AdamW; at 0 it is Adam."""
+        return 0.0
+
     def check(self) -> None:  # most contradict nothing
         """Raise NystraError where settings contradict each other."""
 

@@ -60,6 +60,18 @@ def test_classes_are_the_folders_in_their_order(folder: Path) -> None:
     assert images[5][1] == 1
 
 
+def test_weights_decay_by_their_share(folder: Path, tmp_path: Path) -> None:
+    """A step of AdamW is that of Adam, and rate times decay of every weight less."""
+    one = dataclasses.replace(TINY, steps=1)
+    images = one.training_set(folder)
+    start = one.network().state_dict()
+    plain = train(one, images, tmp_path / "plain.pt")
+    less = train(dataclasses.replace(one, decay=0.5), images, tmp_path / "less.pt")
+    for name, value in start.items():
+        share = 0.9 * one.rate * 0.5  # 0.9: the moving average after one step
+        torch.testing.assert_close(plain[name] - less[name], share * value, atol=1e-7, rtol=1e-3)
+
+
 def test_what_is_drawn_is_a_part_of_a_framed_image() -> None:
     pixels = np.arange(1, 65, dtype=np.uint8).reshape(1, 8, 8, 1).repeat(3, 3)
     images = Labeled(pixels, np.array([7]), tuple("abcdefgh"))
