@@ -8,6 +8,7 @@ Each command prints a table or draws a figure; images are not shipped::
     python -m studies.paper networks --case swinir        # times of whole networks
     python -m studies.paper noisy Set5/HR --out noisy     # inputs of a denoiser, sigma 25
     python -m studies.paper blurred Set5/HR --out blurred # motion of up to 15 pixels
+    python -m studies.paper reduced BSD100/HR --out X8    # bicubic, an eighth of the sides
     python -m studies.paper errors ON                     # table VI
     python -m studies.paper spectrum ON --out 1.png       # figure 1
     python -m studies.paper maps ON --out 4.png           # figure 4
@@ -43,6 +44,7 @@ from studies.paper.times import (
     window_rows,
 )
 from studies.quality.tables import cluster, nystra, nystromformer, published
+from studies.training.data import reduce_bicubic
 from studies.training.deblurring import with_motion
 from studies.training.denoising import with_noise
 
@@ -89,8 +91,14 @@ def errors_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return table(lines, shown)
 
 
+def reduced(values: Pixels, factor: int, seed: tuple[int, ...]) -> Pixels:
+    """Return an image (H, W, 3), 0..255, without the rows and columns that do not divide, small."""
+    height, width = (length // factor * factor for length in values.shape[:2])
+    return reduce_bicubic(values[:height, :width].astype(np.uint8), factor)
+
+
 def write_inputs(options: argparse.Namespace) -> None:
-    """Write the images of a folder with noise or blurred by motion, seeded by their places."""
+    """Write the images of a folder with noise, blurred by motion (seeded by place), or small."""
     options.out.mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(sorted(options.folder.glob("*.png"))):
         with Image.open(path) as image:
@@ -194,7 +202,8 @@ def _parser() -> argparse.ArgumentParser:
     memory = commands.add_parser("memory")
     memory.set_defaults(run=_memory)
     memory.add_argument("--sides", type=int, nargs="+", default=(8, 16, 32, 64))
-    for name, change, strength in (("noisy", with_noise, 25.0), ("blurred", with_motion, 15)):
+    changes = (("noisy", with_noise, 25.0), ("blurred", with_motion, 15), ("reduced", reduced, 8))
+    for name, change, strength in changes:
         inputs = commands.add_parser(name)
         inputs.set_defaults(run=write_inputs, change=change, strength=strength)
         inputs.add_argument("folder", type=Path)

@@ -77,6 +77,10 @@ def test_errors_and_figures_of_a_shipped_network(
     paper.main(["noisy", str(inputs), "--out", str(noisy)])
     clean, made = (read_image(path / "a.png").pixels for path in (inputs, noisy))
     assert 15 < 255 * (made - clean).std() < 30
+    paper.main(["reduced", str(inputs), "--out", str(tmp_path / "small")])
+    small = read_image(tmp_path / "small" / "a.png").pixels
+    assert small.shape == (4, 4, 3)
+    assert abs(small.mean() - clean[:32, :32].mean()) < 0.05
     on = ["--on", "swinir_x2_w16", str(noisy), "--side", "16"]
     paper.main(["errors", *on])
     head, _, *lines = capsys.readouterr().out.strip().splitlines()
