@@ -1,4 +1,4 @@
-"""Linear attention at a token site: landmarks by pooling matrices, then the formula."""
+"""Linear attention of token and map sites: landmarks by pooling matrices, then the formula."""
 
 from __future__ import annotations
 
@@ -64,24 +64,66 @@ def linear_tokens(
     before = q.shape[2] - math.prod(geometry.query_grid)
     queries = _landmarks(q, geometry.query_grid, mechanism)
     keys = _landmarks(k, geometry.key_grid, mechanism)
-    few = queries.shape[2] <= MOST_OF_ONE_NODE and q.dtype != torch.float64
-    if form == "operator" and few:
-        more["inverse"] = _one_node
-    out: Tensor = getattr(attention_torch, name)(
-        q[:, :, before:],
-        k,
-        v,
-        queries,
-        keys,
-        scale=geometry.scale,
-        iterations=mechanism.iterations,
-        batch_init=int(mechanism.init == "batch"),
-        **more,
-    )
+    tokens = q[:, :, before:], k, v, queries, keys
+    out = _attend(name, tokens, geometry.scale, mechanism, form, **more)
     if not before:
         return out
     first = attention_torch.softmax_attention(q[:, :, :before], k, v, geometry.scale)
     return torch.cat([first, out], 2)
+
+
+def linear_maps(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    mechanism: Landmarks,
+    form: Form,
+    **more: Any,
+) -> Tensor:
+    """Return linear attention of maps; shapes as in ``models.sites.MapSite``, sides may be free.
+
+    Landmarks are cells of the whole map. Arguments as of `linear_tokens`.
+    """
+    rows, columns = mechanism.on((q.shape[2], q.shape[3]))
+    pools = _pool(q.shape[2], rows, q), _pool(q.shape[3], columns, q).mT
+    cells = [(pools[0] @ (part @ pools[1])).flatten(2).mT for part in (q, k)]
+    tokens = [part.flatten(2).mT for part in (q, k, v)]
+    out = _attend(name, (*tokens, *cells), scale, mechanism, form, **more)
+    back: Tensor = out.mT.unflatten(2, (q.shape[2], q.shape[3]))
+    return back
+
+
+def _pool(side: int, parts: int, like: Tensor) -> Tensor:
+    """Return `attention_torch.landmark_pool` (parts, side) of a side that may be free."""
+    part = torch.arange(parts, device=like.device).unsqueeze(1)
+    place = torch.arange(side, device=like.device)
+    begin, end = part * side // parts, ((part + 1) * side + parts - 1) // parts
+    inside = (place >= begin) & (place < end)
+    return inside.to(like.dtype) / (end - begin).to(like.dtype)
+
+
+def _attend(
+    name: str,
+    tokens: tuple[Tensor, ...],
+    scale: float,
+    mechanism: Landmarks,
+    form: Form,
+    **more: Any,
+) -> Tensor:
+    """Return linear attention of queries, keys, values and the landmarks of the first two."""
+    few = tokens[-1].shape[-2] <= MOST_OF_ONE_NODE and tokens[0].dtype != torch.float64
+    if form == "operator" and few:
+        more["inverse"] = _one_node
+    out: Tensor = getattr(attention_torch, name)(
+        *tokens,
+        scale=scale,
+        iterations=mechanism.iterations,
+        batch_init=int(mechanism.init == "batch"),
+        **more,
+    )
+    return out
 
 
 def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None) -> Tensor:
@@ -92,5 +134,5 @@ def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None)
 def _landmarks(tokens: Tensor, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
     """Return the tokens before the grid, and the means of its cells."""
     before = tokens.shape[2] - math.prod(grid)
-    cells = pooling_matrix(grid, mechanism.landmarks, tokens) @ tokens[:, :, before:]
+    cells = pooling_matrix(grid, mechanism.on(grid), tokens) @ tokens[:, :, before:]
     return torch.cat([tokens[:, :, :before], cells], 2) if before else cells

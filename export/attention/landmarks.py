@@ -65,12 +65,18 @@ class Landmarks(Windowed):
                     )
         return ""
 
+    def on(self, grid: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the landmarks along each side of a grid; of a line all are along it."""
+        count = self.landmarks[0] * self.landmarks[1]
+        lines = {(True, False): (1, count), (False, True): (count, 1)}
+        return lines.get(tuple(type(side) is int and side == 1 for side in grid), self.landmarks)
+
     def _too_many(self, geometry: Geometry) -> str:
         """Return why a grid of tokens has no such landmarks, or ""."""
         if not isinstance(geometry, TokenGeometry):
             return ""
         for grid in (geometry.query_grid, geometry.key_grid):
-            if any(parts > side for parts, side in zip(self.landmarks, grid, strict=True)):
+            if any(parts > side for parts, side in zip(self.on(grid), grid, strict=True)):
                 sides = "x".join(map(str, grid))
                 return f"more landmarks than rows or columns of the {sides} grid of tokens"
         return ""

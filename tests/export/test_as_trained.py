@@ -15,6 +15,7 @@ from nystra.export.attention.advice import improvements, plan_warnings
 from nystra.export.attention.as_trained.parameters import AsTrained
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.implementation import implement
+from nystra.export.attention.linformer.parameters import Linformer
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.psal.parameters import Psal
 from nystra.export.attention.site import find_sites, neutral, resolve, swap
@@ -77,10 +78,10 @@ def test_what_is_not_served_stays_as_trained() -> None:
             self.own.implementation = lambda q, k, v, scale: v
 
     network = Whole()
-    resolved = resolve(Plan(Nystra()), network)
+    resolved = resolve(Plan(Linformer()), network)
     assert resolved == {"exact": Full(), "own": AsTrained()}
     assert {site.reason for site in resolved.values()} == {
-        "nystra does not support attention between maps"
+        "linformer does not support attention between maps"
     }
 
 

@@ -35,7 +35,7 @@ class Conditional(nn.Module):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["as_trained", "full"])
+@pytest.mark.parametrize("name", ["as_trained", "full", "nystra", "cluster"])
 def test_a_step_and_tokens(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Conditional().eval()
@@ -43,6 +43,9 @@ def test_a_step_and_tokens(name: str, tmp_path: Path) -> None:
     options = ExportOptions(Plan(mechanism(name)), speed=False)
     result = export_module(network, path, options)
     assert "text as a list of tokens of 24 numbers" in " ".join(result.warnings)
+    (over_map,) = result.source.resolved.values()  # the other has keys of any number
+    assert over_map.name in (name, "full")
+    assert name in (over_map.name, "as_trained")
     session = Session(path, threads=1)
     ports = {port.name: port for port in session.facts.inputs}
     assert [port.role for port in ports.values()] == ["image", "condition", "condition"]
@@ -55,4 +58,5 @@ def test_a_step_and_tokens(name: str, tmp_path: Path) -> None:
         got = session.run(dict(zip(ports, feeds, strict=True)))["output"]
         with torch.no_grad():
             expected = network(*map(torch.from_numpy, feeds)).numpy()
-        np.testing.assert_allclose(got, expected, atol=1e-5)
+        limit = 1e-5 if name in ("as_trained", "full") else 0.1
+        np.testing.assert_allclose(got, expected, atol=limit)

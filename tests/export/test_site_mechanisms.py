@@ -13,7 +13,7 @@ from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.models.geometry import TokenGeometry, WindowGeometry
-from nystra.models.sites import TokenSite, WindowSite, exact_tokens, exact_windows
+from nystra.models.sites import MapSite, TokenSite, WindowSite, exact_tokens, exact_windows
 from nystra.plugins.operators.attention_torch import nystrom_attention, nystromformer_attention
 from nystra.plugins.operators.windows_torch import merge, partition
 
@@ -158,3 +158,43 @@ def test_windows_shifted_along_frames_have_no_landmarks() -> None:
 def test_windows_may_differ_from_site_to_site() -> None:
     sides = [WindowSite(WindowGeometry(1, 1, 1, side, (0, 0))) for side in ((2, 2), (4, 2))]
     assert [site.geometry.tokens for site in sides] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("full", {}),
+        ("nystra", {"landmarks": (3, 5)}),
+        ("nystromformer", {"landmarks": (3, 5)}),
+        ("cluster", {"clusters": (2, 3), "block": 4}),
+    ],
+)
+@pytest.mark.parametrize("sides", [(10, 15), (8, 8), (3, 5)])
+def test_a_whole_map_is_a_grid_of_tokens(
+    name: str, settings: dict[str, Any], sides: tuple[int, int]
+) -> None:
+    chosen, geometry = mechanism(name, **settings), TokenGeometry(sides, sides, 0.5)
+    q, k, v = (torch.randn(2, 4, *sides) for _ in range(3))
+    got = implement(chosen, MapSite(0.5), "plain")(q, k, v, 0.5)
+    tokens = implement(chosen, TokenSite(geometry), "plain")
+    lists = [part.flatten(2).mT.unsqueeze(1) for part in (q, k, v)]
+    expected = tokens(*lists, None, geometry)[:, 0].mT.unflatten(2, sides)
+    torch.testing.assert_close(got, expected, atol=2e-5, rtol=2e-5)
+
+
+def test_a_line_has_all_landmarks_and_clusters_along_it() -> None:
+    geometry = TokenGeometry((1, 64), (1, 64), 0.5)
+    q, k, v = (torch.randn(1, 2, 64, 4) for _ in range(3))
+    square, line = (
+        implement(mechanism("nystra", landmarks=sides), TokenSite(geometry), "plain")
+        for sides in ((2, 4), (1, 8))
+    )
+    torch.testing.assert_close(
+        square(q, k, v, None, geometry), line(q, k, v, None, geometry), atol=0, rtol=0
+    )
+    one = TokenGeometry((1, 16), (1, 16), 0.5)  # a block of 4x4 holds them all
+    cluster = implement(mechanism("cluster", block=4), TokenSite(one), "plain")
+    parts = [part[:, :, :16] for part in (q, k, v)]
+    torch.testing.assert_close(
+        cluster(*parts, None, one), exact_tokens(*parts, None, one), atol=1e-5, rtol=1e-5
+    )

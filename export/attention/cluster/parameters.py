@@ -30,6 +30,10 @@ _DEFAULTS: tuple[tuple[int, tuple[int, int], int], ...] = (
 so much more that finer settings still cost little."""
 
 
+LARGEST = _DEFAULTS[0][0]
+"""Number of tokens whose defaults maps of any size have."""
+
+
 @dataclass(frozen=True)
 class Cluster(Windowed):
     """Clustered keys, and exact attention in the query's own block, with the position bias."""
@@ -100,7 +104,8 @@ class Cluster(Windowed):
 
     def at(self, geometry: Geometry) -> Cluster:
         """Return the mechanism with its sizes; the block is the largest that no border cuts."""
-        tokens = geometry.tokens if isinstance(geometry, WindowGeometry) else 0
+        tokens = LARGEST if geometry is None else 0
+        tokens = geometry.tokens if isinstance(geometry, WindowGeometry) else tokens
         clusters, block = self.sizes(tokens)
         if isinstance(geometry, WindowGeometry):
             block = self._blocks(geometry)[0]

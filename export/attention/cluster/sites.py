@@ -9,6 +9,7 @@ from torch import Tensor
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_cluster.torch_op import window_cluster
 from ..implementation import Form, in_form
+from .maps import attend_map
 from .parameters import Cluster
 from .tokens import attend_tokens
 
@@ -39,3 +40,15 @@ class Tokens:
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         return attend_tokens(q, k, v, bias, geometry, self.mechanism)
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Clustered keys between all positions of a map, from standard operators."""
+
+    mechanism: Cluster
+    form: Form
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """Return the attention of q, k, v; shapes as in ``models.sites.MapSite``."""
+        return attend_map(q, k, v, scale, self.mechanism)

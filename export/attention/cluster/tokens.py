@@ -25,7 +25,8 @@ def attend_tokens(
     """Return the attention of tokens; shapes as in ``models.sites.TokenSite``.
 
     Tokens before those of the grid (a class token) attend exactly, and are attended to exactly.
-    Frames of a grid are stacked vertically. The own block of a block of queries is the block of
+    Frames of a grid are stacked vertically. On a line, clusters and blocks have as many tokens as
+    elsewhere. The own block of a block of queries is the block of
     keys in the same part of their grid; if the keys extend beyond the queries, it has the keys at
     the same positions, and at the border those beyond it too.
 
@@ -37,6 +38,9 @@ def attend_tokens(
     if before is None or key_before is None:
         query_grid, key_grid = (1, q.shape[2]), (1, k.shape[2])
         before = key_before = 0
+    along = block
+    if query_grid[0] == key_grid[0] == 1:  # of a line all are along it
+        clusters, along = (1, math.prod(clusters)), block**2
     first = []
     if before:
         own_bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :before]
@@ -50,7 +54,8 @@ def attend_tokens(
         for column in cluster_seeds(key_grid[1], clusters[1])
     ]
     members, centers = key_clusters(grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds)
-    bounds = [[*range(0, size, block), size] for size in query_grid]
+    steps = zip(query_grid, (block, along), strict=True)
+    bounds = [[*range(0, size, step), size] for size, step in steps]
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)
     keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)
