@@ -17,7 +17,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.attend = heads, F.scaled_dot_product_attention
         self.norm1 = nn.LayerNorm(width, elementwise_affine=False)
         self.norm2 = nn.LayerNorm(width, elementwise_affine=False)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
@@ -35,7 +35,7 @@ class Block(nn.Module):
         y = self.norm1(x) * (1 + parts[0]) + parts[1]
         q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = turn(self.q_norm(q), cos, sin), turn(self.k_norm(k), cos, sin)
-        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        attended = self.attend(q, k, v).transpose(1, 2).flatten(2)
         x = x + parts[2] * self.proj(attended)
         changed: Tensor = parts[5] * self.mlp(self.norm2(x) * (1 + parts[3]) + parts[4])
         return x + changed
