@@ -46,11 +46,12 @@ def save_network(path: Path, name: str) -> None:
     save_file(RVRT(**PUBLISHED[name]).state_dict(), path)
 
 
-def row(name: str, attention: str, frames: int, opset: int, keep: Path | None) -> str:
+def row(
+    name: str, attention: str, frames: int, opset: int, keep: Path | None, window: int | None
+) -> str:
     """Export, and return its time and memory as a row of a table."""
-    options = ExportOptions(
-        Plan(mechanism(attention)), {"frames": frames}, opset=opset, speed=False
-    )
+    hyper = {"frames": frames} | ({} if window is None else {"window_size": window})
+    options = ExportOptions(Plan(mechanism(attention)), hyper, opset=opset, speed=False)
     begun = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder, f"rvrt_{name}.safetensors")
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--network", choices=PUBLISHED, default="001")
     parser.add_argument("--attn", default="full")
     parser.add_argument("--frames", type=int, nargs="+", default=[2, 4, 6, 8])
+    parser.add_argument("--window", type=int, help="side of the windows (8, as published)")
     parser.add_argument("--opset", type=int, default=20)
     parser.add_argument("--save", type=Path, help="write the checkpoint and export nothing")
     parser.add_argument("--keep", type=Path, help="an existing folder for the files")
@@ -81,7 +83,8 @@ def main() -> None:
     if args.save:
         save_network(args.save, args.network)
     elif len(args.frames) == 1:
-        print(row(args.network, args.attn, args.frames[0], args.opset, args.keep), flush=True)
+        how = args.network, args.attn, args.frames[0], args.opset, args.keep, args.window
+        print(row(*how), flush=True)
     else:
         print("| RVRT | attention | frames | nodes | MB | processor s | peak MiB | difference |")
         for frames in args.frames:
