@@ -190,10 +190,15 @@ def test_static_inpainting(tmp_path: Path) -> None:
 def test_what_does_not_serve_patches_leaves_them_exact(name: str, attn: str) -> None:
     network = network_of(name)
     resolved = resolve(Plan(mechanism(attn)), network)
-    assert resolved.keys() == {site.path for site in find_sites(network)}
-    for site in resolved.values():
-        assert site.name == "full"
-        assert site.reason.startswith(f"{attn} does not support attention between ")
+    sites = find_sites(network)
+    assert resolved.keys() == {site.path for site in sites}
+    for site in sites:
+        one = resolved[site.path]
+        if isinstance(network.get_submodule(site.path), PatchSite):
+            assert one.name == "full"
+            assert one.reason.startswith(f"{attn} does not support attention between patches")
+        else:  # CSNLN's attention within one scale is between all pixels
+            assert one.name == attn
 
 
 def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:
