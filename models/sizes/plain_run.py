@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,10 @@ _QUERIES = ("get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dt
 """Functions that tell a network the type that it is to use."""
 
 _SKIPPED: ContextVar[set[str] | None] = ContextVar("skipped types of autocast", default=None)
+"""None in threads that do not run a network plainly: autocast is theirs."""
+
+_ONE_THREAD = threading.RLock()
+"""What a plain run changes belongs to the process: two at a time would not restore it."""
 
 
 @contextmanager
@@ -39,8 +44,9 @@ def plain_run() -> Iterator[set[str]]:
     if torch.compiler.is_dynamo_compiling():  # a benchmark compiles the network as it is
         yield skipped
         return
-    before = _SKIPPED.set(skipped)
     with ExitStack() as stack:
+        stack.enter_context(_ONE_THREAD)
+        before = _SKIPPED.set(skipped)
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
         if any(name in sys.modules for name in _COMPILERS):
@@ -61,18 +67,27 @@ def _without_autocast() -> Iterator[None]:
     entered: list[bool] = []
 
     def enter(autocast: Any) -> Any:
-        entered.append(bool(autocast._enabled))
         skipped = _SKIPPED.get()
-        if skipped is not None and autocast._enabled:
+        if skipped is None:
+            return before[kind, "__enter__"](autocast)
+        entered.append(bool(autocast._enabled))
+        if autocast._enabled:
             skipped.add(str(autocast.fast_dtype).rpartition(".")[2])
         return autocast
 
-    def leave(*_: Any) -> None:
+    def leave(autocast: Any, *error: Any) -> Any:
+        if _SKIPPED.get() is None:
+            return before[kind, "__exit__"](autocast, *error)
         if entered:
             entered.pop()
+        return None
 
     def query(real: Callable[..., torch.dtype]) -> Callable[..., torch.dtype]:
-        return lambda *device: torch.float32 if any(entered[-1:]) else real(*device)
+        def told(*device: Any) -> torch.dtype:
+            left_out = _SKIPPED.get() is not None and any(entered[-1:])
+            return torch.float32 if left_out else real(*device)
+
+        return told
 
     kind.__enter__, kind.__exit__ = enter, leave
     for (where, name), real in before.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from nystra.export.attention.site import find_sites
 from nystra.export.found.loaded import with_found_sites
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import OwnNetwork, Port, load
+from nystra.models.sizes.plain_run import plain_run
 from nystra.runtime import Session, read_references, validate_against_references
 from nystra.runtime.checking.validation import further_differences
 
@@ -126,6 +128,39 @@ def test_the_type_of_an_autocast_that_is_left_out_is_float32() -> None:
     network = load(Queried("cpu", torch.bfloat16).eval()).network
     with torch.no_grad():
         assert network(torch.rand(1, 3, 9, 7)).dtype == torch.float32
+
+
+def test_other_threads_keep_their_autocast() -> None:
+    """And two threads that leave it out restore it, whichever ends first."""
+    before = torch.autocast.__enter__, torch.autocast.__exit__, torch.get_autocast_dtype
+    inside, leave, left = threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        with plain_run():
+            inside.set()
+            assert leave.wait(20)
+        left.append("first")
+
+    def second() -> None:
+        with plain_run(), torch.autocast("cpu", torch.bfloat16):
+            left.append("second")
+
+    one, two = threading.Thread(target=first), threading.Thread(target=second)
+    one.start()
+    assert inside.wait(20)
+    two.start()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.get_autocast_dtype("cpu") == torch.bfloat16
+        assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == torch.bfloat16
+    leave.set()
+    one.join(20)
+    two.join(20)
+    assert sorted(left) == ["first", "second"]
+    assert before == (
+        torch.autocast.__enter__,
+        torch.autocast.__exit__,
+        torch.get_autocast_dtype,
+    )
 
 
 class Weighted(nn.Module):
