@@ -137,7 +137,7 @@ def test_bad_input_is_exit_2(
         ([*folders, "--mask", "empty"], "holds no mask for a.png"),
         ([*folders, "--mask", "large.png"], "is 20x17 pixels, its image 20x16"),
         ([*folders, "--mask", "masks", "--reference", "masks"], "has no reference input"),
-        (["--mask", "masks"], "--mask and --reference belong to --images and --truth"),
+        (["--mask", "masks"], "--mask, --reference and --inputs belong to --images and --truth"),
     ):
         places = [
             str(tmp_path / argument) if before in ("--mask", "--reference") else argument
