@@ -93,14 +93,14 @@ def _export(
     try:
         return _exported(prepared, output, steps)
     except TraceError as error:
-        if prepared.found is None:
+        if prepared.graph is None:
             raise
         reason = f"the attention that was found stays as trained; replacing it failed: {error}"
     return _exported(prepare_as_trained(source, prepared, reason, steps), output, steps)
 
 
 def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
-    if prepared.keeps_own_attention:
+    if prepared.graph is not None:
         steps("plan")  # timing of pieces, which does not belong to loading
     planned = make_plan(prepared, output, steps.within)
     steps.expect(

@@ -85,8 +85,8 @@ def _has_attention_of_others(path: Path) -> bool:
 def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ...export.attention.advice import plan_warnings
     from ...export.attention.site import resolve
-    from ...export.found.loaded import with_found_sites
     from ...export.load.images import calibration_feeds
+    from ...export.load.module_sites import with_found_sites
     from ...export.load.network import load_for
     from ...export.report.inspection import inspect_network
     from ..flags.plan_flags import plan_from

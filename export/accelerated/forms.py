@@ -14,11 +14,13 @@ from torch import nn
 from ...core.errors import UnsupportedModelError
 from ...core.ports.port import Port
 from ...models.own.network import OwnNetwork
+from ..attention.implementation import Form
 from ..attention.plan import Plan
 from ..attention.site import refuse_untrained, resolve, swap
 from ..load.network import load_fixed
 from ..options import ExportOptions
 from ..pipeline import export_module
+from ..rewrite.graph_network import GraphNetwork
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,14 @@ def replaced(own: OwnNetwork, plan: Plan, static: tuple[int, ...] | None = None)
     if not resolved:
         reasons = "".join(f"; {sentence}" for sentence in loaded.warnings)
         raise UnsupportedModelError(f"no attention was found that can be replaced{reasons}")
+
+    def swapped(form: Form) -> nn.Module:
+        network = swap(loaded.network, resolved, form)
+        return network.in_torch() if isinstance(network, GraphNetwork) else network
+
     return Replaced(
-        swap(loaded.network, resolved, "operator"),
-        lambda: swap(loaded.network, resolved, "plain"),
+        swapped("operator"),
+        lambda: swapped("plain"),
         len(resolved),
         loaded.facts.inputs,
         loaded.facts.size_minimum,

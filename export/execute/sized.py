@@ -80,7 +80,8 @@ def pixel_values(graph: ir.Graph) -> frozenset[str]:
         if node.op_type in _SIZES and node.domain == "":
             continue
         random = node.op_type.startswith(("Random", "Bernoulli", "Multinomial"))
-        if random or any(str(value.name) in data for value in names_read(node)):
+        read = node.inputs[:1] if node.op_type == "CastLike" else names_read(node)
+        if random or any(value is not None and str(value.name) in data for value in read):
             data.update(str(value.name) for value in node.outputs if value.name)
     return frozenset(data)
 
@@ -153,11 +154,11 @@ class _Folded:
             if known:
                 values |= known
             else:
-                todo.append(node)
+                todo.append(self._cast(node))
         told = all(str(v.name) in sized.shapes for node in todo for v in node.outputs if v.name)
         nested = bool(self.model.functions) or any(map(graphs_of, todo))
         runner = PartRunner(self.model, bounded=nested or not told)
-        by_name = {str(v.name): node for node in todo for v in node.outputs}
+        by_name = {str(v.name): node for node in nodes for v in node.outputs}
         last = _last_uses(todo)
         for part in parts_of(todo, read):
             made = {name: v for name, v in runner.run(part, values).items() if v.is_tensor()}
@@ -184,12 +185,30 @@ class _Folded:
             of_pixels = source is not None and str(source.name) in sized.data
             if source is not None and of_pixels and str(source.name) in sized.shapes:
                 found[node] = _size_of(node, sized.shapes[str(source.name)])
-            elif not of_pixels and all(is_held(v) or v.name in there for v in names_read(node)):
+            elif not of_pixels and all(is_held(v) or v.name in there for v in self._read(node)):
                 found[node] = {}
             else:
                 continue
             there |= {str(value.name) for value in node.outputs}
         return found
+
+    def _cast_type(self, node: ir.Node) -> int | None:
+        """Return the type that a ``CastLike`` casts to; None for another node, or if unknown."""
+        like = node.inputs[1] if node.op_type == "CastLike" else None
+        return None if like is None else self.sized.types.get(str(like.name))
+
+    def _read(self, node: ir.Node) -> list[ir.Value]:
+        """Return the values that a node needs to be computed."""
+        read = list(names_read(node))
+        return read if self._cast_type(node) is None else read[:1]
+
+    def _cast(self, node: ir.Node) -> ir.Node:
+        """Return a ``CastLike`` as a cast to its type, and other nodes as they are."""
+        kind = self._cast_type(node)
+        if kind is None:
+            return node
+        outputs = [ir.Value(name=node.outputs[0].name)]
+        return ir.Node("", "Cast", node.inputs[:1], [ir.AttrInt64("to", kind)], outputs=outputs)
 
 
 def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:

@@ -14,12 +14,10 @@ from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
-from ..found.found_network import FoundNetwork
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from ..progress import Steps
-from ..rewrite.file_network import FileNetwork
-from ..rewrite.written import attach_fitting_bodies, rewritten
+from ..rewrite.written import attach_fitting_bodies, written
 from ..tracing.bodies import inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
@@ -58,8 +56,8 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform cannot change anything.
     """
-    network = prepared.traced.network
-    left = network.left if isinstance(network, (FileNetwork, FoundNetwork)) else ()
+    graph = prepared.graph
+    left = () if graph is None else graph.left
     padding = prepared.options.pad_heads
     model, transformed, changes = _graph(prepared, planned.resolved, left, progress, padding)
     transform = prepared.transform
@@ -70,7 +68,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
-        own = network.paths if isinstance(network, (FileNetwork, FoundNetwork)) else ()
+        own = () if graph is None else graph.paths
         full = _graph(prepared, planned.neutral, own, progress)[0]
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, transform)
@@ -86,13 +84,8 @@ def build_steps(prepared: Prepared, planned: Planned) -> int:
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
     """Whether the file is timed against full attention: requested, different, and for CPUs."""
     runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
-    network = prepared.traced.network
-    if isinstance(network, FileNetwork):
-        other = network.replaces
-    elif isinstance(network, FoundNetwork):
-        other = network.replaces or not planned.is_neutral
-    else:
-        other = not planned.is_neutral
+    graph = prepared.graph
+    other = not planned.is_neutral if graph is None else graph.replaces
     return prepared.options.speed and runs_here and other
 
 
@@ -106,19 +99,14 @@ def _graph(
     """Return the graph, the result of the transform, and sentences on other changes."""
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
-    network, notes = prepared.traced.network, list[str]()
-    if isinstance(network, FileNetwork):
-        written = rewritten(network, resolved, left, fused=prepared.fused)
-        model = written.model
-        notes += written.notes
+    notes = list[str]()
+    if prepared.graph is not None:
+        changed = written(prepared.graph, resolved, left, facts, fused=prepared.fused)
+        model = changed.model
+        notes += changed.notes
     else:
-        if isinstance(network, FoundNetwork):
-            model = network.trace(
-                resolved, facts, options.opset, left, progress.within, fused=prepared.fused
-            )
-        else:
-            swapped = swap(network, resolved, "operator")
-            model = trace(swapped, facts, options.opset, fused=prepared.fused)
+        swapped = swap(prepared.traced.network, resolved, "operator")
+        model = trace(swapped, facts, options.opset, fused=prepared.fused)
         tidy(model, facts.inputs, facts.outputs)
     if padding is not None:
         notes += pad_heads(model, padding)

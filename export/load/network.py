@@ -15,9 +15,9 @@ from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
-from ..found.loaded import not_searched, with_found_sites
 from .file_type import is_onnx
 from .fixed import fixed_facts
+from .module_sites import not_searched, with_found_sites
 
 
 def load_for(
@@ -82,7 +82,11 @@ def load_fixed(
         loaded = load_for(source, plan, {**hyper, "frames": frames})
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
     as_trained = isinstance(plan.default, AsTrained) and not plan.sites
-    found = not_searched(fixed) if as_trained else with_found_sites(fixed, progress, loaded.facts)
+    found = (
+        not_searched(fixed)
+        if as_trained
+        else with_found_sites(fixed, progress, loaded.facts, opset)
+    )
     _check_window(plan, found)
     return found
 

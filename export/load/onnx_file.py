@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
 from ...models.checkpoints.checkpoint import Checkpoint
@@ -21,19 +18,14 @@ from ...models.loading import LoadedModel
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
 from ..execute.parts import TooLargeError
-from ..execute.sized import Sized, at_size
-from ..rewrite.file_network import FileNetwork, SourceFile
-from ..rewrite.story import Found, find, left_as_trained
+from ..execute.sized import Sized
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.sources import FileSource, inputs_of
+from ..rewrite.story import left_as_trained
 from .fixed import fixed_facts
 from .onnx_facts import facts_of
 from .onnx_reading import OLDEST_SEARCHED, opset_of, read_model
-
-_UNITS = ((2, 3), (3, 5)), ((4, 6), (6, 10))
-"""Rows and columns of two images, in units; the second pair is for windows that grow with the
-image. Free sides are those that differ between the two images."""
-
-_BATCHES = (2, 3)
-_LEAST_UNIT = 8
+from .searching import at_shapes, network_of, searched
 
 _SMALL = (1, 3, 64, 64)
 """Default shape of an image, if the file has no fixed one."""
@@ -74,7 +66,7 @@ def load_onnx(
     return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
 
 
-def read_file(path: Path, wanted: int | None = None) -> SourceFile:
+def read_file(path: Path, wanted: int | None = None) -> FileSource:
     """Return a file with one input and one output, of an opset that is searched.
 
     Raises:
@@ -94,7 +86,7 @@ def read_file(path: Path, wanted: int | None = None) -> SourceFile:
     opset = opset_of(model)
     needed = wanted or max(opset, OLDEST_SEARCHED)
     other = None if opset == needed else _converted(path, model, needed)
-    return SourceFile(
+    return FileSource(
         path,
         model,
         ir.from_proto(model if other is None else other),
@@ -118,7 +110,7 @@ def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProt
     return converted
 
 
-def _with_shape(source: SourceFile, shape: Sequence[int], outputs: Sized) -> None:
+def _with_shape(source: FileSource, shape: Sequence[int], outputs: Sized) -> None:
     """Fix the shapes of input and output of a file, in place."""
     result = outputs.shapes[str(source.searched.graph.outputs[0].name)]
     for model in filter(None, (source.model, source.raised)):
@@ -133,17 +125,18 @@ def _with_shape(source: SourceFile, shape: Sequence[int], outputs: Sized) -> Non
 
 
 def _searched(
-    source: SourceFile, static: Sequence[int] | None
-) -> tuple[FileNetwork, Facts, tuple[str, ...]]:
+    source: FileSource, static: Sequence[int] | None
+) -> tuple[GraphNetwork, Facts, tuple[str, ...]]:
     """Return the network of a file with its sites, its facts, and what to warn of.
 
     Raises:
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     model = source.searched
+    (name,) = (str(value.name) for value in inputs_of(model))
     first: Sized | None
     try:  # before onnxruntime opens the whole file
-        first = _at(source, _shape(source.model))
+        first = at_shapes(model, {name: _shape(source.model)})
     except TooLargeError:
         raise
     except UnsupportedModelError:  # it may take other sizes
@@ -151,38 +144,16 @@ def _searched(
     facts, sizes = facts_of(source.path)
     if static is not None:
         facts, sizes = fixed_facts(facts, static), ()
-        first = _at(source, tuple(static))
+        first = at_shapes(model, {name: tuple(static)})
         _with_shape(source, static, first)
     if not any(
         "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"
         for node in model.graph
     ):
-        return _network(source, ()), facts, sizes
-    found = Found((), ())
-    for units in _UNITS:
-        shapes = [_image(facts, size, batch) for size, batch in zip(units, _BATCHES, strict=True)]
-        free = shapes[0] != shapes[1]
-        known = first if shapes[0] == _shape(source.model) else None
-        one = known or _at(source, shapes[0])
-        other = _at(source, shapes[1]) if free else None
-        found = find(model, one, other)
-        if not found.changing or not free:
-            break
+        return network_of(source), facts, sizes
+    found = searched(model, facts, first)
     warnings = (*sizes, *left_as_trained(found.attentions))
-    return _network(source, found.replacements), facts, warnings
-
-
-def _network(source: SourceFile, replacements: Any) -> FileNetwork:
-    network = FileNetwork(source, replacements)
-    return network.eval().requires_grad_(requires_grad=False)
-
-
-def _at(source: SourceFile, shape: tuple[int, ...]) -> Sized:
-    graph = source.searched.graph
-    (value,) = (v for v in graph.inputs if not v.is_initializer())
-    dtype = value.dtype or ir.DataType.FLOAT
-    noise: Array = np.random.default_rng(0).random(shape, np.float32).astype(dtype.numpy())
-    return at_size(source.searched, {str(value.name): noise})
+    return network_of(source, found.replacements), facts, warnings
 
 
 def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
@@ -194,14 +165,3 @@ def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
         side.dim_value if side.dim_value > 0 else usual
         for side, usual in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
     )
-
-
-def _image(facts: Facts, units: tuple[int, int], batch: int) -> tuple[int, ...]:
-    """Return the shape of an image with a number of units per side, several if that is free."""
-    port = facts.inputs[0]
-    unit = max(facts.size_multiple, _LEAST_UNIT)
-    unit *= math.ceil(facts.size_minimum / (unit * min(units)))
-    size = facts.size(unit * units[0], unit * units[1])
-    if "batch" not in port.lengths:
-        size["batch"] = batch
-    return tuple(port.shape(size))

@@ -16,7 +16,7 @@ from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan, decode_plan
 from ..attention.site import find_sites, neutral, resolve, swap
-from ..found.loaded import with_found_sites
+from .module_sites import with_found_sites
 from .network import load_for
 from .with_preprocessing import with_preprocessing
 

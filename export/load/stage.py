@@ -16,9 +16,8 @@ from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
-from ..found.found_network import FoundNetwork
 from ..options import ExportOptions
-from ..rewrite.file_network import FileNetwork
+from ..rewrite.graph_network import GraphNetwork
 from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
 from .file_type import is_onnx
@@ -69,20 +68,15 @@ class Prepared:
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
 
     @property
-    def keeps_own_attention(self) -> bool:
-        """Whether sites replace nodes of the network, which stay if the sites are not faster."""
-        return self.found is not None or isinstance(self.loaded.network, FileNetwork)
-
-    @property
     def fused(self) -> bool:
         """Whether all exact attention is written as ONNX's operator ``Attention``."""
         return self.target is not None and self.target.fused
 
     @property
-    def found(self) -> FoundNetwork | None:
-        """The network if its sites were found in its graph, or None."""
+    def graph(self) -> GraphNetwork | None:
+        """The network if its sites replace nodes of a graph, or None if they are its modules."""
         network = self.traced.network
-        return network if isinstance(network, FoundNetwork) else None
+        return network if isinstance(network, GraphNetwork) else None
 
     @property
     def samples(self) -> dict[str, Feeds]:

@@ -14,11 +14,10 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto_options import Proposal
-from ..found.paying import FoundPieces
+from ..load.file_type import is_onnx
 from ..load.stage import Prepared
 from ..paying import Replaceable, keep_faster, left_sentences
-from ..rewrite.file_network import FileNetwork
-from ..rewrite.timed import FilePieces
+from ..rewrite.timed import GraphPieces
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 
@@ -73,7 +72,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     resolved = resolve(plan, loaded.network, loaded.unserved)
     target = _target(prepared, output, resolved)
     left: Mapping[str, str] = {}
-    if isinstance(loaded.network, FileNetwork):
+    if is_onnx(loaded.checkpoint.path):
         refuse_own_source(target, loaded.checkpoint.path)
     if (replaceable := _replaceable(prepared, resolved)) is not None:
         resolved = keep_faster(replaceable, resolved, progress)
@@ -98,14 +97,10 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
 
 def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
     """Return the network if it can keep its own attention, None if its sites are always written."""
-    network = prepared.loaded.network
-    if prepared.fused:
+    graph = prepared.graph
+    if graph is None or prepared.fused:
         return None
-    if isinstance(network, FileNetwork):
-        return FilePieces(network, prepared.loaded.facts, resolved)
-    if prepared.found is not None:
-        return FoundPieces(prepared.found, prepared.traced.facts, resolved, prepared.options.opset)
-    return None
+    return GraphPieces(graph, prepared.traced.facts, resolved)
 
 
 def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:

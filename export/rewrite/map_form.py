@@ -7,8 +7,9 @@ conditions are comparisons of integers over all elements. If one fails, `NotOnMa
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -157,50 +158,64 @@ class MapWriter:
             source, own = self._source
             return -1, *(self.builder.free_side(source, axis) for axis in own)
         wanted = [size for size in self.places.map if size > 1]
-        seen: set[ir.Value] = set()
-        level = [self.core.q, self.core.k, self.core.v]
-        while level:  # breadth first from the attention
-            following: list[ir.Value] = []
-            for held in level:
-                if held in seen:
-                    continue
-                seen.add(held)
-                axes = self.places.axes_of(held)
+        before = list(self._before_it())
+        for axes_of in (self.places.axes_of, self._axes_by_length):
+            for held in before:
+                axes = axes_of(held)
                 if axes is not None and [self.value(held).shape[axis] for axis in axes] == wanted:
                     sizes = iter([self.builder.free_side(held, axis) for axis in axes])
                     return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
-                node = held.producer()
-                if node is not None:
-                    following += [v for v in node.inputs if v is not None]
-            level = following
-        if (sides := self._of_patches()) is not None:
+        if (sides := self._of_patches(before)) is not None:
             return sides
         raise NotOnMap("rows and columns of the map are axes of no tensor before it")
 
-    def _of_patches(self) -> tuple[Side, ...] | None:
+    def _of_patches(self, before: Sequence[ir.Value]) -> tuple[Side, ...] | None:
         """Return the sides of a map whose places are patches of a tensor before it, or None.
 
         It is the nearest one with both sides free. The check of the site, at both image sizes,
         shows whether its patches are the places.
         """
         (batch, rows, columns), builder = self.places.map, self.builder
-        seen = dict.fromkeys([self.core.q, self.core.k, self.core.v])
-        level = list(seen)
+        for held in before:
+            shape, others = builder.sized.shapes.get(str(held.name), ()), builder.others(held)
+            if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
+                continue
+            if shape[2] != others[2] and shape[3] != others[3]:
+                parts = {2: shape[2] // rows, 3: shape[3] // columns}
+                return -1, *(
+                    builder.divided(builder.free_side(held, axis), by)
+                    for axis, by in parts.items()
+                )
+        return None
+
+    def _before_it(self) -> Iterator[ir.Value]:
+        """Yield the values before the attention that depend on pixels, the nearest first."""
+        seen: set[ir.Value] = set()
+        level = [self.core.q, self.core.k, self.core.v]
         while level:
+            following: list[ir.Value] = []
             for held in level:
-                shape, others = builder.sized.shapes.get(str(held.name), ()), builder.others(held)
-                if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
-                    continue
-                if shape[2] != others[2] and shape[3] != others[3]:
-                    parts = {2: shape[2] // rows, 3: shape[3] // columns}
-                    return -1, *(
-                        builder.divided(builder.free_side(held, axis), by)
-                        for axis, by in parts.items()
-                    )
-            makers = [node for held in level if (node := held.producer()) is not None]
-            data = dict.fromkeys(v for node in makers for v in self.data_of(node))
-            level = [held for held in data if held not in seen]
-            seen.update(dict.fromkeys(level))
+                if held not in seen:
+                    seen.add(held)
+                    yield held
+                    node = held.producer()
+                    following += [] if node is None else self.data_of(node)
+            level = following
+
+    def _axes_by_length(self, held: ir.Value) -> list[int] | None:
+        """Return the axes of a tensor that are as long as the sides of the map, and as free.
+
+        Each of its positions may be made of several ones of the image, such as patches that became
+        channels. The comparison at another size shows whether they are the sides.
+        """
+        value = self.places.run.values.get(held)
+        if value is None or value.place is None:
+            return None
+        wanted, others = [size for size in self.places.map if size > 1], self.builder.others(held)
+        free = [axis for axis, size in enumerate(value.shape) if size != others[axis]]
+        for axes in itertools.combinations(free, len(wanted)):
+            if [value.shape[axis] for axis in axes] == wanted:
+                return list(axes)
         return None
 
     def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Side]:

@@ -238,27 +238,21 @@ def _exactly(
     return compute
 
 
-def compute_site(
-    site: Any, values: Sequence[Tensor | None], *, double: bool = False, on_meta: bool = False
-) -> Tensor:
+def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = False) -> Tensor:
     """Return the result of a site for values of the graph; half precision is computed in float32.
 
     Args:
         site: The site.
         values: Its inputs.
         double: Compute it in float64.
-        on_meta: Compute only the shape of its result, and return zeros.
     """
     kind = next(value.dtype for value in values if value is not None)
     wide = torch.float64 if double else torch.float32
     given = [None if value is None else value.to(wide) for value in values]
-    if on_meta:
-        given = [None if value is None else value.to("meta") for value in given]
-    place = "meta" if on_meta else "cpu"
-    held = {name: tensor.to(place, wide) for name, tensor in site.named_parameters()}
+    held = {name: tensor.to("cpu", wide) for name, tensor in site.named_parameters()}
     with torch.inference_mode():
         made: Tensor = torch.func.functional_call(site, held, tuple(given))
-    return torch.zeros(made.shape, dtype=kind) if on_meta else made.to(kind)
+    return made.to(kind)
 
 
 @contextlib.contextmanager

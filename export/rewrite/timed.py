@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import onnx
@@ -16,30 +16,35 @@ from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..execute.parts import part_model, parts_between
 from ..paying import SIDE, Piece, Timed
-from .file_network import FileNetwork
+from .graph_network import GraphNetwork
 from .replacement import Replacement
+from .sources import FileSource
 from .written import attach_fitting_bodies, planned_replacement, rewritten
-
-_HALF = (onnx.TensorProto.BFLOAT16,)
 
 
 @dataclass
-class FilePieces:
-    """The parts of a file that have replacements; a `Replaceable`.
+class GraphPieces:
+    """The parts of a graph that have replacements; a `Replaceable`.
 
     Attributes:
-        network: The network of the file, which records unchanged sites.
+        network: The network of the graph, which records unchanged sites.
         facts: Its facts.
         resolved: Mechanism of every site.
-        source: Name of the network.
-        is_written: True, since the file exists.
     """
 
-    network: FileNetwork
+    network: GraphNetwork
     facts: Facts
     resolved: Mapping[str, Mechanism]
-    source: str = field(default="the file", init=False)
-    is_written: bool = field(default=True, init=False)
+
+    @property
+    def source(self) -> str:
+        """Name of the network."""
+        return self.network.source.title
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the original exists as a file."""
+        return isinstance(self.network.source, FileSource)
 
     @property
     def left(self) -> dict[str, str]:
@@ -56,15 +61,13 @@ class FilePieces:
         others = {*self.network.paths} - paths
         replaced = rewritten(self.network, self.resolved, others).model
         attach_fitting_bodies(replaced)
-        image = _image(self.facts)
-        array = image.numpy()
-        if self.network.input_type not in _HALF:
-            array = array.astype(onnx.helper.tensor_dtype_to_np_dtype(self.network.input_type))
-        return Timed(self.network.source.model, replaced, {self.facts.inputs[0].name: array})
+        feeds = self.network.feeds(_images(self.facts))
+        arrays = {name: value.numpy() for name, value in feeds.items()}
+        return Timed(self.network.source.model, replaced, arrays)
 
     def _timed(self, item: Replacement) -> Timed:
         names = [str(value.name) for value in item.inputs]
-        values = self.network.values(names, _image(self.facts))
+        values = self.network.values(names, _images(self.facts))
         planned = planned_replacement(self.network, item, self.resolved)
         own = self._model(item.own, item, values)
         replaced = self._model(planned.nodes, item, values)
@@ -100,8 +103,8 @@ class FilePieces:
         return model
 
 
-def _image(facts: Facts) -> Tensor:
-    """Return noise of the timed size."""
+def _images(facts: Facts) -> list[Tensor]:
+    """Return noise of the timed size for each input."""
     size = facts.size(SIDE, SIDE)
     random = torch.Generator().manual_seed(0)
-    return torch.rand(facts.inputs[0].shape(size), generator=random)
+    return [torch.rand(port.shape(size), generator=random) for port in facts.inputs]

@@ -41,7 +41,7 @@ def put_tokens(
         if core.mask is not None:
             bias = _mask(builder, core)
         elif (isinstance(core.beta, Tensor) and bool((core.beta != 0).any())) or core.by_data:
-            bias = tokens.stack(_replayed(builder, run, core), _weights(core))
+            bias = tokens.biases(_replayed(builder, run, core), _weights(core))
         q = tokens.scaled(tokens.stack(core.q, core.q_as))
         k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
         out = tokens.back(builder.site(path, [q, k, v, bias]))
@@ -83,6 +83,18 @@ class _Tokens:
             return moved
         rows, columns = self._sizes(held, read)
         return builder.reshaped(moved, (-1, 1, rows, columns))
+
+    def biases(self, held: ir.Value, read: Matrices) -> ir.Value:
+        """Return what is added to the scores, in the axes of the softmax, as (B, h, N, Nk).
+
+        The weights may get other leading axes between the softmax and the second product.
+        """
+        shape, pairs = self.builder.lengths(held), (self.layout.tokens, self.layout.keys)
+        if len(shape) == len(read.order):
+            return self.stack(held, read)
+        if shape[-2:] != pairs:
+            raise NotOnMap("what is added to its scores has other axes than these")
+        return self.builder.reshaped(held, (-1, 1, *pairs))
 
     def _sizes(self, held: ir.Value, read: Matrices) -> tuple[int, int]:
         if str(held.name) in self.builder.sized.shapes:

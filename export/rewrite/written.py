@@ -10,6 +10,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from ...core.errors import ExportError, TraceError
+from ...models.facts import Facts
 from ...plugins.domain import DOMAIN
 from ...plugins.operators.functions import operator_body
 from ..attention.as_trained.parameters import AsTrained
@@ -17,9 +19,13 @@ from ..attention.mechanism import Mechanism
 from ..execute.parts import is_held, names_read, tensor_of
 from ..execute.sites import SITE
 from ..tracing.bodies import nodes_of_type, used_operators
-from .file_network import FileNetwork
+from ..tracing.tidy import tidy
+from ..tracing.trace import optimized
+from .fixing import fix_sizes
+from .graph_network import GraphNetwork
 from .mechanisms import mechanism_nodes, traced_opset
 from .replacement import Replacement, with_replacements
+from .sources import FileSource
 
 _IR_OF_FUNCTIONS = 8
 
@@ -38,7 +44,7 @@ class Rewritten:
 
 
 def rewritten(
-    network: FileNetwork,
+    network: GraphNetwork,
     resolved: Mapping[str, Mechanism],
     left: Collection[str],
     *,
@@ -57,14 +63,14 @@ def rewritten(
     Raises:
         ExportError: A mechanism cannot be traced.
     """
-    source = network.source
+    source, unchanged = network.source, network.source.model
     planned = [
         planned_replacement(network, item, resolved, fused=fused)
         for item in network.replacements
         if not all(p in left or isinstance(resolved[p], AsTrained) for p in item.sites)
     ]
     model, notes = onnx.ModelProto(), []
-    opset = opset_of(source.model)
+    opset = opset_of(unchanged)
     fits = not source.is_converted and all(map(partial(_fits, opset=opset), planned))
     if source.raised and not fits:
         model.CopyFrom(source.raised)
@@ -74,7 +80,7 @@ def rewritten(
                 "of nystra need"
             )
     else:
-        model.CopyFrom(source.model)
+        model.CopyFrom(unchanged)
     if not planned:
         return Rewritten(model, tuple(notes))
     put_in(model.graph, planned)
@@ -82,6 +88,43 @@ def rewritten(
     if not any(entry.domain == DOMAIN for entry in model.opset_import):
         model.opset_import.add(domain=DOMAIN, version=1)
     return Rewritten(model, tuple(notes))
+
+
+def written(
+    network: GraphNetwork,
+    resolved: Mapping[str, Mechanism],
+    left: Collection[str],
+    facts: Facts,
+    *,
+    fused: bool = False,
+) -> Rewritten:
+    """Return a graph with the planned mechanisms: a file else unchanged, a network's optimized.
+
+    Args:
+        network: The network of the graph.
+        resolved: Mechanism of every site of the network.
+        left: Paths of sites that keep the network's own attention.
+        facts: Facts of the network: sides that these fix are fixed in the graph of a module.
+        fused: As in `trace`.
+
+    Raises:
+        ExportError: A mechanism cannot be traced; TraceError for a module.
+    """
+    if isinstance(network.source, FileSource):
+        return rewritten(network, resolved, left, fused=fused)
+    try:
+        made = rewritten(network, resolved, left, fused=fused).model
+    except ExportError as error:
+        raise TraceError(str(error)) from error
+    if facts.sides is not None:
+        attach_fitting_bodies(made)  # onnxruntime computes sizes of what comes after their nodes
+    model: ir.Model = ir.from_proto(made)
+    if facts.sides is not None:
+        fix_sizes(model, {port.name: port.shape(facts.test_size()) for port in facts.inputs})
+        model.functions.clear()
+    made = optimized(model)
+    tidy(made, facts.inputs, facts.outputs)
+    return Rewritten(made)
 
 
 def _fits(item: Replacement, opset: int) -> bool:
@@ -109,7 +152,7 @@ def _version(operator: str, opset: int) -> int:
 
 
 def planned_replacement(
-    network: FileNetwork,
+    network: GraphNetwork,
     item: Replacement,
     resolved: Mapping[str, Mechanism],
     *,

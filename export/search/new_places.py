@@ -46,9 +46,10 @@ def _combined(data: Sequence[Tensor], out: tuple[int, ...], node: ir.Node) -> Te
 
 
 def convolved(step: Step) -> Tensor:
-    """Return the places of a convolution: those of its input if the map stays the same, else new.
+    """Return the places of a convolution or a pooling: those of its input, or new.
 
-    A map with mirrored padding gets new places: one place would belong to several elements.
+    They are those of the input if the map stays the same. A map with mirrored padding gets new
+    places: one place would belong to several elements.
     """
     value, out = step.inputs[0], step.outs[0]
     strides = step.node.attributes.get("strides")

@@ -102,7 +102,7 @@ OPERATORS: dict[str, Operator] = {
         _REDUCES,
     ),
     **_each("MatMul FusedMatMul Gemm Einsum", _PRODUCT),
-    **_each("Conv FusedConv ConvTranspose", _CONVOLUTION),
+    **_each("Conv FusedConv ConvTranspose AveragePool MaxPool LpPool", _CONVOLUTION),
     "Softmax": Operator(Kind.SOFTMAX),
     **_each("Attention MultiHeadAttention", Operator(Kind.FUSED)),
 }

@@ -118,7 +118,7 @@ class Provenance:
         if rule.kind is Kind.FUSED:
             return self._fused(step), none
         if rule.kind is Kind.CONVOLUTION:
-            return [convolved(step)], none
+            return [convolved(step)] * len(step.outs), none
         if rule.kind is Kind.REDUCES:
             return [self._reduced(step)], none
         if rule.kind is Kind.SOFTMAX:

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnusedNodesPass
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.export import Dim
 
 from ...core.errors import ExportError, TraceError
@@ -29,7 +29,6 @@ from .copies import Copied, expand_calls
 from .expansion import Template, expand, free_weights
 from .marks import mark_translations
 from .nodes import translation_table
-from .program import has_free_sizes, program_of
 from .repeats import Call, call_translation, repeats_as_calls
 from .shortcuts import (
     decomposed_where_needed,
@@ -90,8 +89,6 @@ def trace(
     network: nn.Module,
     facts: Facts,
     opset: int,
-    copied: Mapping[str, Copied] | None = None,
-    note: Callable[[str], None] = lambda _: None,
     *,
     fused: bool = False,
 ) -> onnx.ModelProto:
@@ -103,8 +100,6 @@ def trace(
         network: Network whose sites are operators.
         facts: Facts of the network.
         opset: Version of the default domain, 18 or later.
-        copied: Name of a call in the graph -> its part and its weights.
-        note: Called with the reason if a graph that was traced before has to be traced again.
         fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
 
     Returns:
@@ -121,7 +116,7 @@ def trace(
     try:
         with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
             with repeats_as_calls(network) as calls:
-                exported = _raw(network, examples, free, traced, *names, copied, note)
+                exported = _raw(network, examples, free, traced, *names)
             squeeze_weights(exported.model)
             exported.optimize()
             if calls:
@@ -147,6 +142,52 @@ def _declare(model: onnx.ModelProto, opset: int) -> None:
     imports = [entry for entry in model.opset_import if entry.domain == ""]
     least = onnx.helper.find_min_ir_version_for(imports)
     model.ir_version = max(model.ir_version, least)
+
+
+def converted(
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int,
+    copied: Mapping[str, Copied],
+    network: nn.Module,
+) -> ir.Model:
+    """Return the graph of a program, which is not optimized.
+
+    Args:
+        program: The program of a network.
+        inputs: Names of its inputs.
+        outputs: Names of its outputs.
+        opset: Version of the default domain, 18 or later.
+        copied: Name of a call in the program -> its part and its weights.
+        network: The network with the weights.
+
+    Raises:
+        Exception: Any error of PyTorch's tracer.
+    """
+    with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
+        traced = min(opset, _NEWEST_IN_PIECES)
+        exported = _converted_undecomposed(program, _converter(traced, inputs, outputs))
+        if exported is None:
+            raise ExportError("torch.onnx.export returned no program")
+        expand_calls(exported.model, copied, network)
+        _merge_equal_nodes(exported.model)
+    model = exported.model
+    model.opset_imports[""] = opset
+    least = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
+    model.ir_version = max(model.ir_version, least)
+    return model
+
+
+def optimized(model: ir.Model) -> onnx.ModelProto:
+    """Return a graph after onnxscript's optimizer; the graph must not be used then."""
+    from onnxscript import optimizer
+
+    squeeze_weights(model)
+    with _quiet(), without_quadratic_rules():
+        optimizer.optimize_ir(model)
+    made: onnx.ModelProto = ir.to_proto(model)
+    return made
 
 
 def trace_piece(
@@ -192,17 +233,25 @@ def _raw(
     opset: int,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
-    copied: Mapping[str, Copied] | None = None,
-    note: Callable[[str], None] = lambda _: None,
 ) -> torch.onnx.ONNXProgram:
     """Return the graph of a module, without equal nodes, not optimized yet."""
-    program = _untraced(module, note, fixed=free is None) or torch.export.export(
+    program = torch.export.export(
         module,
         examples,
         dynamic_shapes=by_argument(module, free),
         prefer_deferred_runtime_asserts_over_guards=True,
     )
-    convert = functools.partial(
+    exported = _converter(opset, inputs, outputs)(program)
+    if exported is None:
+        raise ExportError("torch.onnx.export returned no program")
+    _merge_equal_nodes(exported.model)
+    return exported
+
+
+def _converter(
+    opset: int, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> Callable[..., torch.onnx.ONNXProgram | None]:
+    return functools.partial(
         torch.onnx.export,
         dynamo=True,
         input_names=inputs,
@@ -215,29 +264,6 @@ def _raw(
         optimize=False,
         verbose=False,
     )
-    if isinstance(module, fx.GraphModule):  # found/lowering.py left few operators to decompose
-        exported = _converted_undecomposed(program, convert)
-    else:
-        exported = convert(program)
-    if exported is None:
-        raise ExportError("torch.onnx.export returned no program")
-    if copied:
-        expand_calls(exported.model, copied, module)
-    _merge_equal_nodes(exported.model)
-    return exported
-
-
-def _untraced(
-    module: nn.Module, note: Callable[[str], None], *, fixed: bool
-) -> torch.export.ExportedProgram | None:
-    """Return the program of a graph that was traced before, or None if it must be traced again."""
-    if not isinstance(module, fx.GraphModule) or (fixed and has_free_sizes(module)):
-        return None
-    try:
-        return program_of(module)
-    except RuntimeError as error:  # of PyTorch's tracer: another trace works or reports why
-        note(f"trace the whole graph again: {trace_fault(error)}")
-        return None
 
 
 def _converted_undecomposed(

@@ -32,9 +32,16 @@ from ...models.sites import WindowSite
 from ..graph.int8.policy import int8_policy
 from ..graph.precision.policy import policy_for
 from ..graph.precision.table import LOW_TYPES
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.rounding import Rounding
 
 _FLOAT32_DIGITS = 24
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+_OPERATORS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Conv2d: ("Conv",),
+    nn.ConvTranspose2d: ("ConvTranspose",),
+    nn.Linear: ("MatMul", "Gemm"),
+}
 _FOR_EVERY_PROGRAM = {"bf16": (nn.Linear,)}
 
 
@@ -79,6 +86,10 @@ def rounded_network(
     layers = _FOR_EVERY_PROGRAM.get(precision, _LAYERS)
     site = WindowSite if layers is _LAYERS else ()
     copied = copy.deepcopy(network)
+    if isinstance(copied, GraphNetwork):
+        operators = {name for kind in layers for name in _OPERATORS[kind]}
+        rounding = Rounding(operators, lambda path: policy.exact(path) is not None, digits)
+        copied.round_layers(rounding)
 
     def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(round_digits(argument, digits) for argument in arguments)
@@ -110,6 +121,11 @@ def quantized_network(
         exact: Further modules that stay float32.
     """
     copied = copy.deepcopy(network)
+    if isinstance(copied, GraphNetwork):
+        operators = {*_OPERATORS[nn.Conv2d], *_OPERATORS[nn.Linear]}
+        copied.round_layers(
+            Rounding(operators, lambda path: policy.exact(path) is not None or path in exact)
+        )
 
     def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(_in_steps(argument, argument.abs().max()) for argument in arguments)

@@ -17,7 +17,6 @@ from ..graph.stage import BuiltModel, is_timed, serialized
 from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned
-from ..rewrite.file_network import FileNetwork
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
@@ -106,10 +105,8 @@ def validate(
             untimed = untimed_warning(size, file.seconds_per_pixel)
             if not untimed:
                 speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
-            if speed is not None and isinstance(network, FileNetwork):
-                speed = replace(speed, other="the original file")
-            elif speed is not None and prepared.found is not None:
-                speed = replace(speed, other="the network with its own attention")
+            if speed is not None and prepared.graph is not None:
+                speed = replace(speed, other=prepared.graph.source.own)
     tile_psnr = measure_tiles(network, planned.resolved, facts, progress)
     below = _below(fidelity, options.min_psnr, network, planned)
     warnings = () if transformed is None else tuple(transformed.sentences())

@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nystra.core.errors import NystraError
 from nystra.export.attention.site import find_sites
-from nystra.export.found.checks import outputs_differ
-from nystra.export.found.graph import shared_copy
-from nystra.export.found.loaded import found_graph
-from nystra.export.found.sites import FoundGraph
 from nystra.export.load.images import validation_sizes
+from nystra.export.load.module_sites import found_graph, outputs_differ
+from nystra.export.rewrite.graph_network import GraphNetwork
+from nystra.export.rewrite.story import Found
+from nystra.export.tracing.programs import shared_copy
 from nystra.export.tracing.trace_fault import trace_fault
 from nystra.models.facts import Facts
 from nystra.models.loading import LoadedModel, load
@@ -67,7 +67,7 @@ def _found(loaded: LoadedModel) -> Outcome:
     if not outcome["softmaxes"]:
         return outcome
     begun = time.process_time()
-    found, facts, why = _searched(network, facts)
+    (sited, found), facts, why = _searched(loaded)
     outcome["seconds"] = round(time.process_time() - begun, 1)
     outcome["any_size"] = facts.sides is None
     if why:
@@ -77,31 +77,33 @@ def _found(loaded: LoadedModel) -> Outcome:
     outcome["reasons"] = dict(
         Counter(f"{a.level}: {a.reason}" for a in found.attentions if a.reason)
     )
-    outcome["differences"] = _differences(network, found, facts)
+    outcome["differences"] = _differences(network, sited, facts)
     return outcome
 
 
-def _searched(network: nn.Module, facts: Facts) -> tuple[FoundGraph, Facts, str]:
+def _searched(loaded: LoadedModel) -> tuple[tuple[GraphNetwork, Found], Facts, str]:
     """Return what is found, for any size where that can be; else for one, and why."""
+    facts = loaded.facts
     if facts.sides is not None:
-        return found_graph(network, facts), facts, ""
+        return found_graph(loaded, facts), facts, ""
     try:
-        return found_graph(network, facts), facts, ""
+        return found_graph(loaded, facts), facts, ""
     except Exception as error:  # whatever a tracer raises
         side = 2 * facts.cell
         fixed = facts.fixed((1, facts.input_channels, side, side))
-        return found_graph(network, fixed), fixed, trace_fault(error)
+        return found_graph(loaded, fixed), fixed, trace_fault(error)
 
 
-def _differences(network: nn.Module, found: FoundGraph, facts: Facts) -> dict[str, float]:
+def _differences(network: nn.Module, sited: GraphNetwork, facts: Facts) -> dict[str, float]:
     """Return by how much the graph differs from the network, of the largest value, size by size."""
     differences = {}
     for size in [{}] if facts.sides is not None else validation_sizes(facts):
         inputs = tuple(torch.rand(port.shape(size)) for port in facts.inputs)
         with torch.no_grad():
             expected = shared_copy(network)(*inputs)
+            outputs = expected if isinstance(expected, tuple) else (expected,)
             text = "x".join(map(str, inputs[0].shape[2:]))
-            differences[text] = outputs_differ(found.network(*inputs), expected)
+            differences[text] = outputs_differ(sited.with_sites(inputs), outputs)
     return differences
 
 

@@ -8,22 +8,23 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 import found_toys as toys
 from nystra.core.errors import ExportError, NystraError, TraceError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism, paying
+from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.site import find_sites, swap
-from nystra.export.found.found_network import FoundNetwork
-from nystra.export.found.graph import Traced
-from nystra.export.found.loaded import with_found_sites
-from nystra.export.found.rewritten import Rewritten
-from nystra.export.found.sites import FoundGraph, find_in_graph
+from nystra.export.execute.sized import Sized
+from nystra.export.load import searching
+from nystra.export.load.module_sites import with_found_sites
 from nystra.export.load.network import load_fixed
 from nystra.export.load.source import load_source
 from nystra.export.report.figures import figures_of
+from nystra.export.rewrite.timed import GraphPieces
 from nystra.export.tracing.trace import trace
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
@@ -53,7 +54,7 @@ def test_a_network_without_softmax_is_left_alone() -> None:
 
 def test_a_network_with_sites_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nystra.export.found.loaded.found_graph", lambda *_: pytest.fail("it was looked for")
+        "nystra.export.load.module_sites.found_graph", lambda *_: pytest.fail("it was looked for")
     )
     loaded = loading.load("swinir_x2_w16")
     assert with_found_sites(loaded) is loaded
@@ -72,13 +73,17 @@ def test_a_network_that_cannot_be_traced_keeps_its_attention_and_says_why() -> N
     assert "branches on the values of a tensor" in text
 
 
+@pytest.mark.full
 def test_a_copy_keeps_hooks() -> None:
-    traced = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 3, 1)))
-    network = FoundNetwork(Rewritten(traced, (), frozenset()), traced)
+    loaded = loading.load(OwnNetwork.of(Restorer(toys.lively(toys.RearrangedByHand()))))
+    network = with_found_sites(loaded).network
     network.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0,))
-    image = torch.rand(1, 3, 2, 2)
-    assert torch.equal(copy.deepcopy(network)(image), network(image))
-    assert torch.equal(swap(network, {})(image), network(image))
+    image = torch.rand(1, 3, 16, 16)
+    expected = loaded.network(image * 0)
+    assert torch.equal(copy.deepcopy(network)(image), expected)
+    assert torch.equal(
+        swap(network, {site.path: Full() for site in find_sites(network)})(image), expected
+    )
 
 
 @pytest.mark.full
@@ -151,7 +156,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
         raise ExportError("it is this piece")
 
     if refused:
-        monkeypatch.setattr("nystra.export.found.paying.trace_piece", refusing)
+        monkeypatch.setattr(GraphPieces, "_timed", refusing)
     timed = iter(times)
     monkeypatch.setattr(paying, "_interleaved", lambda *_: next(timed))
     network = Restorer(toys.lively(toys.SharedWeights()))
@@ -205,16 +210,17 @@ def test_a_file_of_one_size_is_searched_at_small_images(
 ) -> None:
     """At its own size where no graph for any size shows what its attention is."""
     sizes: list[tuple[int, ...]] = []
+    taken = searching.at_shapes
 
-    def recorded(traced: Traced) -> FoundGraph:
-        sizes.append(tuple(traced.first[0].shape[2:]))
-        return find_in_graph(traced)
+    def at_shapes(model: ir.Model, shapes: dict[str, tuple[int, ...]]) -> Sized:
+        sizes.append(next(iter(shapes.values()))[2:])
+        return taken(model, shapes)
 
-    monkeypatch.setattr("nystra.export.found.loaded.find_in_graph", recorded)
+    monkeypatch.setattr(searching, "at_shapes", at_shapes)
     network = Restorer(toys.lively(getattr(toys, toy)()))
     options = replace(CLUSTER, static=(1, 3, *size))
     result = export_module(network, tmp_path / "m.onnx", options)
-    assert sizes[-1] == searched
+    assert sizes[0 if searched != size else -1] == searched
     assert result.validation.passed
     assert {site.name for site in result.source.resolved.values()} == {"cluster"}
     (image,) = onnx.load(result.model).graph.input
@@ -222,18 +228,20 @@ def test_a_file_of_one_size_is_searched_at_small_images(
 
 
 @pytest.mark.full
-def test_it_is_said_why_equal_modules_are_not_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_modules_are_traced_each_where_one_trace_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refusing(*_: object) -> None:
         raise KeyError("it is this one")
 
-    monkeypatch.setattr("nystra.export.found.repeats.Repeats.expand", refusing)
+    monkeypatch.setattr("nystra.export.tracing.alike.Repeats.copied", refusing)
     loaded = loading.load(OwnNetwork.of(Restorer(toys.lively(toys.RearrangedByHand()))))
     seen: list[str] = []
     found = with_found_sites(loaded, seen.append)
     assert len(find_sites(found.network)) == 1
-    raising = f"(test_found_networks.py, line {refusing.__code__.co_firstlineno + 1})"
-    why = f"'it is this one' {raising}"
-    assert seen[-1] == f"find attention without reuse of equal modules: {why}"
+    assert seen[-1].startswith(
+        "find attention without reuse of equal modules: 'it is this one' (test_found_networks.py"
+    )
 
 
 @pytest.mark.full
@@ -264,7 +272,7 @@ def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
     def refusing(*_: object, **__: object) -> onnx.ModelProto:
         raise TraceError("PyTorch could not trace the network: it is this one")
 
-    monkeypatch.setattr("nystra.export.found.found_network.trace", refusing)
+    monkeypatch.setattr("nystra.export.rewrite.mechanisms.trace_piece", refusing)
     network = Restorer(toys.lively(toys.RearrangedByHand()))
     result = export_module(network, tmp_path / "m.onnx", CLUSTER)
     assert result.validation.passed

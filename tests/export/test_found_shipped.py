@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism
 from nystra.export.attention.site import find_sites
-from nystra.export.found.loaded import with_found_sites
+from nystra.export.load.module_sites import with_found_sites
 from nystra.models import load, pretrained_path
 from nystra.models.loading import load as load_network
 from nystra.models.own.network import OwnNetwork

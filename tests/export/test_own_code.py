@@ -19,7 +19,7 @@ from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_module, mechanism
 from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites
-from nystra.export.found.loaded import with_found_sites
+from nystra.export.load.module_sites import with_found_sites
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import OwnNetwork, Port, load
 from nystra.models.sizes.plain_run import plain_run

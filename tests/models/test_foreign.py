@@ -16,7 +16,7 @@ from nystra.cli.main import main
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites
-from nystra.export.found.loaded import with_found_sites
+from nystra.export.load.module_sites import with_found_sites
 from nystra.models.loading import load
 from nystra.models.registry import find_architecture
 from nystra.models.sites import WindowSite

@@ -7,13 +7,8 @@ from typing import cast
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nystra.export.found.grafting import put_module
-from nystra.export.found.graph import recorded_graph
-from nystra.export.found.rules import search
-from nystra.export.found.sites import layouts_only
-from nystra.export.found.values import Core, Value
 from nystra.export.search.agreement import agreement
 from nystra.export.search.biases import bias_table, read_biases
 from nystra.export.search.layout import Layout, rectangle
@@ -30,6 +25,7 @@ from nystra.export.search.places import (
     is_constant,
     reshaped,
 )
+from nystra.export.search.values import Core
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 
@@ -93,32 +89,6 @@ def test_a_reshape_keeps_what_shares_memory(
         used = [stride if size > 1 else 0 for size, stride in zip(wanted, strides, strict=True)]
         kept = zip(result.shape, result.stride(), strict=True)
         assert [stride if size > 1 else 0 for size, stride in kept] == used
-
-
-def test_values_are_freed_and_constants_that_only_scores_need() -> None:
-    class Biased(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("table", torch.randn(16, 16))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            tokens = x.flatten(2).transpose(1, 2)
-            scores = torch.bmm(tokens, tokens.transpose(1, 2))
-            tokens, _ = tokens.split([2, 1], 2)
-            weights = torch.softmax(scores + torch.neg(self.table), -1)
-            return torch.bmm(weights, tokens * torch.exp(self.table[0, :2]))
-
-    example = torch.randn(1, 3, 4, 4)
-    run = search(recorded_graph(Biased(), (example,)), (example,))
-    assert len(run.cores) == 1
-    values = {
-        node.name: value[0] if isinstance(value, list) else value
-        for node, value in run.values.items()
-    }
-    data = {name: value.data for name, value in values.items() if isinstance(value, Value)}
-    assert data["neg"].device.type == "meta"
-    assert data["split_with_sizes"].device.type == "meta"
-    assert data["exp"].device.type == "cpu"  # a map is multiplied with it
 
 
 def test_several_places_have_a_first_one_where_images_keep_several() -> None:
@@ -202,26 +172,6 @@ def test_windows_that_all_have_other_biases() -> None:
     assert read(beta, layout).masked == "other"
 
 
-class Cut(nn.Module):
-    """Attention of the pixels of the images that have any, which are found by their values."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the attention (B, 16, 3) of images (B, 3, 4, 4)."""
-        tokens = x[(x > -1).any(1).any(1).any(1)].flatten(2).transpose(1, 2)
-        scores = torch.bmm(tokens, tokens.transpose(1, 2))
-        return torch.bmm(torch.softmax(scores, -1), tokens)
-
-
-def test_layouts_are_read_without_values_unless_something_depends_on_them() -> None:
-    example = torch.rand(2, 3, 4, 4)
-    graph = recorded_graph(Cut(), (example,))
-    with pytest.raises(Exception, match="nonzero"):
-        search(graph, (example,), by_shape=True)
-    assert len(layouts_only(graph, (example,)).cores) == 1
-    plain = recorded_graph(nn.Softmax(-1), (example,))
-    assert layouts_only(plain, (example,)).by_shape
-
-
 def test_tokens_of_a_rectangle() -> None:
     y, x = torch.arange(3).repeat_interleave(2), torch.arange(2).repeat(3)
     assert rectangle(y[None], x[None]) == (3, 2, False)
@@ -281,18 +231,6 @@ def test_paths_that_are_there_twice_are_numbered() -> None:
         "a.attention_1",
         "attention.attention_0",
     ]
-
-
-def test_a_module_at_a_path_takes_over_what_is_held_there() -> None:
-    graph = nn.Module()
-    held = nn.Linear(2, 2)
-    held.constant = torch.ones(1)  # type: ignore[assignment]
-    put_module(graph, "a.b", held)
-    site = nn.Module()
-    put_module(graph, "a.b", site)
-    assert graph.get_submodule("a.b") is site
-    assert site.weight is held.weight
-    assert torch.equal(graph.get_buffer("a.b.constant"), torch.ones(1))
 
 
 @pytest.mark.parametrize("dims", [1, -1, [1, 3], [2]])

@@ -1,34 +1,15 @@
 """Attention in networks of other code styles: found and equal, or reported with the reason."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
-from torch.export import Dim
 
 import found_toys as toys
 from nystra.export.attention.site import find_sites
-from nystra.export.found.checks import outputs_differ
-from nystra.export.found.graph import Traced, exported_graph, recorded_graph
-from nystra.export.found.sites import FoundGraph, find_in_graph
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, blind
+from searched_graphs import Searched, noise, of_any_size, of_one_size
 
 FIRST, SECOND = (2, 3, 16, 24), (2, 3, 32, 16)
-
-
-def noise(*shape: int) -> torch.Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(0))
-
-
-def recorded(network: nn.Module, *shape: int) -> tuple[FoundGraph, torch.Tensor]:
-    """Return what is found in one run of a network, and its image."""
-    image = noise(*shape)
-    return find_in_graph(Traced(recorded_graph(network, (image,)), (image,), None)), image
-
-
-def agree(found: FoundGraph, network: nn.Module, image: torch.Tensor) -> bool:
-    return outputs_differ(found.network(image), network(image)) < 1e-5
 
 
 SERVED = {
@@ -54,12 +35,12 @@ QUICKER = {"ShiftedWithBooleanMask", "MultiheadWindows", "OverlappingKeys"}
 @pytest.mark.parametrize("name", SERVED)
 def test_an_idiom_is_served(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
-    found, image = recorded(network, *FIRST)
+    found = of_one_size(network, *FIRST)
     (attention,) = found.attentions
     level, layout = SERVED[name]
     assert (attention.level, attention.layout[: len(layout)]) == (level, layout)
     assert bool(attention.reason) == (level == "tokens")
-    assert agree(found, network, image)
+    assert found.agrees(noise(*FIRST))
     assert len(find_sites(found.network)) == 1
 
 
@@ -75,73 +56,56 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_what_is_not_served_is_named(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
-    found, image = recorded(network, *FIRST)
+    found = of_one_size(network, *FIRST)
     (attention,) = found.attentions
     assert (attention.level, attention.reason) == ("as trained", NAMED[name])
-    assert agree(found, network, image)
+    assert found.agrees(noise(*FIRST))
     assert find_sites(found.network) == []
 
 
 @pytest.mark.parametrize("name", ["LinearAttention", "Router"])
 def test_softmaxes_that_are_no_attention_are_not_named(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
-    found, image = recorded(network, *FIRST)
+    found = of_one_size(network, *FIRST)
     assert found.attentions == ()
-    assert agree(found, network, image)
+    assert found.agrees(noise(*FIRST))
 
 
 def test_windows_of_strided_slices_are_found_one_by_one() -> None:
     network = toys.lively(toys.StridedSlices())
-    found, image = recorded(network, 1, 3, 8, 8)
+    found = of_one_size(network, 1, 3, 8, 8)
     assert [attention.level for attention in found.attentions] == ["map"] * 4
-    assert agree(found, network, image)
+    assert found.agrees(noise(1, 3, 8, 8))
 
 
 def test_weights_that_run_twice_are_two_sites() -> None:
     network = toys.lively(toys.SharedWeights())
-    found, image = recorded(network, *FIRST)
+    found = of_one_size(network, *FIRST)
     assert [attention.level for attention in found.attentions] == ["map", "map"]
     assert len({attention.path for attention in found.attentions}) == 2
-    assert agree(found, network, image)
+    assert found.agrees(noise(*FIRST))
 
 
 def test_a_class_token_stands_before_the_grid() -> None:
     network = toys.lively(toys.ClassToken())
-    found, image = recorded(network, 2, 3, 24, 32)
+    found = of_one_size(network, 2, 3, 24, 32)
     (site,) = find_sites(found.network)
     assert site.path == "attention"
     assert site.module.geometry.query_grid == (6, 8)
-    assert agree(found, network, image)
+    assert found.agrees(noise(2, 3, 24, 32))
 
 
-def test_half_precision_is_found_after_its_conversion() -> None:
-    network = toys.lively(toys.RearrangedByHand()).half()
-    found, image = recorded(copy.deepcopy(network).float(), *FIRST)
-    assert [attention.level for attention in found.attentions] == ["map"]
-    assert outputs_differ(found.network(image), network(image.half()).float()) < 1e-2
-
-
-def free(of: str | nn.Module) -> tuple[FoundGraph, nn.Module, Traced]:
+def free(of: str | nn.Module) -> Searched:
     network = toys.lively(getattr(toys, of)()) if isinstance(of, str) else of
-    axes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
-    graph = exported_graph(network, (noise(3, 3, 32, 48),), (axes,))
-    traced = Traced(graph, (noise(*FIRST),), (noise(*SECOND),))
-    return find_in_graph(traced), network, traced
-
-
-@pytest.mark.full
-def test_layers_are_modules_at_their_paths() -> None:
-    found, _, _ = free("RearrangedByHand")
-    assert isinstance(found.network.get_submodule("stem"), nn.Conv2d)
-    assert isinstance(found.network.get_submodule("proj"), nn.Conv2d)
+    return of_any_size(network, FIRST, SECOND)
 
 
 @pytest.mark.full
 def test_a_site_of_free_sides_runs_at_every_size() -> None:
-    found, network, _ = free("RolledByCat")
+    found = free("RolledByCat")
     assert [attention.level for attention in found.attentions] == ["map"]
     for shape in (FIRST, SECOND, (1, 3, 8, 40)):
-        assert agree(found, network, noise(*shape))
+        assert found.agrees(noise(*shape))
 
 
 @pytest.mark.full
@@ -153,10 +117,10 @@ def test_a_site_of_free_sides_runs_at_every_size() -> None:
     ],
 )
 def test_idioms_of_free_sides(name: str) -> None:
-    found, network, _ = free(name)
+    found = free(name)
     assert [attention.level for attention in found.attentions] == [SERVED[name][0]]
     for shape in (FIRST, SECOND, (1, 3, 24, 40)):
-        assert agree(found, network, noise(*shape))
+        assert found.agrees(noise(*shape))
 
 
 @pytest.mark.full
@@ -168,20 +132,21 @@ def test_a_map_padded_with_zeros_is_read_before_its_padding(
     mode: str, value: float | None, by_layer: bool
 ) -> None:
     network = toys.lively(toys.Padded(mode, value))
-    found, _, _ = free(network)
-    (region,) = found.regions
-    assert ("linear" in region.inputs) == by_layer
+    found = free(network)
+    (item,) = found.found.replacements
+    read = {value.producer().op_type for value in item.inputs if value.producer() is not None}
+    assert ("Pad" not in read) == by_layer
     assert [attention.level for attention in found.attentions] == ["map"]
     for shape in (FIRST, SECOND, (1, 3, 21, 35), (2, 3, 9, 24)):
-        assert agree(found, network, noise(*shape))
+        assert found.agrees(noise(*shape))
 
 
 @pytest.mark.full
 def test_a_map_of_any_size_is_a_site_of_its_own() -> None:
-    found, network, _ = free("Whole")
+    found = free("Whole")
     (site,) = find_sites(found.network)
     assert isinstance(site.module, FoundMap)
-    assert agree(found, network, noise(1, 3, 12, 20))
+    assert found.agrees(noise(1, 3, 12, 20))
 
 
 @pytest.mark.full
@@ -201,23 +166,21 @@ def test_windows_that_grow_with_the_image_stay_as_trained() -> None:
             return whole.flatten(4, 5).flatten(2, 3)
 
     network = toys.lively(Halves())
-    axes = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
-    graph = exported_graph(network, (noise(2, 3, 32, 48),), (axes,))
-    found = find_in_graph(Traced(graph, (noise(*FIRST),), (noise(*SECOND),)))
+    found = of_any_size(network, FIRST, SECOND)
     (attention,) = found.attentions
     assert attention.level == "as trained"
     assert attention.reason == "its windows change with the image size"
-    assert found.changing
-    assert agree(found, network, noise(*SECOND))
+    assert found.found.changing
+    assert found.agrees(noise(*SECOND))
 
 
 def test_attention_that_ignores_its_scores_is_told_apart() -> None:
     network = toys.lively(toys.RearrangedByHand())
-    found, image = recorded(network, *FIRST)
+    found = of_one_size(network, *FIRST)
     (site,) = find_sites(found.network)
     assert isinstance(site.module, FoundWindows)
     blind(site.module)
-    assert outputs_differ(found.network(image), network(image)) > 1e-2
+    assert not found.agrees(noise(*FIRST))
 
 
 def test_a_site_that_differs_stays_as_trained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,37 +189,8 @@ def test_a_site_that_differs_stays_as_trained(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(FoundWindows, "forward", wrong)
     network = toys.lively(toys.SharedWeights())
-    found, image = recorded(network, *FIRST)
+    found = of_one_size(network, *FIRST)
     assert [attention.level for attention in found.attentions] == ["as trained"] * 2
     assert "differs by 1e-03 of its result" in found.attentions[0].reason
-    assert agree(found, network, image)
+    assert found.agrees(noise(*FIRST))
     assert find_sites(found.network) == []
-
-
-def test_a_result_without_scores_tells_nothing() -> None:
-    network = toys.lively(toys.RearrangedByHand())
-    with torch.no_grad():
-        network.qkv.weight[:32] = 0  # type: ignore[union-attr, operator]
-        network.qkv.bias[:32] = 0  # type: ignore[union-attr, operator]
-        network.table.zero_()  # type: ignore[union-attr, operator]
-    found, _ = recorded(network, *FIRST)
-    (attention,) = found.attentions
-    assert attention.reason == ("its result does not differ from attention that ignores its scores")
-
-
-@pytest.mark.full
-def test_regions_compute_what_they_stand_for_from_the_values_of_the_graph() -> None:
-    found, _, traced = free("RearrangedByHand")
-    (region,) = found.regions
-    kept: dict[str, torch.Tensor] = {}
-
-    class Keeping(torch.fx.Interpreter):
-        def run_node(self, n: torch.fx.Node) -> object:
-            kept[n.name] = super().run_node(n)
-            return kept[n.name]
-
-    image = noise(1, 3, 24, 40)
-    Keeping(traced.graph).run(image)
-    got = region.module(*(kept[name] for name in region.inputs))
-    torch.testing.assert_close(got, kept[region.output], rtol=0, atol=1e-5)
-    assert region.paths == tuple(attention.path for attention in found.attentions)

@@ -1,23 +1,23 @@
 """Traces modules of the same structure once; the others are calls until the graph is complete.
 
 The first module of a kind is traced between two marks. A later module of the same structure,
-called with arguments of the same sizes, becomes one node. When the graph is complete, a copy of the
-nodes between the marks, with the weights of the later module, replaces that node.
+called with arguments of the same sizes, becomes one node. In the ONNX graph a copy of the nodes
+between the marks, with the weights of the later module, replaces that node (`copies.expand_calls`).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from ..tracing.marks import CALL, ENTER, LEAVE, MARK
+from .copies import Copied
+from .marks import CALL, ENTER, LEAVE, MARK
 
 _SMALLEST = 4
 """Smallest number of modules in a module that is traced once, since a call adds operators."""
@@ -40,25 +40,6 @@ class _Kind:
     arguments: tuple[object, ...]
     shapes: list[tuple[Any, ...]] = field(default_factory=list)
     returns: TreeSpec | None = None
-
-
-REPEATS = "repeats"
-"""Key in the ``meta`` of a graph: the list of its `Repeat` records."""
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """Two equal parts of a graph, by the names of nodes.
-
-    Attributes:
-        first: Inputs and outputs of the first part.
-        other: Inputs and outputs of the other part.
-        ranks: Ranks of the outputs.
-    """
-
-    first: tuple[tuple[str, ...], tuple[str, ...]]
-    other: tuple[tuple[str, ...], tuple[str, ...]]
-    ranks: tuple[int, ...]
 
 
 class Repeats:
@@ -114,143 +95,30 @@ class Repeats:
         returned = CALL(tensors, sizes, ranks, name)
         return tree_unflatten(returned, returns)
 
-    def expand(self, graph: fx.GraphModule) -> None:
-        """Replace the calls in a graph of the network by copies, and remove the marks.
-
-        Equal parts are recorded in its ``meta``.
-        """
-        marks: dict[str, fx.Node] = {}
-        became: dict[fx.Node, fx.Node] = {}
-        equal: list[tuple[list[list[fx.Node]], tuple[int, ...]]] = []
+    def copied(self) -> dict[str, Copied]:
+        """Return the calls in a graph of the network, by name."""
         numbers = {id(kind): number for number, (_, kind) in enumerate(self._kinds)}
-        for node in list(graph.graph.nodes):
-            if node.target is MARK:
-                marks.setdefault(_arguments(node)[1], node)
-            elif node.target is CALL:
-                path, kind = self._calls[int(_arguments(node)[3])]
-                enter, leave = (marks[f"{name}_{numbers[id(kind)]}"] for name in (ENTER, LEAVE))
-                ranks = tuple(_arguments(node)[2])
-                parts = [list(_arguments(part)[0]) for part in (enter, leave, node)]
-                copy = _Copy(graph, kind.path, path, self._network)
-                parts.append(copy.put(node, enter, leave))
-                became |= _replace_items(node, parts[-1])
-                equal.append((parts, ranks))
-        for node in list(graph.graph.nodes):
-            if node.target is MARK:
-                became |= _replace_items(node, _arguments(node)[0])
-        graph.recompile()
-
-        def names(nodes: list[fx.Node]) -> tuple[str, ...]:
-            return tuple(_latest(node, became).name for node in nodes)
-
-        graph.meta[REPEATS] = [
-            Repeat((names(enter), names(leave)), (names(given), names(got)), ranks)
-            for (enter, leave, given, got), ranks in equal
-        ]
+        return {
+            str(call): _copied(self._network, kind.path, path, str(numbers[id(kind)]))
+            for call, (path, kind) in enumerate(self._calls)
+        }
 
 
-def _arguments(node: fx.Node) -> Any:
-    return node.args
+def _copied(network: nn.Module, first: str, path: str, number: str) -> Copied:
+    """Return the call of a module at a path that has the structure of the first of its kind."""
 
+    def moved(name: str) -> str:
+        return path + name[len(first) :]
 
-def _latest(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
-    while node in became:
-        node = became[node]
-    return node
-
-
-class _Copy:
-    """Copies the nodes of one module, with the weights of another."""
-
-    def __init__(self, graph: fx.GraphModule, first: str, path: str, network: nn.Module) -> None:
-        self.graph, self.first, self.path, self.network = graph, first, path, network
-
-    def put(self, call: fx.Node, enter: fx.Node, leave: fx.Node) -> list[fx.Node]:
-        """Insert copies of the nodes between two marks before a call; return the results."""
-        copies: dict[fx.Node, fx.Node] = {}
-        with self.graph.graph.inserting_before(call):
-            for node in self._inside(enter, leave):
-                copies[node] = self._copied(node, enter, call, copies)
-        return [copies.get(node, node) for node in _arguments(leave)[0]]
-
-    def _inside(self, enter: fx.Node, leave: fx.Node) -> list[fx.Node]:
-        """Return the nodes that depend on the inputs or the module's weights, in order."""
-        known: dict[fx.Node, bool] = {enter: True}
-        order: list[fx.Node] = []
-        todo = [(node, False) for node in _arguments(leave)[0]]
-        while todo:
-            node, is_done = todo.pop()
-            if is_done:
-                known[node] = any(known[source] for source in node.all_input_nodes)
-                if known[node]:
-                    order.append(node)
-            elif node not in known:
-                if node.op == "get_attr":
-                    known[node] = self._is_own(str(node.target))
-                    order += [node] * known[node]
-                    continue
-                todo.append((node, True))
-                todo += [(source, False) for source in node.all_input_nodes]
-        return order
-
-    def _copied(
-        self, node: fx.Node, enter: fx.Node, call: fx.Node, copies: dict[fx.Node, fx.Node]
-    ) -> fx.Node:
-        if node.target is operator.getitem and _arguments(node)[0] is enter:
-            taken: fx.Node = _arguments(call)[0][_arguments(node)[1]]
-            return taken
-        if node.op == "get_attr" and not _has(self.network, str(node.target)):
-            return node  # a constant of the code, which is the same for both
-        copy = self.graph.graph.node_copy(node, lambda source: copies.get(source, source))
-        stack = node.meta.get("nn_module_stack")
-        if stack:
-            moved = {key: (self._moved(of), kind) for key, (of, kind) in stack.items()}
-            copy.meta = {**node.meta, "nn_module_stack": moved}
-        if node.op == "get_attr":
-            copy.target = self._moved(str(node.target))
-            _hold(self.graph, self.network, copy.target)
-        return copy
-
-    def _is_own(self, path: str) -> bool:
-        return path.startswith(f"{self.first}.")
-
-    def _moved(self, path: str) -> str:
-        is_here = path == self.first or self._is_own(path)
-        return self.path + path[len(self.first) :] if is_here else path
-
-
-def _has(network: nn.Module, path: str) -> bool:
-    try:
-        operator.attrgetter(path)(network)
-    except AttributeError:
-        return False
-    return True
-
-
-def _hold(graph: fx.GraphModule, network: nn.Module, path: str) -> None:
-    """Give a graph the module or tensor of the network at a path."""
-    *parents, name = path.split(".")
-    module: nn.Module = graph
-    for parent in parents:
-        if parent not in module._modules:
-            module.add_module(parent, nn.Module())
-        module = module.get_submodule(parent)
-    if not hasattr(module, name):
-        value = operator.attrgetter(path)(network)
-        if isinstance(value, nn.Parameter):
-            module.register_parameter(name, value)
-        else:
-            module.register_buffer(name, value)
-
-
-def _replace_items(node: fx.Node, values: Any) -> dict[fx.Node, fx.Node]:
-    """Replace the items of a node that returns a list by values; return item -> value."""
-    became = {item: values[_arguments(item)[1]] for item in node.users}
-    for item, value in became.items():
-        item.replace_all_uses_with(value)
-        item.graph.erase_node(item)
-    node.graph.erase_node(node)
-    return became
+    module = network.get_submodule(first)
+    tensors = [
+        *module.named_parameters(first, remove_duplicate=False),
+        *module.named_buffers(first, remove_duplicate=False),
+    ]
+    weights = {name: moved(name) for name, _ in tensors}
+    return Copied(
+        number, weights, {name: moved(name) for name, _ in module.named_modules(prefix=first)}
+    )
 
 
 def _is_like(value: object, tensor: Tensor) -> bool:

@@ -1,1 +1,0 @@
-"""Finds attention in a traced network by its operators and the positions of its tokens."""

@@ -1,0 +1,192 @@
+"""Sites in place of the attention that is found in the graph of a PyTorch network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...models.facts import Facts
+from ...models.loading import LoadedModel
+from ..attention.site import common_window, find_sites
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.sources import ModuleSource
+from ..rewrite.story import Found, left_as_trained
+from ..tracing.programs import shared_copy
+from ..tracing.trace_fault import trace_fault
+from .module_graph import plain_graph
+from .searching import images_of, network_of, searched
+
+_ALLOWED = 1e-4
+"""Largest difference between a graph and its network, relative to the largest value."""
+_COMPARED = ((2, 3), 0), ((3, 2), 3)
+"""Rows and columns, in units, and by how many pixels the sides are smaller."""
+_OPSET = 20
+_MOST_UNITS = 60
+"""Most square units of the images of a search; a larger fixed image is searched at free sides."""
+
+
+def with_found_sites(
+    loaded: LoadedModel,
+    progress: Callable[[str], None] = lambda _: None,
+    free: Facts | None = None,
+    opset: int | None = None,
+) -> LoadedModel:
+    """Return a loaded network with sites in place of the attention that is found in it.
+
+    The network becomes a graph with sites at their paths. A network that has sites already, has no
+    softmax or cannot be traced is returned unchanged. The warnings name the attention that stays as
+    trained, with the reason.
+
+    Args:
+        loaded: The network.
+        progress: Called with a message before the search, which takes as long as a trace.
+        free: Facts of the network before an input shape was fixed. If there is a graph for any
+            size, the search uses small images.
+        opset: Version of the default domain of the graph; None: 20.
+    """
+    opset = opset or _OPSET
+    facts, network = loaded.facts, loaded.network
+    if find_sites(network) or not _has_softmax(network, facts):
+        return loaded
+    progress("find attention")
+    try:
+        found = None
+        if free is not None and _is_larger(facts, free):
+            found = _found_small(loaded, free, opset)
+        sited, attention = found or found_graph(loaded, facts, opset, progress)
+    except Exception as error:  # a tracer may raise any error: the network stays unchanged
+        size = "" if facts.sides else " for any size (`static` may do)"
+        text = (
+            f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
+        )
+        return _with_unserved(loaded, [text])
+    named = _with_unserved(loaded, left_as_trained(attention.attentions))
+    if not attention.replacements:
+        return named
+    return replace(named, network=sited, facts=replace(facts, window=common_window(sited)))
+
+
+def not_searched(loaded: LoadedModel) -> LoadedModel:
+    """Return a loaded network unchanged, with a warning if a search may find attention in it."""
+    if find_sites(loaded.network) or not _has_softmax(loaded.network, loaded.facts):
+        return loaded
+    text = (
+        "its attention was not searched for: `mechanism` full finds it, and replaces it where "
+        "that is faster"
+    )
+    return replace(loaded, warnings=(*loaded.warnings, text))
+
+
+def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel:
+    return replace(
+        loaded, warnings=(*loaded.warnings, *sentences), unserved=(*loaded.unserved, *sentences)
+    )
+
+
+def _is_larger(fixed: Facts, free: Facts) -> bool:
+    """Return whether an image of a fixed shape has more pixels than those of the search."""
+    if fixed.sides is None or free.sides is not None:
+        return False
+    unit = max(free.size_multiple, 8)
+    return math.prod(fixed.sides.values()) > _MOST_UNITS * unit**2
+
+
+def _found_small(
+    loaded: LoadedModel, facts: Facts, opset: int
+) -> tuple[GraphNetwork, Found] | None:
+    """Return the sites of a graph for any size, or None if one of a fixed size may have more."""
+    try:
+        sited, found = found_graph(loaded, facts, opset)
+    except Exception:  # a search at the fixed size reports the reason if it fails too
+        return None
+    return None if found.changing else (sited, found)
+
+
+def found_graph(
+    loaded: LoadedModel,
+    facts: Facts,
+    opset: int = _OPSET,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[GraphNetwork, Found]:
+    """Return the graph of a network with its sites, after a comparison with the network.
+
+    Args:
+        loaded: The network.
+        facts: Its facts, maybe of a fixed shape.
+        opset: Version of the default domain of the graph.
+        progress: Called with the reason if modules of the same structure cannot share one trace.
+
+    Raises:
+        ValueError: The outputs of the graph differ from those of the network.
+        Exception: Any error of PyTorch's tracer.
+    """
+    try:
+        return _searched(loaded, facts, plain_graph(loaded.network, facts, opset))
+    except Exception as error:  # the graph of a module may depend on more than its structure
+        progress(f"find attention without reuse of equal modules: {trace_fault(error)}")
+        return _searched(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
+
+
+def _searched(loaded: LoadedModel, facts: Facts, model: ir.Model) -> tuple[GraphNetwork, Found]:
+    found = searched(model, facts)
+    source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
+    network = network_of(source, found.replacements)
+    for units, less in _COMPARED if facts.sides is None else _COMPARED[:1]:
+        images = images_of(facts, units, less)
+        with torch.no_grad():
+            difference = outputs_differ(network.with_sites(images), source.compute(images))
+        if not difference <= _ALLOWED:
+            raise ValueError(f"its graph differs by {difference:.0e} from the network")
+    return network, found
+
+
+def outputs_differ(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
+    """Return the largest difference of two results, relative to the largest value of the second.
+
+    It is infinite if their shapes differ.
+    """
+    if [one.shape for one in first] != [other.shape for other in second]:
+        return float("inf")
+    return max(
+        float((one - other).abs().max() / other.abs().max().clamp(min=1e-30))
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run
+    """Raised at the first softmax of a network."""
+
+
+class _Softmaxes(TorchDispatchMode):
+    """Ends a run at its first softmax."""
+
+    def __torch_dispatch__(
+        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        """Run an operator."""
+        name = str(func)
+        if "softmax" in name or "scaled_dot_product" in name:
+            raise _SoftmaxSeen
+        return func(*args, **(kwargs or {}))  # type: ignore[operator, arg-type]
+
+
+def _has_softmax(network: nn.Module, facts: Facts) -> bool:
+    """Return whether a network computes a softmax; False for a network that fails in this run."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), _Softmaxes():  # type: ignore[no-untyped-call]
+            shared_copy(network)(*images_of(facts, (2, 3)))
+    except _SoftmaxSeen:
+        return True
+    except Exception:  # the check of the graph reports the error
+        return False
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return False

@@ -1,0 +1,122 @@
+"""Searches a graph for attention at two sizes, if its sides are free, or else at its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ...core.arrays import Array
+from ...core.ports.examples import own_sizes
+from ...core.ports.port import SIDES, image_size
+from ...models.facts import Facts
+from ..execute.parts import TooLargeError
+from ..execute.sized import Sized, at_size
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.replacement import Replacement
+from ..rewrite.sources import GraphSource, inputs_of, kind_of
+from ..rewrite.story import Found, find
+
+_Image = tuple[tuple[int, int], int]
+
+_IMAGES: tuple[tuple[_Image, _Image], ...] = (
+    (((2, 3), 2), ((3, 5), 3)),
+    (((4, 6), 2), ((6, 10), 3)),
+)
+"""Rows and columns of two images, in units, and how many of them; the second pair is for windows
+that grow with the image. Free sides are those that differ between the two images."""
+
+_LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = ((((2, 3), 2), ((5, 2), 1)), _IMAGES[1])
+"""The same for units of at least `_LARGE_UNIT` pixels."""
+
+_LARGE_UNIT = 32
+_LEAST_UNIT = 8
+
+
+def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found:
+    """Return the attention of a graph.
+
+    Args:
+        model: The graph; it is not modified.
+        facts: Its facts.
+        known: The graph at a size that is taken already, or None.
+
+    Raises:
+        UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
+    """
+    found: Found | None = None
+    for pair in _IMAGES if _unit(facts) < _LARGE_UNIT else _LARGE_IMAGES:
+        sizes = [shapes_of(facts, size, batch) for size, batch in pair]
+        free = sizes[0] != sizes[1]
+        is_known = known is not None and sizes[0].items() <= known.shapes.items()
+        try:
+            one = known if is_known and known is not None else at_shapes(model, sizes[0])
+            other = at_shapes(model, sizes[1]) if free else None
+        except TooLargeError:
+            if found is None:
+                raise
+            break
+        found = find(model, one, other)
+        if not found.changing or not free:
+            break
+    return found or Found((), ())
+
+
+def network_of(source: GraphSource, replacements: tuple[Replacement, ...] = ()) -> GraphNetwork:
+    """Return the network of a graph with the sites that were found."""
+    network = GraphNetwork(source, replacements)
+    network.eval().requires_grad_(requires_grad=False)
+    return network
+
+
+def at_shapes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> Sized:
+    """Return a graph at the shapes of its inputs, by name.
+
+    Raises:
+        UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
+    """
+    feeds: dict[str, Array] = {}
+    for value in inputs_of(model):
+        shape, dtype = shapes[str(value.name)], ir.DataType(kind_of(value))
+        noise = np.random.default_rng(0).random(shape, np.float32)
+        feeds[str(value.name)] = noise.astype(dtype.numpy())
+    return at_size(model, feeds)
+
+
+def shapes_of(
+    facts: Facts, units: tuple[int, int], batch: int, *, less: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs whose images have a number of units per side.
+
+    Args:
+        facts: Facts of the network.
+        units: Rows and columns in units, the smallest that the network takes, and at least 8.
+        batch: Number of images, if that is free.
+        less: Pixels by which each side is smaller.
+    """
+    unit = _unit(facts)
+    unit *= math.ceil(facts.size_minimum / (unit * min(units)))
+    fixed = {axis: n for axis, n in facts.inputs[0].lengths.items() if axis in SIDES}
+    size = image_size(unit * units[0] - less, unit * units[1] - less) | fixed
+    if "batch" not in facts.inputs[0].lengths:
+        size["batch"] = batch
+    whole = own_sizes(facts.inputs, size)
+    return {port.name: tuple(port.shape(whole)) for port in facts.inputs}
+
+
+def _unit(facts: Facts) -> int:
+    return max(facts.size_multiple, _LEAST_UNIT)
+
+
+def images_of(facts: Facts, units: tuple[int, int], less: int = 0) -> list[Tensor]:
+    """Return noise for each input, as `shapes_of` says."""
+    random = torch.Generator().manual_seed(0)
+    shapes = shapes_of(facts, units, 1, less=less)
+    return [
+        torch.rand(shapes[port.name], generator=random).to(getattr(torch, port.dtype))
+        for port in facts.inputs
+    ]

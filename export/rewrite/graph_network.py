@@ -1,0 +1,193 @@
+"""A network as a graph with sites: its source computes exact attention, and PyTorch the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import UnsupportedModelError
+from ...models.sites import WindowSite
+from ..attention.full.parameters import Full
+from ..attention.implementation import as_trained
+from ..execute.in_torch import TorchGraph
+from ..execute.parts import PartRunner
+from ..execute.sites import SitedRunner
+from ..execute.sized import pixel_values
+from .replacement import Replacement, compute_site, with_replacements
+from .rounding import Rounding
+from .sources import GraphSource, as_tensor, as_value, inputs_of, kind_of
+from .widening import widened
+
+
+class _Shared(dict[Any, Any]):
+    """What copies of a network share."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
+        return self
+
+
+class GraphNetwork(nn.Module):
+    """Runs a graph from its inputs to its outputs.
+
+    While every site is exact, the source itself is run: the file in onnxruntime, or the network in
+    PyTorch. Otherwise onnxruntime runs what is between the sites of other mechanisms, and these are
+    computed in PyTorch. In float64, sites are computed in float64; onnxruntime fuses no nodes, and
+    computes half precision in float32.
+
+    Attributes:
+        source: What the graph was made from.
+        replacements: The parts of its graph that sites may compute.
+        left: Why sites with exact attention keep the graph's nodes, by path.
+    """
+
+    def __init__(self, source: GraphSource, replacements: Sequence[Replacement] = ()) -> None:
+        """Take a source, and put the sites of the replacements at their paths."""
+        super().__init__()
+        self.source = source
+        self.left: dict[str, str] = {}
+        self._shared = _Shared(replacements=tuple(replacements), sessions={}, pieces={})
+        self._rounding: Rounding | None = None
+        for item in replacements:
+            for path, site in item.sites.items():
+                _put(self, path, site)
+
+    @property
+    def replacements(self) -> tuple[Replacement, ...]:
+        """The parts of the graph that sites may compute."""
+        found: tuple[Replacement, ...] = self._shared["replacements"]
+        return found
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the sites."""
+        return [path for item in self.replacements for path in item.sites]
+
+    @property
+    def pieces(self) -> dict[str, onnx.ModelProto]:
+        """Traced mechanisms, so that the timed pieces are also those written."""
+        made: dict[str, onnx.ModelProto] = self._shared["pieces"]
+        return made
+
+    @property
+    def replaces(self) -> bool:
+        """Whether some of the graph's nodes are replaced."""
+        return any(path not in self.left for path in self.paths)
+
+    def forward(self, *images: Tensor) -> Any:
+        """Return the output for the inputs, or a tuple if there are several.
+
+        Raises:
+            UnsupportedModelError: onnxruntime cannot compute the graph.
+        """
+        double = images[0].dtype == torch.float64
+        planned = [item for item in self.replacements if self._is_changed(item)]
+        if planned or self._rounding or (double and self.source.is_half):
+            outputs = self._computed(images, planned, double=double)
+        else:
+            outputs = self.source.compute(images)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def with_sites(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs by all sites, exact ones too, which otherwise the source computes."""
+        return self._computed(images, self.replacements, double=False)
+
+    def in_torch(self) -> TorchGraph:
+        """Return the graph with all sites, computed in PyTorch alone; it shares the weights.
+
+        Raises:
+            UnsupportedModelError: PyTorch has no rule for an operator.
+        """
+        graph = self.source.searched.graph
+        results = [str(value.name) for value in graph.outputs]
+        nodes = with_replacements(list(graph), self.replacements, results)
+        inputs = [str(value.name) for value in inputs_of(self.source.searched)]
+        return TorchGraph(nodes, inputs, results, self)
+
+    def round_layers(self, rounding: Rounding) -> None:
+        """Let the layers of the graph round, in place; the source is not run then."""
+        self._rounding = rounding
+
+    def values(
+        self, names: Collection[str], images: Sequence[Tensor]
+    ) -> dict[str, onnxruntime.OrtValue]:
+        """Return values of the graph with its own attention by name."""
+        model = self.source.searched
+        nodes = with_replacements(list(model.graph), (), names)
+        run = SitedRunner(PartRunner(model), nodes, list(names), optimized=False)
+        return run.run(self.feeds(images), _no_site)
+
+    def feeds(
+        self, images: Sequence[Tensor], *, wide: bool = False
+    ) -> dict[str, onnxruntime.OrtValue]:
+        """Return inputs as onnxruntime takes them, by name; half precision as float32 if wide."""
+        inputs = inputs_of(self.source.searched)
+        float32 = int(ir.DataType.FLOAT)
+        return {
+            str(value.name): as_value(image, float32 if wide else kind_of(value))
+            for value, image in zip(inputs, images, strict=True)
+        }
+
+    def _computed(
+        self, images: Sequence[Tensor], planned: Sequence[Replacement], *, double: bool
+    ) -> tuple[Tensor, ...]:
+        wide = double and self.source.is_half
+        results = [str(value.name) for value in self.source.searched.graph.outputs]
+        run = self._run_of(planned, results, double=double, wide=wide)
+
+        def compute(path: str, values: Sequence[Tensor | None]) -> Tensor:
+            site: Any = self.get_submodule(path)
+            return compute_site(site, values, double=double)
+
+        made = run.run(self.feeds(images, wide=wide), compute)
+        return tuple(as_tensor(made[name]) for name in results)
+
+    def _run_of(
+        self, planned: Sequence[Replacement], results: list[str], *, double: bool, wide: bool
+    ) -> SitedRunner:
+        sessions = self._shared["sessions"]
+        key = (tuple(item.output.name for item in planned), double, self._rounding)
+        if key not in sessions:
+            model = self.source.searched
+            nodes = with_replacements(list(model.graph), planned, results)
+            if self._rounding:
+                nodes = self._rounding.nodes(nodes, pixel_values(model.graph))
+            if wide:
+                model = widened(self.source.raised or self.source.model, nodes)
+                nodes = list(model.graph)
+            sessions[key] = SitedRunner(PartRunner(model), nodes, results, optimized=not double)
+        run: SitedRunner = sessions[key]
+        return run
+
+    def _is_changed(self, item: Replacement) -> bool:
+        return any(not _is_exact(self.get_submodule(path)) for path in item.sites)
+
+
+def _is_exact(site: Any) -> bool:
+    """Return whether a site computes what the graph's own nodes do."""
+    if isinstance(as_trained(site), Full):
+        return True
+    mechanism = getattr(site.implementation, "mechanism", None)
+    if not isinstance(mechanism, Full):
+        return False
+    masked = isinstance(site, WindowSite) and site.geometry.masked
+    return mechanism.mask == "regions" or not masked
+
+
+def _no_site(path: str, values: Sequence[Tensor | None]) -> Tensor:
+    raise UnsupportedModelError(f"{path} is no node of the graph")
+
+
+def _put(root: nn.Module, path: str, site: nn.Module) -> None:
+    """Register a module under a path."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        if parent not in root._modules:
+            root.add_module(parent, nn.Module())
+        root = root.get_submodule(parent)
+    root.add_module(name, site)

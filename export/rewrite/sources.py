@@ -1,0 +1,184 @@
+"""What a graph was made from, which computes exact attention: a file, or a PyTorch network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import UnsupportedModelError, foreign_text
+from ..execute.parts import session_of
+from .widening import has_half
+
+_BFLOAT16 = onnx.TensorProto.BFLOAT16
+
+
+class GraphSource(Protocol):
+    """A graph and what it was made from; copies of a network share it.
+
+    Attributes:
+        path: The file of the network.
+        searched: The graph, of an opset that nodes are written for.
+        raised: The model of that opset if its file has another one, or None.
+        is_converted: Whether that opset was asked for, so that it is written in any case.
+        title: What computes exact attention, for messages.
+        own: The source as what a file is timed against, for messages.
+    """
+
+    path: Path
+    searched: ir.Model
+    raised: onnx.ModelProto | None
+    is_converted: bool
+    title: str
+    own: str
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The whole model, as it was read or traced."""
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the graph has values of half precision."""
+
+    def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs with the attention of the source."""
+
+
+@dataclass
+class FileSource:
+    """An ONNX file; its attributes are those of `GraphSource`."""
+
+    path: Path
+    model: onnx.ModelProto
+    searched: ir.Model
+    raised: onnx.ModelProto | None = None
+    is_converted: bool = False
+    title: str = field(default="the file", init=False)
+    own: str = field(default="the original file", init=False)
+    _last: tuple[list[onnxruntime.OrtValue], tuple[Tensor, ...]] | None = field(
+        default=None, init=False
+    )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FileSource:
+        """Return the same object."""
+        return self
+
+    @cached_property
+    def is_half(self) -> bool:
+        """Whether the file has values of half precision."""
+        return has_half(self.model)
+
+    @cached_property
+    def _session(self) -> onnxruntime.InferenceSession:
+        return session_of(self.model)
+
+    def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs of the file for its inputs, float32.
+
+        Raises:
+            UnsupportedModelError: onnxruntime cannot compute the file.
+        """
+        inputs = inputs_of(self.searched)
+        feeds = [
+            as_value(image, kind_of(value)) for image, value in zip(images, inputs, strict=True)
+        ]
+        if self._last is not None and all(map(_same, self._last[0], feeds)):
+            return self._last[1]  # an export asks for it several times
+        names = [str(value.name) for value in inputs]
+        try:
+            made = self._session.run_with_ort_values(None, dict(zip(names, feeds, strict=True)))
+        except Exception as error:  # onnxruntime raises errors of several kinds
+            reason = foreign_text(error).strip().partition("\n")[0]
+            raise UnsupportedModelError(f"{self.path} cannot be computed: {reason}") from error
+        outputs = tuple(as_tensor(value) for value in made)
+        self._last = feeds, outputs
+        return outputs
+
+
+@dataclass
+class ModuleSource:
+    """A PyTorch network and its plain graph; its attributes are those of `GraphSource`.
+
+    Attributes:
+        module: The network, in float32.
+    """
+
+    path: Path
+    module: nn.Module
+    searched: ir.Model
+    raised: onnx.ModelProto | None = field(default=None, init=False)
+    is_converted: bool = field(default=False, init=False)
+    title: str = field(default="the network", init=False)
+    own: str = field(default="the network with its own attention", init=False)
+    _others: dict[Any, nn.Module] = field(default_factory=dict, init=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleSource:
+        """Return the same object."""
+        return self
+
+    @property
+    def is_half(self) -> bool:
+        """False: networks are float32."""
+        return False
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The graph as a model."""
+        made: onnx.ModelProto = ir.to_proto(self.searched)
+        return made
+
+    def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs of the network, computed where and in the type that its inputs are."""
+        first = images[0]
+        key = first.device, first.dtype
+        network = self.module
+        if key != (torch.device("cpu"), torch.float32):
+            if key not in self._others:
+                self._others[key] = copy.deepcopy(self.module).to(*key)
+            network = self._others[key]
+        outputs = network(*images)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def inputs_of(model: ir.Model) -> list[ir.Value]:
+    """Return the inputs of a model that are no constants."""
+    return [value for value in model.graph.inputs if not value.is_initializer()]
+
+
+def kind_of(value: ir.Value) -> int:
+    """Return the type of an input, as ONNX numbers it."""
+    return int(value.dtype or ir.DataType.FLOAT)
+
+
+def as_value(tensor: Tensor, kind: int) -> onnxruntime.OrtValue:
+    """Return a tensor as onnxruntime takes it, in a type as ONNX numbers it."""
+    if kind == _BFLOAT16:
+        array = tensor.detach().bfloat16().view(torch.int16).numpy().view(np.uint16)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
+    array = tensor.detach().numpy().astype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+
+
+def as_tensor(value: onnxruntime.OrtValue) -> Tensor:
+    """Return a result of onnxruntime; half precision as float32."""
+    made = torch.from_numpy(np.array(value.numpy()))
+    return made.float() if made.dtype in (torch.float16, torch.bfloat16) else made
+
+
+def _same(one: onnxruntime.OrtValue, other: onnxruntime.OrtValue) -> bool:
+    """Return whether two tensors are equal."""
+    if one.element_type() != other.element_type() or one.shape() != other.shape():
+        return False
+    if one.element_type() == _BFLOAT16:
+        return False
+    return bool(np.array_equal(one.numpy(), other.numpy()))

@@ -1,0 +1,217 @@
+"""Prepares a program of ``torch.export`` for ONNX without another trace.
+
+PyTorch's ``run_decompositions`` traces again, which takes three times as long as the first trace.
+Here in-place writes become copies, and operators are written as those whose nodes say more.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+
+_PARTS: dict[Any, Any] = {
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+}
+"""View operator -> the operator that writes a changed view back into its tensor."""
+
+_ALIASES = frozenset(
+    re.findall(
+        r"\w+",
+        "view reshape permute transpose t mT expand expand_as view_as slice select split unbind "
+        "chunk squeeze unsqueeze alias detach diagonal narrow flatten unflatten to contiguous "
+        "movedim split_with_sizes tensor_split reshape_as unfold as_strided swapaxes moveaxis "
+        "type_as dropout",
+    )
+)
+"""Operators whose result may share memory with their input."""
+
+_CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
+"""Operators that compute nothing."""
+
+
+def lowered(graph: fx.Graph) -> bool:
+    """Lower a graph in place; return whether it worked. If not, the graph must not be used.
+
+    Args:
+        graph: Graph of a program whose nodes have their values.
+    """
+    for node in list(graph.nodes):
+        if name_of(node).startswith(_CHECKS):
+            graph.erase_node(node)
+        elif name_of(node) in ("to", "type_as", "detach") and not _copies(node):
+            _same(graph, node)  # a write to its result is one to its input
+    if not all(_without_write(graph, node) for node in list(graph.nodes)):
+        return False
+    for node in list(graph.nodes):
+        change = _CHANGES.get(name_of(node))
+        if change is not None:
+            change(graph, node)
+    _remove_unread(graph)
+    return True
+
+
+def _remove_unread(graph: fx.Graph) -> None:
+    """Remove the nodes whose results nothing reads: none writes in place any more."""
+    for node in reversed(list(graph.nodes)):
+        if node.op not in ("placeholder", "output") and not node.users:
+            graph.erase_node(node)
+
+
+def name_of(node: fx.Node) -> str:
+    """Return the name of a node's operator without its overload, or ""."""
+    target = node.target
+    known = isinstance(target, torch._ops.OpOverload)
+    return target._schema.name.partition("::")[2] if known else ""  # type: ignore[union-attr]
+
+
+def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
+    """Replace an in-place write by a copy; return False if equality cannot be shown."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return True
+    name = name_of(node)
+    if name == "detach_":
+        return _same(graph, node)
+    packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
+    pure: Any = getattr(packet, target._overloadname, None)
+    written: Any = node.args[0]
+    if pure is None or pure._schema.is_mutable:
+        return False
+    chain, base = [], written
+    while base.target in _PARTS:
+        chain.append(base)
+        base = base.args[0]
+    if base.op != "call_function" or _memory_of(base).op != "call_function":
+        return False
+    order = {other: number for number, other in enumerate(graph.nodes)}
+    if _is_seen_otherwise(base, order[node], order):
+        return False
+    with graph.inserting_before(node):
+        value = graph.call_function(pure, node.args, node.kwargs)
+        value.meta = dict(node.meta)
+        whole = value
+        for view in chain:
+            parent = view.args[0]
+            arguments = (parent, whole, *view.args[1:])
+            whole = graph.call_function(_PARTS[view.target], arguments, view.kwargs)
+            whole.meta = dict(parent.meta)
+
+    def later(user: fx.Node) -> bool:
+        return order.get(user, -1) > order[node]
+
+    node.replace_all_uses_with(value)
+    base.replace_all_uses_with(whole, later)
+    graph.erase_node(node)
+    return True
+
+
+def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> bool:
+    """Return whether the written memory is read after the write by another way than the base."""
+    todo = [_memory_of(base)]
+    while todo:
+        held = todo.pop()
+        if held is not base and any(order.get(user, -1) > at for user in held.users):
+            return True
+        todo += [user for user in held.users if order.get(user, -1) < at and _is_alias(user)]
+    return False
+
+
+def _memory_of(node: fx.Node) -> fx.Node:
+    """Return the node whose memory a chain of views shares, perhaps."""
+    while _is_alias(node):
+        source: Any = node.args[0]
+        node = source
+    return node
+
+
+def _is_alias(node: fx.Node) -> bool:
+    return name_of(node) in _ALIASES or node.target is operator.getitem
+
+
+def _copies(node: fx.Node) -> bool:
+    """Return whether an operator that converts its input returns a copy in any case."""
+    schema: Any = node.target._schema  # type: ignore[union-attr]
+    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False))
+    return bool((given | node.kwargs).get("copy"))
+
+
+def _same(graph: fx.Graph, node: fx.Node) -> bool:
+    """Remove an operator if it returns its input; return whether it did."""
+    source: Any = node.args[0]
+    one, other = node.meta.get("val"), source.meta.get("val")
+    if one is None or other is None or one.dtype != other.dtype:
+        return False
+    node.replace_all_uses_with(source)
+    graph.erase_node(node)
+    return True
+
+
+def _dropout(graph: fx.Graph, node: fx.Node) -> bool:
+    return node.args[2] is False and _same(graph, node)
+
+
+def _einsum(graph: fx.Graph, node: fx.Node) -> bool:
+    """Write an einsum of two tensors that is a matrix product with leading axes as one."""
+    arguments: Any = node.args
+    equation, sources = arguments[:2]
+    given, arrow, result = equation.replace(" ", "").partition("->")
+    terms = given.split(",")
+    if not arrow or len(terms) != 2 or not given.replace(",", "").isalpha():
+        return False
+    left, right = terms
+    leading = [axis for axis in result if axis in left and axis in right]
+    rows, columns = ([a for a in one if a not in two] for one, two in (terms, terms[::-1]))
+    summed = [axis for axis in left if axis in right and axis not in result]
+    orders = (leading + rows + summed, leading + summed + columns, leading + rows + columns)
+    if not leading or not len(rows) == len(columns) == len(summed) == 1:
+        return False
+    if any(sorted(o) != sorted(t) for o, t in zip(orders, (left, right, result), strict=True)):
+        return False
+    meta = {key: value for key, value in node.meta.items() if key != "val"}
+    sides = []
+    with graph.inserting_before(node):
+        for source, term, order in zip(sources, terms, orders, strict=False):
+            axes = [term.index(axis) for axis in order]
+            side = graph.call_function(aten.permute.default, (source, axes))
+            side.meta = {**meta, "val": source.meta["val"].permute(axes)}
+            sides.append(side)
+        product = graph.call_function(aten.matmul.default, tuple(sides))
+        inner = [result.index(axis) for axis in orders[2]]
+        product.meta = {**meta, "val": node.meta["val"].permute(inner)}
+        axes = [orders[2].index(axis) for axis in result]
+        whole = graph.call_function(aten.permute.default, (product, axes))
+    whole.meta = dict(node.meta)
+    node.replace_all_uses_with(whole)
+    graph.erase_node(node)
+    return True
+
+
+def _reshaped(graph: fx.Graph, node: fx.Node) -> bool:
+    """Write a view as a reshape: its input may have another memory layout then."""
+    if isinstance(node.args[1], (list, tuple)):
+        node.target = aten.reshape.default
+    return True
+
+
+def _transposed(graph: fx.Graph, node: fx.Node) -> bool:
+    """Write the exchange of the last two axes as one of numbered axes."""
+    node.args = (node.args[0], -2, -1)
+    node.target = aten.transpose.int
+    return True
+
+
+_CHANGES: dict[str, Callable[[fx.Graph, fx.Node], bool]] = {
+    "einsum": _einsum,
+    "dropout": _dropout,
+    **dict.fromkeys(("detach", "to", "type_as", "contiguous"), _same),
+    **dict.fromkeys(("view", "_unsafe_view"), _reshaped),
+    **dict.fromkeys(("mT", "mH"), _transposed),
+}

@@ -1,0 +1,170 @@
+"""The programs of PyTorch networks, for any size where that can be, or recorded from a run."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from .alike import Repeats
+from .copies import Copied
+from .lowering import lowered
+
+_STACK = "nn_module_stack"
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def shared_copy(network: Module) -> Module:
+    """Return a copy that shares its weights.
+
+    Some networks store tensors during a run or a trace; these go into the copy.
+    """
+    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
+    return copy.deepcopy(network, shared)
+
+
+def exported(
+    network: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[Any, ...] | None,
+    idle: Collection[str] | None = None,
+) -> tuple[ExportedProgram, dict[str, Copied]]:
+    """Return the program of a network by ``torch.export``, whose free axes stay free.
+
+    Args:
+        network: Network in evaluation mode. It is not modified.
+        examples: Inputs to trace with.
+        free: Free axes of each input, as ``torch.export`` takes them.
+        idle: Paths of modules that return their input. Modules of the same structure are traced
+            once, and the settings of these are not compared. None: every module is traced.
+
+    Returns:
+        The program, and its calls of parts that are traced once, by name.
+    """
+    traced = shared_copy(network)
+    repeats = None if idle is None else Repeats(traced, idle)
+    program = _program(traced, examples, free)
+    before = copy.deepcopy(program.graph_module.graph)
+    if lowered(program.graph_module.graph):
+        program.graph_module.recompile()
+    else:
+        program.graph_module.graph = before
+        program = program.run_decompositions({})
+    return program, {} if repeats is None else repeats.copied()
+
+
+def _program(
+    network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
+) -> ExportedProgram:
+    with torch.no_grad(), _quiet(), without_fast_paths():
+        return torch.export.export(
+            network,
+            tuple(tensor.clone() for tensor in examples),
+            dynamic_shapes=free,
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+
+
+def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
+    """Return the program of one eager run. Its image size and its branches are fixed.
+
+    Args:
+        network: Network in evaluation mode. It is not modified.
+        examples: Inputs of the run.
+    """
+    network = shared_copy(network)
+
+    def run(*inputs: Tensor) -> Any:
+        return network(*inputs)
+
+    with torch.no_grad(), _quiet(), without_fast_paths(), _paths(network):
+        inputs = tuple(tensor.clone() for tensor in examples)
+        try:
+            graph = _recorded(torch.func.functionalize(run, remove="mutations"), inputs)
+        except Exception:  # some operators have no functional form
+            graph = _recorded(run, inputs)
+    _detach(graph)
+    program = _program(graph, examples, None)
+    operators = [
+        [node for node in one.graph.nodes if node.op == "call_function"]
+        for one in (graph, program.graph_module)
+    ]
+    if [node.target for node in operators[0]] == [node.target for node in operators[1]]:
+        for mine, traced in zip(*operators, strict=True):
+            traced.meta[_STACK] = mine.meta.get(_STACK, {})
+    return program
+
+
+def _recorded(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
+    with torch.fx.traceback.preserve_node_meta():
+        traced = make_fx(function, tracing_mode="real", _error_on_data_dependent_ops=False)
+        graph: fx.GraphModule = traced(*inputs)
+    return graph
+
+
+def _detach(graph: fx.GraphModule) -> None:
+    """Detach the constants of a graph. In a recorded graph some have an autograd history."""
+    for module in graph.modules():
+        for held in (module._buffers, vars(module)):
+            for name, value in held.items():
+                if isinstance(value, Tensor) and not value.is_leaf:
+                    held[name] = value.detach()
+
+
+@contextlib.contextmanager
+def without_fast_paths() -> Iterator[None]:
+    """Make nn.MultiheadAttention use separate operators instead of one fused operator."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _paths(network: nn.Module) -> Iterator[None]:
+    """Record in each node the module that it runs in."""
+    stack: list[tuple[str, str]] = []
+    meta: dict[str, Any] = torch.fx.traceback.current_meta
+
+    def note() -> None:
+        meta[_STACK] = OrderedDict((path, (path, kind)) for path, kind in stack)
+
+    def enter(path: str, kind: str) -> Any:
+        def hook(*_: Any) -> None:
+            stack.append((path, kind))
+            note()
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        stack.pop()
+        note()
+
+    hooks = []
+    for path, module in network.named_modules():
+        hooks.append(module.register_forward_pre_hook(enter(path, type(module).__name__)))
+        hooks.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        meta.pop(_STACK, None)
+        for hook in hooks:
+            hook.remove()
