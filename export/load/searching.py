@@ -49,8 +49,9 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     found: Found | None = None
-    for pair in _IMAGES if _unit(facts) < _LARGE_UNIT else _LARGE_IMAGES:
-        sizes = [shapes_of(facts, size, batch) for size, batch in pair]
+    pairs = _IMAGES if _unit(facts) < _LARGE_UNIT else _LARGE_IMAGES
+    listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]
+    for sizes in listed if listed[0] != listed[1] else listed[:1]:  # fixed sides are the same
         free = sizes[0] != sizes[1]
         is_known = known is not None and sizes[0].items() <= known.shapes.items()
         try:

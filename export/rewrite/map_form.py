@@ -183,8 +183,7 @@ class MapWriter:
             if shape[2] != others[2] and shape[3] != others[3]:
                 parts = {2: shape[2] // rows, 3: shape[3] // columns}
                 return -1, *(
-                    builder.divided(builder.free_side(held, axis), by)
-                    for axis, by in parts.items()
+                    builder.divided(builder.free_side(held, axis), by) for axis, by in parts.items()
                 )
         return None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+
+from .decomposition import Table, decompose
 
 _QUADRATIC = "SlicesSplit"
 """A rule of onnxscript that compares every node with every other. It looks for two Slices that
@@ -67,16 +69,17 @@ def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
-    """Decompose a program only if it has operators that need it, since that is another trace.
+    """Decompose only the operators of a program that need it; all of it would be another trace.
 
     Operators that PyTorch decomposes by default may remain, and may have no translation.
     """
-    decompose: Any = program.run_decompositions
+    whole: Any = program.run_decompositions
 
-    def decomposed(table: Mapping[Any, Any] | None = None, **others: Any) -> Any:
-        if table is not None and _is_decomposed(program.graph_module, table):
+    def decomposed(table: Table | None = None, **others: Any) -> Any:
+        if table is not None and decompose(program.graph_module.graph, table):
+            program.graph_module.recompile()
             return program
-        return decompose(table, **others)
+        return whole(table, **others)
 
     vars(program)["run_decompositions"] = decomposed
     try:
@@ -113,17 +116,3 @@ def _is_of_one_type(node: fx.Node) -> bool:
     if target.overloadpacket in _TYPED:
         tensors = [value for value in tensors if value.dtype not in (torch.bool, torch.int64)]
     return all(value.dtype is torch.float32 for value in tensors)
-
-
-def _is_decomposed(graph: fx.GraphModule, table: Mapping[Any, Any]) -> bool:
-    """Return whether no operator of a graph needs decomposition or changes its inputs."""
-    for node in graph.graph.nodes:
-        if node.op == "get_attr":  # a graph within the graph
-            return False
-        target = node.target
-        if isinstance(target, torch._ops.HigherOrderOperator):
-            return False
-        known = isinstance(target, torch._ops.OpOverload)
-        if known and (target in table or target._schema.is_mutable):
-            return False
-    return True

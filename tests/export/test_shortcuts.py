@@ -17,12 +17,19 @@ from nystra.export.tracing.shortcuts import (
 )
 from nystra.export.tracing.trace import trace_piece
 
-ADDED = {torch.ops.aten.add.Tensor: lambda a, b: torch.ops.aten.sub.Tensor(a, -b)}
+aten = torch.ops.aten
+ADDED = {aten.add.Tensor: lambda a, b: aten.sub.Tensor(a, -b)}
+HALVED = {aten.split.Tensor: lambda x, size: (x[:size], aten.mul.Tensor(x[size:], 1.0))}
 
 
 class Sum(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + x
+
+
+class Parts(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(x, 1)
 
 
 class Rounded(nn.Module):
@@ -47,12 +54,35 @@ def test_a_program_without_such_operators_is_not_traced_again() -> None:
     assert decomposed(Sum(), {})[1]
 
 
-@pytest.mark.parametrize(("module", "table"), [(Sum(), ADDED), (InPlace(), {})])
-def test_a_program_with_one_is_decomposed(module: nn.Module, table: dict[Any, Any]) -> None:
-    result, same = decomposed(module, table)
-    assert not same
+@pytest.mark.parametrize(
+    ("module", "table", "same"),
+    [(Sum(), ADDED, True), (Parts(), HALVED, True), (InPlace(), {}, False)],
+    ids=["one result", "several results", "in place"],
+)
+def test_an_operator_is_decomposed_alone_if_that_can_be(
+    module: nn.Module, table: dict[Any, Any], same: bool
+) -> None:
+    result, is_traced = decomposed(module, table)
+    assert is_traced == same
     operators = {str(node.target) for node in result.graph.nodes}
-    assert not operators & {"aten.mul_.Tensor", "aten.add.Tensor"}
+    assert not operators & {"aten.mul_.Tensor", "aten.add.Tensor", "aten.split.Tensor"}
+    x = torch.rand(2)
+    expected = module(x)
+    assert torch.equal(torch.stack([*result.module()(x)]), torch.stack([*expected]))
+
+
+def test_a_program_is_decomposed_whole_where_an_operator_alone_cannot_be() -> None:
+    calls: list[Tensor] = []
+
+    def failing_once(a: Tensor, b: Tensor) -> Tensor:
+        calls.append(a)
+        if len(calls) == 1:
+            raise RuntimeError("it needs more than its values")
+        return aten.sub.Tensor(a, -b)
+
+    result, same = decomposed(Sum(), {aten.add.Tensor: failing_once})
+    assert not same
+    assert "aten.add.Tensor" not in {str(node.target) for node in result.graph.nodes}
 
 
 def test_an_operator_without_translation_is_decomposed_after_all() -> None:

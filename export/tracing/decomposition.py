@@ -1,0 +1,88 @@
+"""Decomposes single operators of a program, in place of another trace of the whole program."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+Table = Mapping[Any, Callable[..., Any]]
+"""Operator -> the function of other operators that it is."""
+
+
+def decompose(graph: fx.Graph, table: Table) -> bool:
+    """Write the operators of a table as others, in place.
+
+    Args:
+        graph: Graph of a program whose nodes have their values.
+        table: The decompositions.
+
+    Returns:
+        Whether none of the operators is left, and none that changes its inputs.
+    """
+    done = True
+    for node in list(graph.nodes):
+        target = node.target
+        if node.op == "get_attr" or isinstance(target, torch._ops.HigherOrderOperator):
+            return False  # a graph within the graph
+        if isinstance(target, torch._ops.OpOverload):
+            written = target not in table or _write(graph, node, table)
+            done = done and written and not target._schema.is_mutable
+    return done
+
+
+def _write(graph: fx.Graph, node: fx.Node, table: Table) -> bool:
+    """Write the operators of a decomposition instead of a node; return whether that was done."""
+    leaves, spec = tree_flatten((node.args, node.kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
+    given = [leaves[place] for place in places]
+    values = [source.meta.get("val") for source in given]
+    modes = [value.fake_mode for value in values if hasattr(value, "fake_mode")]
+    if not modes:
+        return False
+
+    def run(*values: Any) -> Any:
+        filled = list(leaves)
+        for place, value in zip(places, values, strict=True):
+            filled[place] = value
+        args, kwargs = tree_unflatten(filled, spec)
+        return table[node.target](*args, **kwargs)
+
+    try:
+        with torch.no_grad(), modes[0]:
+            made = make_fx(run, decomposition_table=dict(table))(*values)
+    except Exception:  # a decomposition may need more than values: the program is traced again
+        return False
+    if any(one.op not in ("placeholder", "call_function", "output") for one in made.graph.nodes):
+        return False
+    copies = dict(zip((n for n in made.graph.nodes if n.op == "placeholder"), given, strict=True))
+    meta = {key: value for key, value in node.meta.items() if key != "val"}
+    with graph.inserting_before(node):
+        for one in made.graph.nodes:
+            if one.op == "call_function":
+                args, kwargs = fx.map_arg((one.args, one.kwargs), copies.__getitem__)
+                copies[one] = graph.call_function(one.target, args, kwargs)
+                copies[one].meta = meta | {"val": one.meta["val"]}
+    results: Any = made.graph.output_node().args[0]
+    return _replace(graph, node, fx.map_arg(results, copies.__getitem__))
+
+
+def _replace(graph: fx.Graph, node: fx.Node, results: Any) -> bool:
+    """Replace a node by its result, or the items that are taken of it by its results."""
+    users = list(node.users)
+    if isinstance(node.meta.get("val"), Tensor):
+        node.replace_all_uses_with(results)
+    elif all(user.target is operator.getitem for user in users):
+        for user in users:
+            place: Any = user.args[1]
+            user.replace_all_uses_with(results[place])
+            graph.erase_node(user)
+    else:
+        return False
+    graph.erase_node(node)
+    return True
