@@ -100,7 +100,7 @@ def shapes_of(
         less: Pixels by which each side is smaller.
     """
     unit = _unit(facts)
-    unit *= math.ceil(facts.size_minimum / (unit * min(units)))
+    unit *= math.ceil((facts.size_minimum + less) / (unit * min(units)))
     fixed = {axis: n for axis, n in facts.inputs[0].lengths.items() if axis in SIDES}
     size = image_size(unit * units[0] - less, unit * units[1] - less) | fixed
     if "batch" not in facts.inputs[0].lengths:
