@@ -2,12 +2,17 @@
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import found_toys as toys
 from nystra.export.attention.site import find_sites
+from nystra.export.load.searching import at_shapes
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, blind
-from searched_graphs import Searched, noise, of_any_size, of_one_size
+from nystra.export.search.places import decode
+from nystra.export.search.provenance import Provenance
+from nystra.export.tracing.programs import recorded
+from searched_graphs import Searched, graph_of, noise, of_any_size, of_one_size
 
 FIRST, SECOND = (2, 3, 16, 24), (2, 3, 32, 16)
 
@@ -93,6 +98,28 @@ def test_a_class_token_stands_before_the_grid() -> None:
     assert site.path == "attention"
     assert site.module.geometry.query_grid == (6, 8)
     assert found.agrees(noise(2, 3, 24, 32))
+
+
+class Pooled(nn.Module):
+    """Means of neighbors on a map that was shifted before."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(torch.roll(x, 2, 3), 3, self.stride, padding=1)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_pooling_that_keeps_the_map_keeps_its_places(stride: int) -> None:
+    model = graph_of(Pooled(stride), recorded(Pooled(stride), (noise(1, 3, 6, 8),)))
+    run = Provenance(at_shapes(model, {"image": (1, 3, 6, 8)})).run(model.graph)
+    pooled = run.value(model.graph.outputs[0])
+    assert pooled is not None
+    assert pooled.place is not None
+    columns = decode(pooled.place)[3][0, 0, 0].tolist()
+    assert columns == ([6, 7, 0, 1, 2, 3, 4, 5] if stride == 1 else [0, 1, 2, 3])
 
 
 def free(of: str | nn.Module) -> Searched:
