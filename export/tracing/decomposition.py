@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,15 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 Table = Mapping[Any, Callable[..., Any]]
 """Operator -> the function of other operators that it is."""
+
+_COMPOSITE = frozenset(
+    re.findall(
+        r"\w+",
+        "batch_norm to movedim moveaxis swapaxes swapdims numpy_T adjoint matrix_H narrow ravel "
+        "positive reshape_as tensor_split hsplit vsplit dsplit",
+    )
+)
+"""Composite operators without a translation that are in no table: their results may be views."""
 
 
 def decompose(graph: fx.Graph, table: Table) -> bool:
@@ -31,13 +41,16 @@ def decompose(graph: fx.Graph, table: Table) -> bool:
         if node.op == "get_attr" or isinstance(target, torch._ops.HigherOrderOperator):
             return False  # a graph within the graph
         if isinstance(target, torch._ops.OpOverload):
-            written = target not in table or _write(graph, node, table)
+            parts = table.get(target)
+            if parts is None and target._schema.name.partition("::")[2] in _COMPOSITE:
+                parts = target.decompose
+            written = parts is None or _write(graph, node, parts, table)
             done = done and written and not target._schema.is_mutable
     return done
 
 
-def _write(graph: fx.Graph, node: fx.Node, table: Table) -> bool:
-    """Write the operators of a decomposition instead of a node; return whether that was done."""
+def _write(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table: Table) -> bool:
+    """Write the operators of a function instead of a node; return whether that was done."""
     leaves, spec = tree_flatten((node.args, node.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
     given = [leaves[place] for place in places]
@@ -51,7 +64,7 @@ def _write(graph: fx.Graph, node: fx.Node, table: Table) -> bool:
         for place, value in zip(places, values, strict=True):
             filled[place] = value
         args, kwargs = tree_unflatten(filled, spec)
-        return table[node.target](*args, **kwargs)
+        return parts(*args, **kwargs)
 
     try:
         with torch.no_grad(), modes[0]:

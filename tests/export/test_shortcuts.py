@@ -32,6 +32,15 @@ class Parts(nn.Module):
         return torch.split(x, 1)
 
 
+class Turned(nn.Module):
+    """Operators that no table of decompositions names."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, variance = torch.zeros(2), torch.ones(2)
+        x = torch.batch_norm(x.expand(1, 2, 2), None, None, mean, variance, False, 0.1, 1e-5, False)
+        return x.movedim(1, 2)[0]
+
+
 class Rounded(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.to(torch.float16).to(torch.float32)
@@ -56,8 +65,8 @@ def test_a_program_without_such_operators_is_not_traced_again() -> None:
 
 @pytest.mark.parametrize(
     ("module", "table", "same"),
-    [(Sum(), ADDED, True), (Parts(), HALVED, True), (InPlace(), {}, False)],
-    ids=["one result", "several results", "in place"],
+    [(Sum(), ADDED, True), (Parts(), HALVED, True), (Turned(), {}, True), (InPlace(), {}, False)],
+    ids=["one result", "several results", "in no table", "in place"],
 )
 def test_an_operator_is_decomposed_alone_if_that_can_be(
     module: nn.Module, table: dict[Any, Any], same: bool
@@ -66,6 +75,7 @@ def test_an_operator_is_decomposed_alone_if_that_can_be(
     assert is_traced == same
     operators = {str(node.target) for node in result.graph.nodes}
     assert not operators & {"aten.mul_.Tensor", "aten.add.Tensor", "aten.split.Tensor"}
+    assert not operators & {"aten.batch_norm.default", "aten.movedim.int"}
     x = torch.rand(2)
     expected = module(x)
     assert torch.equal(torch.stack([*result.module()(x)]), torch.stack([*expected]))

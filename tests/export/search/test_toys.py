@@ -14,7 +14,7 @@ from nystra.export.search.provenance import Provenance
 from nystra.export.tracing.programs import recorded
 from searched_graphs import Searched, graph_of, noise, of_any_size, of_one_size
 
-FIRST, SECOND = (2, 3, 16, 24), (2, 3, 32, 16)
+FIRST, SECOND = (2, 3, 16, 24), (3, 3, 32, 16)
 
 
 SERVED = {
