@@ -138,9 +138,60 @@ class Builder:
         """Return the length of an axis as a value of one element."""
         key = (value, axis)
         if key not in self._shapes:
-            shape = self.op("Shape", value)
-            self._shapes[key] = self.op("Gather", shape, torch.tensor([axis]), axis=0)
+            sizes, place = self._sizes_with(value, axis)
+            self._shapes[key] = self.op("Gather", sizes, torch.tensor([place]), axis=0)
         return self._shapes[key]
+
+    def lasting_side(self, value: ir.Value, axis: int) -> ir.Value:
+        """Return `free_side`; a number of images is that of an input, which is always there."""
+        both = self.lengths(value)[axis], self.others(value)[axis]
+        for held in self.graph.inputs if axis == 0 else ():
+            on_pixels = str(held.name) in self.sized.data and self.lengths(held)
+            if on_pixels and both == (self.lengths(held)[0], self.others(held)[0]):
+                return self.free_side(held, 0)
+        return self.free_side(value, axis)
+
+    def _sizes_with(self, value: ir.Value, axis: int) -> tuple[ir.Value, int]:
+        """Return sizes with the length of an axis among them, and where.
+
+        If the graph computes them for a reshape, they are these: the tensor itself may be one that
+        the site replaces, and would be computed for its shape alone.
+        """
+        while (node := value.producer()) is not None and node.domain == "" and node.inputs:
+            sizes = node.inputs[1] if node.op_type == "Reshape" else None
+            if sizes is not None and self._is_told(sizes, axis):
+                return sizes, axis
+            before, place = node.inputs[0], self._place_before(node, axis)
+            if before is None or place is None:
+                break
+            value, axis = before, place
+        return self.op("Shape", value), axis
+
+    def _place_before(self, node: ir.Node, axis: int) -> int | None:
+        """Return which axis of its input is an axis of a node's result; None if that is unclear."""
+        source, made = node.inputs[0], node.outputs[0]
+        if node.op_type == "Transpose" and "perm" in node.attributes:
+            return node.attributes["perm"].as_ints()[axis]
+        if source is None or node.op_type not in ("Slice", "Squeeze"):
+            return None
+        shape, other = self.lengths(source), self.others(source)
+        places = range(len(shape))
+        if node.op_type == "Squeeze":
+            axes = node.inputs[1] if len(node.inputs) > 1 else None
+            if axes is None or not self.sized.is_constant(axes):
+                return None
+            gone = [int(place) % len(shape) for place in self.sized.constant(axes)]
+            return [place for place in places if place not in gone][axis]
+        both = self.lengths(made)[axis], self.others(made)[axis]
+        return axis if both == (shape[axis], other[axis]) else None
+
+    def _is_told(self, sizes: ir.Value, axis: int) -> bool:
+        """Return whether an element of sizes is a length at each size of the graph."""
+        return str(sizes.name) not in self.sized.data and all(
+            sized.is_constant(sizes) and int(sized.constant(sizes)[axis]) > 0
+            for sized in (self.sized, self.other)
+            if sized is not None
+        )
 
     def divided(self, side: Side, by: int) -> Side:
         """Return a length divided by a number."""

@@ -163,7 +163,7 @@ class MapWriter:
             for held in before:
                 axes = axes_of(held)
                 if axes is not None and [self.value(held).shape[axis] for axis in axes] == wanted:
-                    sizes = iter([self.builder.free_side(held, axis) for axis in axes])
+                    sizes = iter([self.builder.lasting_side(held, axis) for axis in axes])
                     return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
         if (sides := self._of_patches(before)) is not None:
             return sides
