@@ -68,7 +68,10 @@ class Landmarks(Windowed):
     def on(self, grid: tuple[int, ...]) -> tuple[int, ...]:
         """Return the landmarks along each side of a grid; of a line all are along it."""
         count = self.landmarks[0] * self.landmarks[1]
-        lines = {(True, False): (1, count), (False, True): (count, 1)}
+        lines: dict[tuple[bool, ...], tuple[int, int]] = {
+            (True, False): (1, count),
+            (False, True): (count, 1),
+        }
         return lines.get(tuple(type(side) is int and side == 1 for side in grid), self.landmarks)
 
     def _too_many(self, geometry: Geometry) -> str:

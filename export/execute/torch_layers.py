@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -84,7 +84,7 @@ def gemm(attributes: Attributes, a: Tensor, b: Tensor, c: Tensor | None = None) 
     """Return the result of ``Gemm``."""
     a = a.t() if attributes.get("transA") else a
     b = b.t() if attributes.get("transB") else b
-    product = attributes.get("alpha", 1.0) * (a @ b)
+    product: Tensor = attributes.get("alpha", 1.0) * (a @ b)
     return product if c is None else product + attributes.get("beta", 1.0) * c
 
 
@@ -131,7 +131,7 @@ def _nearest(
     sizes: Sequence[int] | None,
 ) -> Tensor:
     where = attributes.get("coordinate_transformation_mode", "half_pixel")
-    rounding = {
+    rounding: Callable[[Tensor], Tensor] = {
         "floor": torch.floor,
         "ceil": torch.ceil,
         "round_prefer_floor": lambda at: torch.ceil(at - 0.5),

@@ -153,7 +153,8 @@ def _slice(
 
 def _gather(attributes: Attributes, x: Tensor, index: Tensor) -> Tensor:
     axis = attributes.get("axis", 0) % x.dim()
-    made: Tensor = x[(*[slice(None)] * axis, index.long())]
+    places: tuple[slice | Tensor, ...] = (*[slice(None)] * axis, index.long())
+    made: Tensor = x[places]
     return made
 
 
@@ -232,43 +233,54 @@ def _top_k(attributes: Attributes, x: Tensor, count: Sequence[int]) -> Any:
     return tuple(part.narrow(axis, 0, count[0]) for part in ordered)
 
 
+def _gather_nd(attributes: Attributes, x: Tensor, index: Tensor) -> Tensor:
+    only(attributes, batch_dims=0)
+    made: Tensor = x[tuple(index.unbind(-1))]
+    return made
+
+
+def _cum_sum(attributes: Attributes, x: Tensor, axis: Sequence[int]) -> Tensor:
+    only(attributes, exclusive=0, reverse=0)
+    return x.cumsum(axis[0])
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "Abs": torch.abs,
+    "And": torch.logical_and,
+    "Ceil": torch.ceil,
+    "Cos": torch.cos,
+    "Equal": torch.eq,
+    "Erf": torch.erf,
+    "Exp": torch.exp,
+    "Floor": torch.floor,
+    "Greater": torch.gt,
+    "GreaterOrEqual": torch.ge,
+    "Identity": lambda x: x,
+    "Less": torch.lt,
+    "LessOrEqual": torch.le,
+    "Log": torch.log,
+    "MatMul": torch.matmul,
+    "Mul": torch.mul,
+    "Neg": torch.neg,
+    "Not": torch.logical_not,
+    "Or": torch.logical_or,
+    "Pow": torch.pow,
+    "Reciprocal": torch.reciprocal,
+    "Relu": torch.relu,
+    "Round": torch.round,
+    "Sigmoid": torch.sigmoid,
+    "Sign": torch.sign,
+    "Sin": torch.sin,
+    "Softplus": F.softplus,
+    "Sqrt": torch.sqrt,
+    "Sub": torch.sub,
+    "Tanh": torch.tanh,
+    "Where": torch.where,
+}
+"""Operators without attributes, as functions of their inputs."""
+
 OPERATORS: dict[str, Row] = {
-    **{
-        name: _plain(function)
-        for name, function in {
-            "Abs": torch.abs,
-            "And": torch.logical_and,
-            "Ceil": torch.ceil,
-            "Cos": torch.cos,
-            "Equal": torch.eq,
-            "Erf": torch.erf,
-            "Exp": torch.exp,
-            "Floor": torch.floor,
-            "Greater": torch.gt,
-            "GreaterOrEqual": torch.ge,
-            "Identity": lambda x: x,
-            "Less": torch.lt,
-            "LessOrEqual": torch.le,
-            "Log": torch.log,
-            "MatMul": torch.matmul,
-            "Mul": torch.mul,
-            "Neg": torch.neg,
-            "Not": torch.logical_not,
-            "Or": torch.logical_or,
-            "Pow": torch.pow,
-            "Reciprocal": torch.reciprocal,
-            "Relu": torch.relu,
-            "Round": torch.round,
-            "Sigmoid": torch.sigmoid,
-            "Sign": torch.sign,
-            "Sin": torch.sin,
-            "Softplus": F.softplus,
-            "Sqrt": torch.sqrt,
-            "Sub": torch.sub,
-            "Tanh": torch.tanh,
-            "Where": torch.where,
-        }.items()
-    },
+    **{name: _plain(function) for name, function in _PLAIN.items()},
     "Add": _all(torch.add),
     "Max": _all(torch.maximum),
     "Min": _all(torch.minimum),
@@ -300,7 +312,7 @@ OPERATORS: dict[str, Row] = {
     "GatherElements": Row(
         lambda a, x, i: x.gather(a.get("axis", 0), i % x.shape[a.get("axis", 0)])
     ),
-    "GatherND": Row(lambda a, x, i: only(a, batch_dims=0) or x[tuple(i.unbind(-1))]),
+    "GatherND": Row(_gather_nd),
     "ScatterND": Row(_scatter_nd),
     "ScatterElements": Row(_scatter),
     "Expand": Row(_expand, 1),
@@ -310,7 +322,7 @@ OPERATORS: dict[str, Row] = {
     "Trilu": Row(
         lambda a, x, k=(0,): torch.triu(x, k[0]) if a.get("upper", 1) else torch.tril(x, k[0]), 1
     ),
-    "CumSum": Row(lambda a, x, axis: only(a, exclusive=0, reverse=0) or x.cumsum(axis[0]), 1),
+    "CumSum": Row(_cum_sum, 1),
     "ReduceMean": _reduced(torch.mean),
     "ReduceSum": _reduced(torch.sum),
     "ReduceMax": _reduced(torch.amax),

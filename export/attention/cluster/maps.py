@@ -54,4 +54,5 @@ def _whole(blocks: Tensor, height: int, width: int, block: int) -> Tensor:
     columns = (width + block - 1) // block
     cells = blocks.unflatten(2, (block, block)).unflatten(1, (-1, columns))
     whole = cells.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
-    return whole[:, :, :height, :width]
+    cut: Tensor = whole[:, :, :height, :width]
+    return cut
