@@ -112,7 +112,7 @@ class Port:
             known = " or ".join(f"({', '.join(axes)})" for axes in CONDITION_AXES)
             raise NystraError(
                 f"the condition {self.name!r} has the axes ({', '.join(self.axes)}), expected "
-                f"{known}: give them as axes="
+                f"{known}: declare them with Port(axes=...)"
             )
 
     @property
