@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from ...core.arrays import Array
 from ..execute.parts import PartRunner, Values, is_held, names_read, parts_of
+from ..rewrite.fixing import write_constant
 from ..search.operators import Kind, rule_of
 
 _GROWTH = 2
@@ -45,7 +45,7 @@ def fold_constants(model: ir.Model) -> None:
     for name, held in wanted.items():
         array: Array = values[name].numpy()
         if _is_small(array, made_of[held]):
-            _replace(graph, held, array)
+            write_constant(graph, held, array, "folded")
     RemoveUnusedNodesPass()(model)
 
 
@@ -94,15 +94,3 @@ def _is_small(array: Array, sources: frozenset[ir.Value]) -> bool:
     floating = [tensor for tensor in tensors if tensor.dtype.is_floating_point()]
     size = sum(math.prod(tensor.shape.numpy()) for tensor in floating)
     return array.dtype.kind == "f" and array.size <= _GROWTH * size
-
-
-def _replace(graph: ir.Graph, held: ir.Value, array: Array) -> None:
-    tensor = ir.tensor(np.ascontiguousarray(array))
-    constant = ir.Value(
-        name=f"{held.name}_folded",
-        type=ir.TensorType(tensor.dtype),
-        shape=ir.Shape(array.shape),
-        const_value=tensor,
-    )
-    graph.register_initializer(constant)
-    ir.convenience.replace_all_uses_with(held, constant)

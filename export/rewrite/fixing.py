@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from ...core.arrays import Array
 from ..execute.parts import names_read
 from ..execute.sized import at_size
 from .sources import inputs_of, kind_of
@@ -38,14 +39,18 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
                 producer = value.producer()
                 if producer is not None and str(value.name) not in sized.data:
                     held.setdefault(str(value.name), value)
-    for name, value in held.items():
-        array = sized.held(value).numpy()
-        tensor = ir.tensor(array)
-        constant = ir.Value(
-            name=f"{name}_fixed",
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(array.shape),
-            const_value=tensor,
-        )
-        graph.register_initializer(constant)
-        ir.convenience.replace_all_uses_with(value, constant)
+    for value in held.values():
+        write_constant(graph, value, sized.held(value).numpy(), "fixed")
+
+
+def write_constant(graph: ir.Graph, value: ir.Value, array: Array, suffix: str) -> None:
+    """Let a graph read an array wherever it reads a value, under its name with a suffix."""
+    tensor = ir.tensor(np.asarray(array, order="C"))  # ascontiguousarray gives a scalar an axis
+    constant = ir.Value(
+        name=f"{value.name}_{suffix}",
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(array.shape),
+        const_value=tensor,
+    )
+    graph.register_initializer(constant)
+    ir.convenience.replace_all_uses_with(value, constant)

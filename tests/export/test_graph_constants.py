@@ -1,5 +1,6 @@
 """What a graph makes of its parameters alone is computed once."""
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from nystra.export.execute.parts import PartRunner, parts_of
 from nystra.export.load.module_graph import plain
+from nystra.export.rewrite.fixing import write_constant
 from nystra.export.tracing.programs import exported
 from searched_graphs import ort_value
 
@@ -89,3 +91,12 @@ def test_a_small_network_of_constants_is_computed_once() -> None:
 def test_movements_random_numbers_and_much_larger_values_stay(numbers: type[nn.Module]) -> None:
     _, model = graph_of(numbers())
     assert folded(model) == []
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    value = ir.Value(name="scale")
+    node = ir.Node("", "Neg", [value])
+    write_constant(ir.Graph([value], node.outputs, nodes=[node]), value, np.array(2.0), "folded")
+    (held,) = node.inputs
+    assert held is not None
+    assert (held.name, held.shape, held.const_value.shape) == ("scale_folded", [], [])
