@@ -17,7 +17,7 @@ from ..attention.site import common_window, find_sites
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
-from ..tracing.programs import shared_copy
+from ..tracing.programs import shared_copy, without_fast_paths
 from ..tracing.trace_fault import trace_fault
 from .module_graph import plain_graph
 from .searching import images_of, network_of, searched
@@ -178,15 +178,11 @@ class _Softmaxes(TorchDispatchMode):
 
 def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     """Return whether a network computes a softmax; False for a network that fails in this run."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), _Softmaxes():  # type: ignore[no-untyped-call]
+        with torch.no_grad(), without_fast_paths(), _Softmaxes():  # type: ignore[no-untyped-call]
             shared_copy(network)(*images_of(facts, (2, 3)))
     except _SoftmaxSeen:
         return True
     except Exception:  # the check of the graph reports the error
         return False
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
     return False
