@@ -46,6 +46,9 @@ _NEWEST_IN_PIECES = 22
 _CELLS = (11, 13)
 """Rows and columns, in cells of the network, of the image that is used for a trace."""
 
+_FEW_CELLS = (5, 7)
+"""The same for large windows: the free sizes of repeated modules grow from it."""
+
 
 def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     """Return the shape of each input to trace with, such that all free axes stay free.
@@ -55,7 +58,8 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     Swin transformers check whether a map has the size of the training, usually 64x64. A trace with
     this size would fix the sides of the graph.
     """
-    size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
+    sides = _FEW_CELLS if facts.large_windows else _CELLS
+    size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in sides))
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 

@@ -1,6 +1,7 @@
 """Modules that run many times are traced once per kind, and their graphs are copied."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from nystra.core.ports.port import Port
 from nystra.export import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.tracing.repeats import repeats_as_calls
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.trace import example_shapes, trace
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.facts import Facts
 from nystra.models.layers.swin import Block
@@ -114,6 +115,13 @@ def test_copies_compute_what_the_modules_do(
             wanted = network(image).numpy()
         (got,) = session.run(None, {"input": image.numpy()})
         np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(("window", "cells"), [(8, (11, 13)), (64, (5, 7))])
+def test_images_of_large_windows_have_fewer_cells(window: int, cells: tuple[int, int]) -> None:
+    """RVRT with windows of 64 is traced within 6 GB."""
+    ((_, _, *sides),) = example_shapes(replace(facts(), window=(window, window)))
+    assert sides == [window * count - 1 for count in cells]
 
 
 def test_what_a_module_refuses_ends_the_export(network: nn.Module) -> None:
