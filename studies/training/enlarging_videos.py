@@ -32,7 +32,8 @@ class EnlargingVideos(Recipe):
     """The training of a small RVRT x4 on videos of a camera that moves over a photograph.
 
     The camera keeps its velocity, whole pixels of a large frame. The optical flow stays 0 (SpyNet
-    is not trained): the guided alignment has to find all of the motion.
+    is not trained): the guided alignment has to find all of the motion. The rate is that of the
+    published training; at 2e-3 all features became constant within 300 steps.
 
     Attributes:
         patch: Side of a small frame, in pixels.
@@ -45,6 +46,7 @@ class EnlargingVideos(Recipe):
     stored: ClassVar[torch.dtype] = torch.float16
 
     batch: int = option(Number(1, "videos a step", 1))
+    rate: float = option(Number(4e-4, "highest learning rate", 0, above=True))
     patch: int = option(Number(32, "side of a small frame, in pixels", 1))
     frames: int = option(Number(4, "frames of a video, an even number", 2))
     window: int = option(Number(16, "side of the attention window", 1))

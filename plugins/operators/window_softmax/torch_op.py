@@ -45,20 +45,20 @@ def relative_position_bias(
             f"a bias table of shape {tuple(table.shape)}; expected ({rows}, heads) = {formula} "
             f"for {what}"
         )
-    queries = _places(window, table.device)
-    around = queries if keys is None else _places(keys, table.device)
-    index = torch.zeros((), dtype=torch.int64, device=table.device)
-    for place, key, (here, there) in zip(queries, around, sides, strict=True):
-        offset = place[:, None] - key[None, :] + there - 1
-        index = index * (here + there - 1) + offset
+    queries = _numbers(window, sides, table.device)
+    around = queries if keys is None else _numbers(keys, sides, table.device)
+    index = queries[:, None] + (around[-1] - around)[None, :]
     bias: Tensor = table[index]
     return bias.permute(2, 0, 1)
 
 
-def _places(window: tuple[int, ...], device: torch.device) -> list[Tensor]:
-    """Return the position of each token of a window along each side, (N,)."""
+def _numbers(window: tuple[int, ...], sides: list[tuple[int, int]], device: torch.device) -> Tensor:
+    """Return the place of each token of a window as one number (N,), its digits those of a row."""
     axes = [torch.arange(side, device=device) for side in window]
-    return [grid.flatten() for grid in torch.meshgrid(axes, indexing="ij")]
+    number = torch.zeros((), dtype=torch.int64, device=device)
+    for place, (here, there) in zip(torch.meshgrid(axes, indexing="ij"), sides, strict=True):
+        number = number * (here + there - 1) + place
+    return number.flatten()
 
 
 def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
