@@ -207,6 +207,11 @@ OWN = RegistryRow("own", (), ".own.checkpoint")
 """The user's own module, given by name and never detected; facts have ``own:MyNet``."""
 
 
+def is_own(architecture: str) -> bool:
+    """Return whether the facts' name of an architecture is that of a user's own module."""
+    return architecture.startswith(f"{OWN.name}:")
+
+
 def missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:
     """Return the patterns that no key matches."""
     return [pattern for pattern in patterns if not _any_present(pattern, keys)]

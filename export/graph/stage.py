@@ -10,6 +10,7 @@ import onnx
 from ... import __version__
 from ...core.json_text import stable_json
 from ...core.metadata import ModelMetadata
+from ...models.registry import is_own
 from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.memory import quadratic_bytes
@@ -106,7 +107,8 @@ def _graph(
         notes += changed.notes
     else:
         swapped = swap(prepared.traced.network, resolved, "operator")
-        model = trace(swapped, facts, options.opset, fused=prepared.fused)
+        once = not is_own(facts.architecture)
+        model = trace(swapped, facts, options.opset, fused=prepared.fused, once=once)
         tidy(model, facts.inputs, facts.outputs)
     if padding is not None:
         notes += pad_heads(model, padding)

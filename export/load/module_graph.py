@@ -2,85 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-
 import numpy as np
 import onnx_ir as ir
 from torch import nn
-from torch.export import ExportedProgram
 
 from ...models.facts import Facts
-from ..tracing.alike import idle_parts
-from ..tracing.copies import Copied
-from ..tracing.programs import exported, recorded, shared_copy
-from ..tracing.shortcuts import without_simplified_roundings, without_stack_traces
-from ..tracing.trace import (
-    by_argument,
-    converted,
-    dynamic_shapes,
-    examples_of,
-    sizes_of_one,
-)
+from ..tracing.shortcuts import without_simplified_roundings
+from ..tracing.trace import graph_of
 from .constants import fold_constants
-from .searching import images_of
-
-_SMALLEST = 1, 1
-"""Rows and columns, in units, of the image that is used to find modules that return their input."""
 
 
 def plain_graph(network: nn.Module, facts: Facts, opset: int, *, once: bool = True) -> ir.Model:
-    """Return the graph of a network for the sizes that its facts name.
-
-    Args:
-        network: The network, which is not modified.
-        facts: Its facts.
-        opset: Version of the default domain: 18, 19 or 20.
-        once: Whether modules of the same structure share one trace.
+    """Return the graph of a network for the sizes that its facts name; arguments as of `graph_of`.
 
     Raises:
         Exception: Any error of PyTorch's tracer.
     """
-    free = dynamic_shapes(facts.inputs, facts.size_minimum)
-    small = tuple(images_of(facts, _SMALLEST))
-    examples = small if free is None else examples_of(facts)
-    with sizes_of_one(), _silent(), without_stack_traces(), without_simplified_roundings():
-        idle = idle_parts(shared_copy(network), small) if once else None
-        try:
-            program, copied = exported(network, examples, by_argument(network, free), idle)
-        except Exception:  # its code may branch on values
-            if free is not None:
-                raise
-            program, copied = recorded(network, examples), {}
-    names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
-    return plain(program, *names, opset, copied, network)
-
-
-def plain(
-    program: ExportedProgram,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    opset: int,
-    copied: Mapping[str, Copied],
-    network: nn.Module,
-) -> ir.Model:
-    """Return the graph of a program; arguments as of `converted`."""
-    model = converted(program, inputs, outputs, opset, copied, network)
-    _split_directly(model.graph)
-    fold_constants(model)
+    with without_simplified_roundings():
+        model = graph_of(network, facts, opset, once=once)
+    simplify(model)
     return model
 
 
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Silence PyTorch's loggers while it traces."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
+def simplify(model: ir.Model) -> None:
+    """Write splits directly and compute what is constant, in place."""
+    _split_directly(model.graph)
+    fold_constants(model)
 
 
 def _split_directly(graph: ir.Graph) -> None:

@@ -17,10 +17,11 @@ from ..attention.site import common_window, find_sites
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
+from ..tracing.examples import images_of
 from ..tracing.programs import shared_copy, without_fast_paths
 from ..tracing.trace_fault import trace_fault
 from .module_graph import plain_graph
-from .searching import images_of, network_of, searched
+from .searching import network_of, searched
 
 _ALLOWED = 1e-4
 """Largest difference between a graph and its network, relative to the largest value."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
-import torch
-from torch import Tensor
 
 from ...core.arrays import Array
-from ...core.ports.examples import own_sizes
-from ...core.ports.port import SIDES, image_size
 from ...models.facts import Facts
 from ..execute.parts import TooLargeError
 from ..execute.sized import Sized, at_size
@@ -20,6 +15,7 @@ from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.replacement import Replacement
 from ..rewrite.sources import GraphSource, inputs_of, kind_of
 from ..rewrite.story import Found, find
+from ..tracing.examples import shapes_of, unit_of
 
 _Image = tuple[tuple[int, int], int]
 
@@ -34,7 +30,6 @@ _LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = ((((2, 3), 2), ((5, 2), 1)), 
 """The same for units of at least `_LARGE_UNIT` pixels."""
 
 _LARGE_UNIT = 32
-_LEAST_UNIT = 8
 
 
 def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found:
@@ -49,7 +44,7 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     found: Found | None = None
-    pairs = _IMAGES if _unit(facts) < _LARGE_UNIT else _LARGE_IMAGES
+    pairs = _IMAGES if unit_of(facts) < _LARGE_UNIT else _LARGE_IMAGES
     listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]
     for sizes in listed if listed[0] != listed[1] else listed[:1]:  # fixed sides are the same
         free = sizes[0] != sizes[1]
@@ -86,38 +81,3 @@ def at_shapes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> Sized:
         noise = np.random.default_rng(0).random(shape, np.float32)
         feeds[str(value.name)] = noise.astype(dtype.numpy())
     return at_size(model, feeds)
-
-
-def shapes_of(
-    facts: Facts, units: tuple[int, int], batch: int, *, less: int = 0
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of inputs whose images have a number of units per side.
-
-    Args:
-        facts: Facts of the network.
-        units: Rows and columns in units, the smallest that the network takes, and at least 8.
-        batch: Number of images, if that is free.
-        less: Pixels by which each side is smaller.
-    """
-    unit = _unit(facts)
-    unit *= math.ceil((facts.size_minimum + less) / (unit * min(units)))
-    fixed = {axis: n for axis, n in facts.inputs[0].lengths.items() if axis in SIDES}
-    size = image_size(unit * units[0] - less, unit * units[1] - less) | fixed
-    if "batch" not in facts.inputs[0].lengths:
-        size["batch"] = batch
-    whole = own_sizes(facts.inputs, size)
-    return {port.name: tuple(port.shape(whole)) for port in facts.inputs}
-
-
-def _unit(facts: Facts) -> int:
-    return max(facts.size_multiple, _LEAST_UNIT)
-
-
-def images_of(facts: Facts, units: tuple[int, int], less: int = 0) -> list[Tensor]:
-    """Return noise for each input, as `shapes_of` says."""
-    random = torch.Generator().manual_seed(0)
-    shapes = shapes_of(facts, units, 1, less=less)
-    return [
-        torch.rand(shapes[port.name], generator=random).to(getattr(torch, port.dtype))
-        for port in facts.inputs
-    ]

@@ -7,6 +7,7 @@ between the marks, with the weights of the later module, replaces that node (`co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,20 @@ _SMALLEST = 4
 """Smallest number of modules in a module that is traced once, since a call adds operators."""
 
 _NO_SETTINGS = {*vars(nn.Module()), "forward"}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """How a network used its modules in a run.
+
+    Attributes:
+        idle: Paths of modules without tensors that returned their input, such as dropout; their
+            settings are not compared.
+        again: Paths of modules that ran several times.
+    """
+
+    idle: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -45,17 +60,17 @@ class _Kind:
 class Repeats:
     """The repeated modules of a network, while it is traced and after that."""
 
-    def __init__(self, network: nn.Module, idle: Iterable[str] = ()) -> None:
+    def __init__(self, network: nn.Module, observed: Observed) -> None:
         """Prepare a network so that modules of the same structure are traced once.
 
         Args:
             network: The network. It can be traced only once.
-            idle: Paths of modules that return their input; their settings are not compared.
+            observed: What a run of the network showed.
         """
         self._network = network
         self._kinds: list[tuple[int, _Kind]] = []
         self._calls: list[tuple[str, _Kind]] = []
-        for number, paths in enumerate(_alike(network, frozenset(idle))):
+        for number, paths in enumerate(_alike(network, observed)):
             for path in paths:
                 module = network.get_submodule(path)
                 vars(module)["forward"] = partial(self._run, number, path, module.forward)
@@ -132,32 +147,34 @@ def _described(leaf: object) -> object:
     return str(leaf) if isinstance(leaf, torch.SymInt) else leaf
 
 
-def _alike(network: nn.Module, idle: frozenset[str]) -> list[list[str]]:
-    """Return the paths of the modules of each kind with more than one."""
+def _alike(network: nn.Module, observed: Observed) -> list[list[str]]:
+    """Return the paths of the modules of each kind of which several run, or one several times."""
     kinds: list[tuple[list[Any], list[str]]] = []
     for path, module in network.named_modules():
         parts = list(module.modules())
         if path and len(parts) >= _SMALLEST and not any(_has_hooks(part) for part in parts):
-            own = {name[len(path) + 1 :] for name in idle if name.startswith(f"{path}.")}
+            own = {name[len(path) + 1 :] for name in observed.idle if name.startswith(f"{path}.")}
             build = build_of(module, own)
             same = next((paths for other, paths in kinds if is_equal(other, build)), None)
             if same is None:
                 kinds.append((build, [path]))
             else:
                 same.append(path)
-    return [paths for _, paths in kinds if len(paths) > 1]
+    return [paths for _, paths in kinds if len(paths) > 1 or paths[0] in observed.again]
 
 
-def idle_parts(network: nn.Module, inputs: tuple[Tensor, ...]) -> frozenset[str]:
-    """Return the paths of modules without tensors that return their input, such as dropout.
+def observe(network: nn.Module, inputs: tuple[Tensor, ...]) -> Observed:
+    """Run a network and return how its modules are used.
 
     Args:
-        network: The network, which is run.
+        network: The network.
         inputs: Inputs of the run.
     """
     idle: dict[str, bool] = {}
+    runs: Counter[str] = Counter()
     hooks = []
     for path, module in network.named_modules():
+        hooks.append(module.register_forward_hook(partial(_note_run, runs, path)))
         if path and not module._modules and not [*module.parameters(), *module.buffers()]:
             hooks.append(module.register_forward_hook(partial(_note_idle, idle, path)))
     try:
@@ -166,7 +183,14 @@ def idle_parts(network: nn.Module, inputs: tuple[Tensor, ...]) -> frozenset[str]
     finally:
         for hook in hooks:
             hook.remove()
-    return frozenset(path for path, is_idle in idle.items() if is_idle)
+    return Observed(
+        frozenset(path for path, is_idle in idle.items() if is_idle),
+        frozenset(path for path, count in runs.items() if count > 1),
+    )
+
+
+def _note_run(runs: Counter[str], path: str, *_: Any) -> None:
+    runs[path] += 1
 
 
 def _note_idle(idle: dict[str, bool], path: str, _: nn.Module, taken: Any, given: Any) -> None:

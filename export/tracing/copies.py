@@ -119,3 +119,30 @@ def _moved(properties: Mapping[str, str], paths: Mapping[str, str]) -> dict[str,
         return {}
     scopes = ast.literal_eval(properties[SCOPES])
     return {SCOPES: repr([paths.get(scope, scope) for scope in scopes])}
+
+
+def merge_sizes(graph: ir.Graph) -> None:
+    """Read each size that several values have from the first of them, in place.
+
+    Each copy reads sizes from its own inputs. The symbols in the shapes show which are equal.
+    """
+    first: dict[tuple[str, ...], ir.Value] = {}
+    for node in list(graph):
+        if node.op_type != "Shape" or node.domain:
+            continue
+        sizes = _sizes_read(node)
+        if sizes is not None:
+            kept = first.setdefault(sizes, node.outputs[0])
+            if kept is not node.outputs[0]:
+                ir.convenience.replace_all_uses_with(node.outputs[0], kept)
+
+
+def _sizes_read(node: ir.Node) -> tuple[str, ...] | None:
+    """Return the sizes that a Shape reads, numbers or symbols, or None if they are not known."""
+    (value,) = node.inputs
+    if value is None or value.shape is None:
+        return None
+    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    place = slice(start.as_int() if start else None, end.as_int() if end else None)
+    sizes = [size if isinstance(size, int) else size.value for size in value.shape[place]]
+    return None if None in sizes else tuple(map(str, sizes))

@@ -19,7 +19,7 @@ _COMPOSITE = frozenset(
     re.findall(
         r"\w+",
         "batch_norm to movedim moveaxis swapaxes swapdims numpy_T adjoint matrix_H narrow ravel "
-        "positive reshape_as tensor_split hsplit vsplit dsplit",
+        "positive reshape_as tensor_split hsplit vsplit dsplit flatten unflatten",
     )
 )
 """Composite operators without a translation that are in no table: their results may be views."""

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import warnings
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -14,11 +14,16 @@ from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from .alike import Repeats
+from ...models.facts import Facts
+from .alike import Observed, Repeats, observe
 from .copies import Copied
+from .examples import by_argument, dynamic_shapes, examples_of, images_of
 from .lowering import lowered
 
 _STACK = "nn_module_stack"
+
+_SMALLEST = 1, 1
+"""Rows and columns, in units, of the image of the run that shows how modules are used."""
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -32,11 +37,33 @@ def shared_copy(network: Module) -> Module:
     return copy.deepcopy(network, shared)
 
 
+def program_of(
+    network: nn.Module, facts: Facts, *, once: bool
+) -> tuple[ExportedProgram, dict[str, Copied]]:
+    """Return the program of a network for the sizes that its facts name, and its calls.
+
+    Args:
+        network: Network in evaluation mode. It is not modified.
+        facts: Its facts.
+        once: Whether modules of the same structure share one trace.
+    """
+    free = dynamic_shapes(facts.inputs, facts.size_minimum)
+    small = tuple(images_of(facts, _SMALLEST))
+    examples = small if free is None else examples_of(facts)
+    observed = observe(shared_copy(network), small) if once else None
+    try:
+        return exported(network, examples, by_argument(network, free), observed)
+    except Exception:  # its code may branch on values
+        if free is not None:
+            raise
+        return recorded(network, examples), {}
+
+
 def exported(
     network: nn.Module,
     examples: tuple[Tensor, ...],
     free: tuple[Any, ...] | None,
-    idle: Collection[str] | None = None,
+    observed: Observed | None = None,
 ) -> tuple[ExportedProgram, dict[str, Copied]]:
     """Return the program of a network by ``torch.export``, whose free axes stay free.
 
@@ -44,14 +71,14 @@ def exported(
         network: Network in evaluation mode. It is not modified.
         examples: Inputs to trace with.
         free: Free axes of each input, as ``torch.export`` takes them.
-        idle: Paths of modules that return their input. Modules of the same structure are traced
-            once, and the settings of these are not compared. None: every module is traced.
+        observed: What a run of the network showed: modules of the same structure are traced once.
+            None: every module is traced.
 
     Returns:
         The program, and its calls of parts that are traced once, by name.
     """
     traced = shared_copy(network)
-    repeats = None if idle is None else Repeats(traced, idle)
+    repeats = None if observed is None else Repeats(traced, observed)
     program = _program(traced, examples, free)
     before = copy.deepcopy(program.graph_module.graph)
     if lowered(program.graph_module.graph):

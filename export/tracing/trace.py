@@ -5,31 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import inspect
 import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import Parameter
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnusedNodesPass
 from torch import Tensor, nn
-from torch.export import Dim
 
 from ...core.errors import ExportError, TraceError
-from ...core.ports.examples import trace_size
-from ...core.ports.port import AXES, SIDES, Port, image_size
 from ...models.facts import Facts
-from .copies import Copied, expand_calls
-from .expansion import Template, expand, free_weights
+from .copies import Copied, expand_calls, merge_sizes
+from .examples import by_argument
 from .marks import mark_translations
 from .nodes import translation_table
-from .repeats import Call, call_translation, repeats_as_calls
+from .programs import exported, program_of
 from .shortcuts import (
     decomposed_where_needed,
     promoted_where_needed,
@@ -43,51 +37,6 @@ from .weights import squeeze_weights
 _NEWEST_IN_PIECES = 22
 """The newest opset for which PyTorch writes its fused attention in pieces."""
 
-_CELLS = (11, 13)
-"""Rows and columns, in cells of the network, of the image that is used for a trace."""
-
-_FEW_CELLS = (5, 7)
-"""The same for large windows: the free sizes of repeated modules grow from it."""
-
-
-def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
-    """Return the shape of each input to trace with, such that all free axes stay free.
-
-    Sides, in pixels, are no sizes that the network pads to, or that its code compares with.
-
-    Swin transformers check whether a map has the size of the training, usually 64x64. A trace with
-    this size would fix the sides of the graph.
-    """
-    sides = _FEW_CELLS if facts.large_windows else _CELLS
-    size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in sides))
-    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
-
-
-def examples_of(facts: Facts) -> tuple[Tensor, ...]:
-    """Return the inputs to trace with: zeros of each port's type."""
-    shapes = zip(facts.inputs, example_shapes(facts), strict=True)
-    return tuple(torch.from_numpy(np.zeros(shape, port.dtype)) for port, shape in shapes)
-
-
-def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
-    """Return the free axes of each input by number, or None if there are none.
-
-    Axes of the same name are the same `Dim`.
-
-    Args:
-        ports: Ports of the inputs.
-        least: Smallest side, in pixels.
-    """
-    axes: dict[str, Any] = {}
-    shapes = []
-    for port in ports:
-        for place, name in port.free_axes().items():
-            axis = port.axes[place]
-            smallest = least if axis in SIDES else 1
-            axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
-        shapes.append({place: axes[name] for place, name in port.free_axes().items()})
-    return tuple(shapes) if axes else None
-
 
 def trace(
     network: nn.Module,
@@ -95,16 +44,17 @@ def trace(
     opset: int,
     *,
     fused: bool = False,
+    once: bool = True,
 ) -> onnx.ModelProto:
     """Trace a network from its inputs to its outputs.
-
-    Repeated modules are traced once for each kind and copied.
 
     Args:
         network: Network whose sites are operators.
         facts: Facts of the network.
         opset: Version of the default domain, 18 or later.
         fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
+        once: Whether modules of the same structure share one trace, and a module that runs several
+            times has one. Their graphs may depend on nothing but weights, settings and inputs.
 
     Returns:
         A model with the inputs and outputs that the facts name, and nodes of the domain
@@ -113,39 +63,33 @@ def trace(
     Raises:
         TraceError: The network cannot be traced; the cause is in the message.
     """
-    examples = examples_of(facts)
-    names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
-    free = dynamic_shapes(facts.inputs, facts.size_minimum)
-    traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
     try:
-        with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
-            with repeats_as_calls(network) as calls:
-                exported = _raw(network, examples, free, traced, *names)
-            squeeze_weights(exported.model)
-            exported.optimize()
-            if calls:
-                expand(exported.model, calls, _templates(calls, traced))
+        model = graph_of(network, facts, opset, fused=fused, once=once)
+        merge_sizes(model.graph)
+        return optimized(model)
     except ExportError:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
+        free = any(port.free_axes() for port in facts.inputs)
         advice = ". A fixed size may work: `static` 1x3x64x64" if free else ""
         reason = trace_fault(error)
         raise TraceError(
             f"PyTorch could not trace the network: {reason}{advice}; see docs/own.md"
         ) from error
-    model: onnx.ModelProto = exported.model_proto
-    _declare(model, opset)
-    return model
 
 
-def _declare(model: onnx.ModelProto, opset: int) -> None:
-    """Declare the opset of a model, whose nodes mean the same at the one they were traced for."""
-    for entry in model.opset_import:
-        if entry.domain == "":
-            entry.version = opset
-    imports = [entry for entry in model.opset_import if entry.domain == ""]
-    least = onnx.helper.find_min_ir_version_for(imports)
-    model.ir_version = max(model.ir_version, least)
+def graph_of(
+    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
+) -> ir.Model:
+    """Return the graph of a network, which is not optimized; arguments as of `trace`.
+
+    Raises:
+        Exception: Any error of PyTorch's tracer.
+    """
+    names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
+    with _quiet(), sizes_of_one(), without_stack_traces(), _rare_collections():
+        program, copied = program_of(network, facts, once=once)
+        return converted(program, *names, opset, copied, network, fused=fused)
 
 
 def converted(
@@ -155,6 +99,8 @@ def converted(
     opset: int,
     copied: Mapping[str, Copied],
     network: nn.Module,
+    *,
+    fused: bool = False,
 ) -> ir.Model:
     """Return the graph of a program, which is not optimized.
 
@@ -165,18 +111,19 @@ def converted(
         opset: Version of the default domain, 18 or later.
         copied: Name of a call in the program -> its part and its weights.
         network: The network with the weights.
+        fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
 
     Raises:
         Exception: Any error of PyTorch's tracer.
     """
+    traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
     with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
-        traced = min(opset, _NEWEST_IN_PIECES)
-        exported = _converted_undecomposed(program, _converter(traced, inputs, outputs))
-        if exported is None:
+        made = _converted_undecomposed(program, _converter(traced, inputs, outputs))
+        if made is None:
             raise ExportError("torch.onnx.export returned no program")
-        expand_calls(exported.model, copied, network)
-        _merge_equal_nodes(exported.model)
-    model = exported.model
+        expand_calls(made.model, copied, network)
+        _merge_equal_nodes(made.model)
+    model = made.model
     model.opset_imports[""] = opset
     least = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model.ir_version = max(model.ir_version, least)
@@ -219,41 +166,17 @@ def trace_piece(
         ExportError: The module cannot be traced; the cause is in the message.
     """
     try:
-        with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts():
-            exported = _raw(module, examples, free, opset, inputs, [output])
-            exported.optimize()
+        with sizes_of_one(), without_stack_traces():
+            program, _ = exported(module, examples, by_argument(module, free))
+        return optimized(converted(program, inputs, [output], opset, {}, module))
     except ExportError:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
         raise ExportError(f"PyTorch could not trace a piece of the graph: {error}") from error
-    model: onnx.ModelProto = exported.model_proto
-    return model
-
-
-def _raw(
-    module: nn.Module,
-    examples: tuple[Tensor, ...],
-    free: tuple[dict[int, Any], ...] | None,
-    opset: int,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> torch.onnx.ONNXProgram:
-    """Return the graph of a module, without equal nodes, not optimized yet."""
-    program = torch.export.export(
-        module,
-        examples,
-        dynamic_shapes=by_argument(module, free),
-        prefer_deferred_runtime_asserts_over_guards=True,
-    )
-    exported = _converter(opset, inputs, outputs)(program)
-    if exported is None:
-        raise ExportError("torch.onnx.export returned no program")
-    _merge_equal_nodes(exported.model)
-    return exported
 
 
 def _converter(
-    opset: int, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+    opset: int, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Callable[..., torch.onnx.ONNXProgram | None]:
     return functools.partial(
         torch.onnx.export,
@@ -261,10 +184,7 @@ def _converter(
         input_names=inputs,
         output_names=outputs,
         opset_version=opset,
-        custom_translation_table=translation_table()
-        | call_translation()
-        | mark_translations()
-        | missing_translations(),
+        custom_translation_table=translation_table() | mark_translations() | missing_translations(),
         optimize=False,
         verbose=False,
     )
@@ -279,35 +199,6 @@ def _converted_undecomposed(
             return convert(program)
     except torch.onnx.OnnxExporterError:
         return convert(program)
-
-
-def by_argument(
-    module: nn.Module, free: tuple[dict[int, Any], ...] | None
-) -> tuple[Any, ...] | None:
-    """Return the free axes of each input in the structure of a module's arguments."""
-    if free is None:
-        return None
-    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
-    if Parameter.VAR_POSITIONAL not in kinds:
-        return free
-    named = kinds.index(Parameter.VAR_POSITIONAL)
-    return (*free[:named], free[named:])
-
-
-def _templates(calls: Mapping[str, Call], opset: int) -> dict[str, Template]:
-    """Return the graph of every call; calls that differ in weights only share one graph."""
-    templates: dict[str, Template] = {}
-    for name, call in calls.items():
-        same = (templates[other] for other in templates if call.has_graph_of(calls[other]))
-        templates[name] = next(same, None) or _template(call, opset)
-    return templates
-
-
-def _template(call: Call, opset: int) -> Template:
-    exported = _raw(call.module, call.examples(), call.free_axes(), opset)
-    template = free_weights(exported.model, call)
-    exported.optimize()
-    return template
 
 
 def _merge_equal_nodes(model: ir.Model) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 
@@ -15,23 +13,11 @@ def squeeze_weights(model: ir.Model) -> None:
     The optimizer computes small constants only. A large weight would stay the input of a Squeeze,
     and neither the conversion to low precision nor other programs would recognize it as a weight.
     """
-    _store(model, {"Squeeze": _squeezed})
-
-
-def settle_weights(model: ir.Model) -> None:
-    """Store weights that are squeezed or transposed in their final form, in place.
-
-    It is for graphs that are not optimized after this.
-    """
-    _store(model, {"Squeeze": _squeezed, "Transpose": _transposed})
-
-
-def _store(model: ir.Model, kinds: Mapping[str, Callable[[ir.Node, Any], Any]]) -> None:
     for node in list(model.graph):
-        weight = node.inputs[0] if node.op_type in kinds and node.inputs else None
+        weight = node.inputs[0] if node.op_type == "Squeeze" else None
         if weight is None or weight.const_value is None or len(weight.uses()) != 1:
             continue
-        values = kinds[node.op_type](node, weight.const_value.numpy())
+        values = _squeezed(node, weight.const_value.numpy())
         if values is None:
             continue
         weight.const_value = ir.Tensor(values, name=weight.name)
@@ -44,8 +30,3 @@ def _squeezed(node: ir.Node, values: Any) -> Any:
     places = node.inputs[1] if len(node.inputs) == 2 else None
     axes = None if places is None else ir.convenience.get_const_tensor(places)
     return None if axes is None else values.squeeze(tuple(axes.numpy().reshape(-1)))
-
-
-def _transposed(node: ir.Node, values: Any) -> Any:
-    order = node.attributes.get("perm")
-    return np.ascontiguousarray(values.transpose(None if order is None else order.as_ints()))

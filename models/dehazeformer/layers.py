@@ -10,7 +10,6 @@ from ..layers.channel_map import MirroredConv2d, hidden_width
 from ..layers.padding import crop, pad_to_multiple
 from ..layers.swin import to_image, to_map
 from ..layers.window_sides import both_sides
-from ..repeated import Repeated
 from ..sites import WindowSite
 
 _BIAS_WIDTH = 256
@@ -171,10 +170,8 @@ class _Mlp(nn.Module):
         return y
 
 
-class Block(Repeated):
+class Block(nn.Module):
     """Attention after `WholeNorm`, or convolutions without a norm, and an MLP."""
-
-    copied_from = 8
 
     def __init__(self, dim: int, ratio: float, attention: Attention) -> None:
         """Build the block around its attention; ``ratio`` is hidden over outer width."""

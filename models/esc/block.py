@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..layers.channel_map import ChannelNorm, ConvMlp, hidden_width
 from ..layers.map_attention import MapAttention
-from ..repeated import Repeated
 from .convolutions import PartialConvolution
 
 
@@ -46,10 +45,8 @@ class BlockPlan:
             )
 
 
-class Block(Repeated):
+class Block(nn.Module):
     """A block; it takes the map and the network's large filters, which all blocks share."""
-
-    copied_from = 5
 
     def __init__(self, plan: BlockPlan) -> None:
         super().__init__()

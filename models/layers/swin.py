@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
-from ..repeated import Repeated
 from ..sites import WindowSite
 from .mlp import Mlp
 from .window_sides import Sides, position_bias_table
@@ -80,10 +79,8 @@ class WindowAttention(WindowSite):
         return projected
 
 
-class Block(Repeated):
+class Block(nn.Module):
     """Attention and MLP, each with a LayerNorm before it and a skip; keeps (B, *sides, dim)."""
-
-    copied_from = 8
 
     def __init__(self, dim: int, hidden: int, attention: nn.Module) -> None:
         super().__init__()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..layers.mlp import Mlp
-from ..repeated import Repeated
 from .deform import deformable_attention
 from .frames import SLOPE, FrameConv
 from .sampling import flow_warp
@@ -20,14 +18,12 @@ TAPS = 3
 """Side of the square of taps around a pixel."""
 
 
-class GuidedDeformableAttention(Repeated):
+class GuidedDeformableAttention(nn.Module):
     """Attention to the previous clip, at positions from optical flow and learned offsets.
 
     Source: J. Liang et al., "Recurrent Video Restoration Transformer with Guided Deformable
     Attention", 2022, section 3.3.
     """
-
-    shaped_like: ClassVar[tuple[int, ...]] = (0, 3, 4)
 
     def __init__(self, dim: int, *, clip: int, heads: int, groups: int) -> None:
         """Build the layers.

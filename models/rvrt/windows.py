@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from ..geometry import WindowGeometry
 from ..layers.swin import Block
 from ..layers.window_sides import position_bias_table
-from ..repeated import Repeated
 from ..sites import WindowSite
 from .frames import FrameConv
 
@@ -87,7 +86,7 @@ class _Blocks(nn.Module):
         self.blocks = nn.ModuleList(block(index) for index in range(depth))
 
 
-class Group(Repeated):
+class Group(nn.Module):
     """Blocks, a linear layer and a skip: (B, *sides, dim) to the same."""
 
     def __init__(self, dim: int, depth: int, hidden: int, windows: Windows) -> None:

@@ -14,7 +14,6 @@ from ..layers.attention_types import attention_of_type
 from ..layers.channel_map import ChannelNorm, ConvMlp, hidden_width
 from ..layers.map_attention import MapAttention
 from ..layers.upsamplers import upsampler
-from ..repeated import Repeated
 
 CPE = "CPE"
 """The attention type without positions in a layer that adds them by a convolution."""
@@ -45,10 +44,8 @@ class Layer(nn.Module):
         return y
 
 
-class Block(Repeated, nn.Sequential):
+class Block(nn.Sequential):
     """Layers one after another and a convolution, behind a skip: (B, dim, H, W) to the same."""
-
-    copied_from = 5
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for x."""

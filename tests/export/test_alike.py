@@ -3,11 +3,12 @@
 from collections import Counter
 
 import onnx_ir as ir
+import pytest
 import torch
 from torch import Tensor, nn
 
 from nystra.export.execute.parts import is_held, names_read
-from nystra.export.tracing.alike import idle_parts, is_equal
+from nystra.export.tracing.alike import Observed, is_equal, observe
 from nystra.export.tracing.programs import exported
 from searched_graphs import graph_of, searched
 
@@ -76,17 +77,20 @@ class Network(nn.Module):
 
 def test_modules_that_give_what_they_take_are_known() -> None:
     network = Network().eval()
-    idle = idle_parts(network, (torch.rand(1, 3, 8, 12),))
-    assert idle == {f"groups.{group}.{block}.drop" for group in range(3) for block in range(2)}
+    observed = observe(network, (torch.rand(1, 3, 8, 12),))
+    assert not observed.again
+    assert observed.idle == {
+        f"groups.{group}.{block}.drop" for group in range(3) for block in range(2)
+    }
 
 
+@pytest.mark.full
 def test_a_graph_is_the_same_whether_modules_are_traced_once_or_each() -> None:
     network, image = Network().eval(), torch.rand(1, 3, 8, 12)
-    idle = idle_parts(network, (image,))
     models = []
-    for parts in (idle, None):
-        program, copied = exported(network, (image,), None, parts)
-        assert (len(copied) >= 3) == (parts is not None)  # a block twice, and a group
+    for observed in (observe(network, (image,)), None):
+        program, copied = exported(network, (image,), None, observed)
+        assert (len(copied) >= 3) == (observed is not None)  # a block twice, and a group
         models.append(graph_of(network, program, copied))
     once, each = models
     assert _operators(once) == _operators(each)
@@ -130,6 +134,6 @@ def test_constants_in_the_code_of_repeated_modules_are_shared() -> None:
 
     network = nn.Sequential(Limited(), Limited()).eval()
     x = torch.rand(2, 3)
-    program, copied = exported(network, (x,), None, idle=())
+    program, copied = exported(network, (x,), None, Observed())
     assert len(copied) == 1
     assert len(list(graph_of(network, program, copied).graph)) > 0

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from nystra.export.execute.parts import PartRunner, parts_of
-from nystra.export.load.module_graph import plain
+from nystra.export.load.module_graph import simplify
 from nystra.export.rewrite.fixing import write_constant
 from nystra.export.tracing.programs import exported
+from nystra.export.tracing.trace import converted
 from searched_graphs import ort_value
 
 
@@ -67,7 +68,9 @@ def graph_of(numbers: nn.Module) -> tuple[nn.Module, ir.Model]:
     torch.manual_seed(0)
     network = Biased(numbers).eval()
     program, copied = exported(network, (torch.rand(4, 9, 4),), None)
-    return network, plain(program, ["x"], ["y"], 20, copied, network)
+    model = converted(program, ["x"], ["y"], 20, copied, network)
+    simplify(model)
+    return network, model
 
 
 def folded(model: ir.Model) -> list[tuple[int, ...]]:
@@ -75,6 +78,7 @@ def folded(model: ir.Model) -> list[tuple[int, ...]]:
     return [tuple(held[n].shape.numpy()) for n in held if n.endswith("_folded")]  # type: ignore[union-attr]
 
 
+@pytest.mark.full
 def test_a_small_network_of_constants_is_computed_once() -> None:
     network, model = graph_of(ByNetwork())
     assert folded(model) == [(9, 4)]
@@ -87,6 +91,7 @@ def test_a_small_network_of_constants_is_computed_once() -> None:
         torch.testing.assert_close(torch.from_numpy(values["y"].numpy()), network(x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("numbers", [Moved, Random, Widened])
 def test_movements_random_numbers_and_much_larger_values_stay(numbers: type[nn.Module]) -> None:
     _, model = graph_of(numbers())

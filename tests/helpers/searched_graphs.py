@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from nystra.export.load.module_graph import plain
+from nystra.export.load.module_graph import simplify
 from nystra.export.load.module_sites import outputs_differ
 from nystra.export.load.searching import at_shapes, network_of
 from nystra.export.rewrite.sources import ModuleSource
 from nystra.export.rewrite.story import Found, FoundAttention, find
 from nystra.export.tracing.programs import exported, recorded
+from nystra.export.tracing.trace import converted
 
 AXES = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
 
@@ -56,7 +57,9 @@ class Searched:
 
 def graph_of(module: nn.Module, program: ExportedProgram, copied: Any = None) -> ir.Model:
     """Return the plain graph of a module from an image."""
-    return plain(program, ["image"], ["output"], 20, copied or {}, module)
+    model = converted(program, ["image"], ["output"], 20, copied or {}, module)
+    simplify(model)
+    return model
 
 
 def searched(

@@ -1,0 +1,110 @@
+"""The inputs that a network is traced with, and small ones that it is run with."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from inspect import Parameter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from ...core.ports.examples import own_sizes, trace_size
+from ...core.ports.port import AXES, SIDES, Port, image_size
+from ...models.facts import Facts
+
+_CELLS = (11, 13)
+"""Rows and columns, in cells of the network, of the image that is used for a trace."""
+
+_LEAST_UNIT = 8
+
+
+def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
+    """Return the shape of each input to trace with, such that all free axes stay free.
+
+    Sides, in pixels, are no sizes that the network pads to, or that its code compares with.
+
+    Swin transformers check whether a map has the size of the training, usually 64x64. A trace with
+    this size would fix the sides of the graph.
+    """
+    size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
+    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
+
+
+def examples_of(facts: Facts) -> tuple[Tensor, ...]:
+    """Return the inputs to trace with: zeros of each port's type."""
+    shapes = zip(facts.inputs, example_shapes(facts), strict=True)
+    return tuple(torch.from_numpy(np.zeros(shape, port.dtype)) for port, shape in shapes)
+
+
+def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
+    """Return the free axes of each input by number, or None if there are none.
+
+    Axes of the same name are the same `Dim`.
+
+    Args:
+        ports: Ports of the inputs.
+        least: Smallest side, in pixels.
+    """
+    axes: dict[str, Any] = {}
+    shapes = []
+    for port in ports:
+        for place, name in port.free_axes().items():
+            axis = port.axes[place]
+            smallest = least if axis in SIDES else 1
+            axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
+        shapes.append({place: axes[name] for place, name in port.free_axes().items()})
+    return tuple(shapes) if axes else None
+
+
+def by_argument(
+    module: nn.Module, free: tuple[dict[int, Any], ...] | None
+) -> tuple[Any, ...] | None:
+    """Return the free axes of each input in the structure of a module's arguments."""
+    if free is None:
+        return None
+    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    if Parameter.VAR_POSITIONAL not in kinds:
+        return free
+    named = kinds.index(Parameter.VAR_POSITIONAL)
+    return (*free[:named], free[named:])
+
+
+def shapes_of(
+    facts: Facts, units: tuple[int, int], batch: int, *, less: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs whose images have a number of units per side.
+
+    Args:
+        facts: Facts of the network.
+        units: Rows and columns in units, the smallest that the network takes, and at least 8.
+        batch: Number of images, if that is free.
+        less: Pixels by which each side is smaller.
+    """
+    unit = unit_of(facts)
+    unit *= math.ceil((facts.size_minimum + less) / (unit * min(units)))
+    fixed = {axis: n for axis, n in facts.inputs[0].lengths.items() if axis in SIDES}
+    size = image_size(unit * units[0] - less, unit * units[1] - less) | fixed
+    if "batch" not in facts.inputs[0].lengths:
+        size["batch"] = batch
+    whole = own_sizes(facts.inputs, size)
+    return {port.name: tuple(port.shape(whole)) for port in facts.inputs}
+
+
+def unit_of(facts: Facts) -> int:
+    """Return the side of a unit of small images, in pixels."""
+    return max(facts.size_multiple, _LEAST_UNIT)
+
+
+def images_of(facts: Facts, units: tuple[int, int], less: int = 0) -> list[Tensor]:
+    """Return noise for each input, as `shapes_of` says."""
+    random = torch.Generator().manual_seed(0)
+    shapes = shapes_of(facts, units, 1, less=less)
+    return [
+        torch.rand(shapes[port.name], generator=random).to(getattr(torch, port.dtype))
+        for port in facts.inputs
+    ]
