@@ -17,6 +17,7 @@ import toy_backend
 import toy_mechanism
 import toy_network
 import toy_operator
+import toy_rule
 import toy_target
 import toy_task
 import toy_transform
@@ -27,6 +28,7 @@ TOYS = [
     for module in (
         toy_operator,
         toy_network,
+        toy_rule,
         toy_mechanism,
         toy_backend,
         toy_task,
@@ -77,7 +79,7 @@ assert Session("same.toy").backend == "toy"
 @pytest.mark.full
 def test_one_of_each_together(tmp_path: Path) -> None:
     """Network, mechanism and transform export a file; the task and the backend run it."""
-    tree = planted(tmp_path, *(toy for toy in TOYS if toy.kind != "operator"))
+    tree = planted(tmp_path, *(toy for toy in TOYS if toy not in (toy_operator.TOY, toy_rule.TOY)))
     checkpoint = tree / "models" / "toy" / "checkpoint.py"
     text = checkpoint.read_text().replace('task="restoration"', 'task="toy"')
     checkpoint.write_text(text.replace('Port("output", "picture"', 'Port("output", "depth"'))

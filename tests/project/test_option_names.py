@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -29,11 +30,18 @@ _OWN = {
 }
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@functools.cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Return what `_texts` yields."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     """Yield the place and text of every string except docstrings and flags of options."""
     for part in _LIBRARY:
         for path in sorted((ROOT / part).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
+            file = path.relative_to(ROOT)
             left_out: set[int] = set()
             for node in ast.walk(tree):
                 if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -45,7 +53,7 @@ def texts() -> Iterator[tuple[str, str]]:
             for node in ast.walk(tree):
                 if id(node) in left_out:
                     continue
-                place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+                place = f"{file}:{getattr(node, 'lineno', 0)}"
                 if isinstance(node, ast.JoinedStr):
                     parts = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
                     yield place, "".join(map(str, parts))
