@@ -201,6 +201,7 @@ def test_a_wrong_file_is_exit_code_1(
     assert (tmp_path / "a.failed.onnx").exists()
 
 
+@pytest.mark.full
 def test_min_psnr_fails_the_export(one_block: Path, tmp_path: Path) -> None:
     model = tmp_path / "a.onnx"
     arguments = ["--attn", "nystra", "--min-psnr", "200", "-o", str(model), "-q", "--no-speed"]

@@ -95,6 +95,7 @@ def ended(model: Path, scratch: Path, stop: str, *numbers: int) -> tuple[int, st
     return process.returncode, errors.decode().splitlines()[-1], time.monotonic() - begin
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stop", "numbers", "code"),
     [

@@ -84,6 +84,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "how", ["interrupt", "deleted", "callback", "failing", "building", "again"]
 )

@@ -27,6 +27,7 @@ def run(*arguments: str | bytes) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
+@pytest.mark.full
 def test_names_in_the_locale_c(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path)
     model = save_upscaler(tmp_path / "mü.onnx", metadata=nystra_metadata())

@@ -102,6 +102,7 @@ NUMBERS = (Number, Bytes, Grid, ImageSize, ImageSizes, ValueRanges, FrameRate, I
 """Kinds of options that read numbers."""
 
 
+@pytest.mark.full
 def test_numbers_that_are_not_plain_digits_are_refused() -> None:
     """By every option of every command, before anything is loaded."""
     checked = set()

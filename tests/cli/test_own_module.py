@@ -47,6 +47,7 @@ def test_the_attention_of_a_network_is_found_and_listed(
     assert lines[2].split()[:2] == ["network", "16"]
 
 
+@pytest.mark.full
 def test_sites_of_the_author_are_replaced_and_validated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_plan_of_another_window_is_refused(
     assert "the plan is for the window 8x8, the network has 4x4" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_network_without_the_argument_is_validated_at_the_window_of_its_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def validate(folder: Path, *more: str) -> int:
     return main(["validate", str(folder / "model.onnx"), "-q", "--sheet", "s.png", *more])
 
 
+@pytest.mark.full
 def test_the_shipped_photographs_stand_on_it(folder: Path, drawn: Cells) -> None:
     assert validate(folder) == 0
     sources = list(photographs().values())

@@ -130,6 +130,7 @@ def test_provenance_is_left_out() -> None:
     assert left_out == {"nystra.version", "nystra.source_sha256", "nystra.psnr_vs_torch"}
 
 
+@pytest.mark.full
 def test_no_other_file_spells_a_key() -> None:
     keys = {key_of(each.name) for each in fields(ModelMetadata)}
     prefixed = {key for key in keys if key.startswith("nystra.")}

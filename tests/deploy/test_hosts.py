@@ -202,6 +202,7 @@ def test_comfyui_needs_one_image(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert deploy("comfyui", path, "-o", tmp_path, "--name", "words") == 0
 
 
+@pytest.mark.full
 def test_the_gate_knows_the_hosts(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,

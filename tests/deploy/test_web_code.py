@@ -210,6 +210,7 @@ MODELS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_metadata_that_are_no_good(page: Path, tmp_path: Path, name: str) -> None:
     changed, message = MODELS[name]

@@ -75,6 +75,7 @@ def test_the_wrong_result_of_a_way_is_refused(monkeypatch: pytest.MonkeyPatch) -
         accelerate(network(), backend="torch", example=image())
 
 
+@pytest.mark.full
 def test_it_is_a_module_with_the_names_and_weights_of_the_module() -> None:
     module = network()
     fast = accelerate(module, backend="torch")
@@ -93,6 +94,7 @@ def test_it_is_a_module_with_the_names_and_weights_of_the_module() -> None:
     assert apart(fast, module, image()) < 1e-5, "a change in place is noticed"
 
 
+@pytest.mark.full
 def test_copies_and_threads() -> None:
     module = network()
     fast = accelerate(module, backend="torch", example=image())
@@ -238,6 +240,7 @@ def test_linear_attention_is_said_to_differ() -> None:
     assert isinstance(Plan().default, Mechanism)
 
 
+@pytest.mark.full
 def test_a_file_is_exported_once_and_what_is_damaged_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +276,7 @@ def test_a_file_is_exported_once_and_what_is_damaged_again(
     assert len(written) == 2
 
 
+@pytest.mark.full
 def test_auto_takes_the_fastest_and_remembers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from nystra.export.accelerated import choosing
 

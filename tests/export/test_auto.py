@@ -122,6 +122,7 @@ def test_the_plan_keeps_the_budget_and_says_why(exported: Path) -> None:
         assert not kept or plan["attention_seconds"] >= chosen["attention_seconds"]
 
 
+@pytest.mark.full
 def test_the_same_costs_give_the_same_plan(
     checkpoint: Path, costs: Path, folder: Path, exported: Path, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_the_same_costs_give_the_same_plan(
     refuse_to_replace(exported, given, export_form(ExportOptions()))
 
 
+@pytest.mark.full
 def test_what_was_measured_is_not_measured_again(
     checkpoint: Path, costs: Path, folder: Path, exported: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -161,6 +163,7 @@ def test_what_was_measured_is_not_measured_again(
     assert len(runs) - before <= ROUNDS + MOST_NEAR, "only plans near another limit"
 
 
+@pytest.mark.full
 def test_what_an_earlier_version_measured_is_left_out(
     checkpoint: Path, costs: Path, folder: Path, exported: Path, measured: Path
 ) -> None:
@@ -175,6 +178,7 @@ def test_what_an_earlier_version_measured_is_left_out(
     assert json.loads(record.read_text()).keys() == document.keys() - {"changes"} | {"plans"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("plans", [[], {"a": []}, {"a": {"b": 1}}, {"a": {"b": [1, -1]}}])
 def test_a_record_that_is_none(
     checkpoint: Path, costs: Path, folder: Path, measured: Path, plans: object
@@ -217,6 +221,7 @@ def test_nothing_is_faster(checkpoint: Path, costs: Path, folder: Path, tmp_path
     assert planned.proposal.summary == "no plan is faster"
 
 
+@pytest.mark.full
 def test_costs_are_measured_and_written(
     checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +235,7 @@ def test_costs_are_measured_and_written(
     assert said[:2] == ["time attention", "1/2 time attention: 14 candidates"]
 
 
+@pytest.mark.full
 def test_a_record_of_another_checkpoint(
     checkpoint: Path, costs: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -247,6 +253,7 @@ def test_a_record_of_another_checkpoint(
     assert json.loads(record.read_text())["source_sha256"] == load(checkpoint).checkpoint.sha256
 
 
+@pytest.mark.full
 def test_a_large_network_has_part_of_the_candidates(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +276,7 @@ def test_a_large_network_has_part_of_the_candidates(
         choose_samples(replace(loaded, facts=logits), None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -292,6 +300,7 @@ def test_costs_that_are_none(
     assert list(tmp_path.iterdir()) == [costs]
 
 
+@pytest.mark.full
 def test_costs_of_another_machine(
     checkpoint: Path, costs: Path, folder: Path, measured: Path
 ) -> None:
@@ -335,6 +344,7 @@ def make_image(path: Path, height: int, width: int) -> None:
     write_image(path, ImageData(pixels))
 
 
+@pytest.mark.full
 def test_images_are_held_out(checkpoint: Path, tmp_path: Path) -> None:
     loaded = load(checkpoint)
     make_image(tmp_path / "a.png", 70, 64)

@@ -69,6 +69,7 @@ def searched(
     return make_plan(prepare(checkpoint, options, lambda _: None), place, said.append), said
 
 
+@pytest.mark.full
 def test_every_run_is_announced_with_the_time_left(
     checkpoint: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_every_run_is_announced_with_the_time_left(
     assert all(left is not None for _, number, left in numbers if number > 1)
 
 
+@pytest.mark.full
 def test_where_nothing_gains_nothing_is_tried_on_images(
     checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,11 +98,13 @@ def test_where_nothing_gains_nothing_is_tried_on_images(
     assert "none was tried on images" in warning
 
 
+@pytest.mark.full
 def test_a_gain_of_a_tenth_is_tried(checkpoint: Path, folder: Path, tmp_path: Path) -> None:
     planned, _ = searched(checkpoint, folder, tmp_path, {"nystra": 3.6})
     assert planned.proposal.figures["verified"] > 1
 
 
+@pytest.mark.full
 def test_the_figure_of_speed_is_of_attention_alone(
     checkpoint: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -130,6 +134,7 @@ def test_the_page_has_the_plans(
     assert "with only this site replaced" in text
 
 
+@pytest.mark.full
 def test_for_a_gpu_small_windows_stay_exact(checkpoint: Path, folder: Path, tmp_path: Path) -> None:
     costs = costs_of(checkpoint, tmp_path / "costs.json", FASTER)
     plans = {}

@@ -38,6 +38,7 @@ def plain_session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("opset", [18, pytest.param(19, marks=pytest.mark.release), 20])
 def test_opsets_and_any_size(tmp_path: Path, attached: Path, opset: int) -> None:
     path = attached if opset == 20 else export(tmp_path, ExportOptions(NYSTRA, opset=opset))
@@ -63,6 +64,7 @@ def test_opsets_and_any_size(tmp_path: Path, attached: Path, opset: int) -> None
         np.testing.assert_allclose(got, expected, atol=2e-5, rtol=0)
 
 
+@pytest.mark.full
 def test_static_shape(tmp_path: Path) -> None:
     path = export(tmp_path, ExportOptions(NYSTRA, static=(1, 3, 20, 28)))
     session = Session(path)
@@ -70,6 +72,7 @@ def test_static_shape(tmp_path: Path) -> None:
     assert session(np.zeros((1, 3, 20, 28), np.float32)).shape == (1, 3, 40, 56)
 
 
+@pytest.mark.full
 def test_inline_is_plain_onnx(inline: Path) -> None:
     model = onnx.load(str(inline))
     assert [opset.domain for opset in model.opset_import] == [""]
@@ -130,6 +133,7 @@ def test_metadata_and_manifest(attached: Path) -> None:
     assert not any(node.doc_string for node in onnx.load(str(attached)).graph.node)
 
 
+@pytest.mark.full
 def test_a_written_plan_can_be_used_again(attached: Path, tmp_path: Path) -> None:
     from nystra.export import read_plan
 
@@ -169,6 +173,7 @@ def test_larger_window_says_what_it_costs(tmp_path: Path) -> None:
     assert json.loads(result.model.with_suffix(".plan.json").read_text())["window"] == [16, 16]
 
 
+@pytest.mark.full
 def test_absolute_position_embedding_needs_a_static_shape(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, ape=True, img_size=16)
     with pytest.raises(UnsupportedModelError, match="`static` 1x3x16x16"):

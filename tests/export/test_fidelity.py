@@ -40,6 +40,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("planned", PLANS, ids=lambda planned: planned.name)
 def test_kernels_say_what_the_plain_functions_say(
     planned: Mechanism, monkeypatch: pytest.MonkeyPatch

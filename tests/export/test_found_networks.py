@@ -60,6 +60,7 @@ def test_a_network_with_sites_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert with_found_sites(loaded) is loaded
 
 
+@pytest.mark.full
 def test_a_network_that_cannot_be_traced_keeps_its_attention_and_says_why() -> None:
     class Choosing(toys.RearrangedByHand):
         def forward(self, x: Tensor) -> Tensor:

@@ -80,6 +80,7 @@ def models(checkpoints: Files, tmp_path_factory: pytest.TempPathFactory) -> File
     return made
 
 
+@pytest.mark.full
 def test_every_attention_is_one_node(models: Files) -> None:
     nodes = Counter(
         node.op_type for node in onnx.load(models("hat")).graph.node if node.domain == "nystra"
@@ -143,6 +144,7 @@ def test_images_are_restored(models: Files, checkpoints: Files, tmp_path: Path) 
     np.testing.assert_allclose(restored, expected, atol=0.51 / 255 + 2e-5)
 
 
+@pytest.mark.full
 def test_inspect_shows_the_overlapping_sites(
     checkpoints: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +156,7 @@ def test_inspect_shows_the_overlapping_sites(
     assert "full" in line
 
 
+@pytest.mark.full
 def test_inspect_counts_sites_and_operations(
     checkpoints: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:

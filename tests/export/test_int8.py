@@ -198,6 +198,7 @@ def test_layers_go_back_by_harm_for_their_cost(
     assert [layer.path for layer in tight.returned] == list(errors)[: len(tight.returned)]
 
 
+@pytest.mark.full
 def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> None:
     policy = PrecisionPolicy(modules={"node_0": "places in an image"})
     done = quantize_model(copy_of(model), policy, FEEDS, IMAGE, -100.0)

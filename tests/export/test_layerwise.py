@@ -114,6 +114,7 @@ def test_equal_ways_pass_at_the_smallest_size(odd: dict[str, Any], tmp_path: Pat
     assert report.as_dict()["first"] is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "value", "tensor", "node", "finding"),
     [

@@ -72,6 +72,7 @@ def scaled_coordinates(x: Tensor) -> Tensor:
     return x + places.sum(-1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "function",
     [

@@ -65,6 +65,7 @@ def chained(net: Windows) -> Any:
 COMPILED = torch.compile(flex_attention)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "attention",
     [
@@ -210,6 +211,7 @@ def test_outputs_by_name(wrap: Any) -> None:
         assert [tuple(out.shape) for out in network(torch.rand(1, 3, 5, 6))] == [(1, 3, 5, 6)] * 2
 
 
+@pytest.mark.full
 def test_two_outputs_are_exported_and_both_are_checked(tmp_path: Any) -> None:
     """The second is 100 times as large, and has tolerances of its own."""
     own = OwnNetwork(Two(lambda a, b: (a, 100 * b)).eval(), [IMAGE], OUTPUTS)
@@ -310,6 +312,7 @@ class Positions(nn.Module):
         return image + F.pixel_shuffle(out.reshape(b, 192, h, w), 8)
 
 
+@pytest.mark.full
 def test_attention_with_positions_of_the_run_is_exported(tmp_path: Any) -> None:
     options = ExportOptions(Plan(mechanism("full")), speed=False)
     result = export_module(Positions().eval(), tmp_path / "out.onnx", options)

@@ -211,6 +211,7 @@ def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:
     assert up + down < total
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -74,6 +74,7 @@ def test_a_portable_file_is_the_ordinary_one_elsewhere(name: str, tmp_path: Path
     assert np.abs(in_openvino(path, image) - want).max() < 1e-5
 
 
+@pytest.mark.full
 def test_the_name_says_portable_and_the_manifest_what_follows(tmp_path: Path) -> None:
     source = checkpoint(tmp_path)
     arguments = ["export", str(source), "-o", str(tmp_path), "--static", "1x3x16x24", "-q"]

@@ -47,6 +47,7 @@ def bf16(tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     return exported(tmp_path_factory.mktemp("bf16"), "bf16", static=(1, 3, 16, 16))
 
 
+@pytest.mark.full
 def test_loading_an_fp16_file_prints_nothing(
     fp16: ExportResult, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +72,7 @@ def test_name_metadata_manifest_and_references(fp16: ExportResult) -> None:
     assert 1e-4 <= min(meta["tolerances"]) <= max(meta["tolerances"]) < 1e-2
 
 
+@pytest.mark.full
 def test_what_is_judged(fp16: ExportResult, bf16: ExportResult) -> None:
     assert set(fp16.validation.reports) >= {"ort-cpu", "twin"}
     assert "ort-cpu" not in bf16.validation.reports
@@ -92,6 +94,7 @@ def test_weights_take_half(fp16: ExportResult) -> None:
     assert high < 0.2 * low
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 3, 9, 20), (3, 3, 16, 8)])
 def test_with_and_without_the_library(fp16: ExportResult, shape: tuple[int, ...]) -> None:
     try:
@@ -112,6 +115,7 @@ def _beside(result: ExportResult) -> Path:
     return result.model.with_suffix(".npz")
 
 
+@pytest.mark.full
 def test_validate_and_check_read_the_recorded_tolerances(
     fp16: ExportResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def test_as_many_steps_come_as_were_announced(
     assert [text.split()[0] for text in steps[1:]] == [f"{n}/{total}" for n in range(2, total + 1)]
 
 
+@pytest.mark.full
 def test_piped_output_has_a_line_a_step(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_step_moves_the_bar(
     assert any(line.startswith("00:02 |##########          | 3/4 trace") for line in shown)
 
 
+@pytest.mark.full
 def test_what_is_judged_runs_as_what_is_written(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ def test_the_figures_are_those_of_the_benchmark(
     )
 
 
+@pytest.mark.full
 def test_a_plan_that_was_measured_to_be_slower_is_warned_of(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

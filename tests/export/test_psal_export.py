@@ -67,6 +67,7 @@ def color(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return loaded, parameters, path, model, references
 
 
+@pytest.mark.full
 def test_the_graph_is_one_node_and_standard_operators(color: Any) -> None:
     model = color[3]
     assert used_operators(model) == ["NystraPatchMatch"]
@@ -94,6 +95,7 @@ def test_the_file_agrees_with_pytorch(color: Any) -> None:
             assert size["mean_abs"] <= size["mean_tolerance"]
 
 
+@pytest.mark.full
 def test_the_judge_refuses_another_seed(color: Any) -> None:
     loaded, parameters, path, _, references = color
     other = dataclasses.replace(parameters, seed=7)
@@ -179,6 +181,7 @@ def test_shifted_windows_with_bias_and_mask(tmp_path: Path) -> None:
     assert np.abs(got - expected).max() < 1e-5
 
 
+@pytest.mark.full
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     path = checkpoint(tmp_path, Colorization(channels=4, patch=3))

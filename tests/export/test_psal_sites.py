@@ -109,6 +109,7 @@ def test_aggregation_at_a_patch_site_is_equation_10() -> None:
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shift", [(0, 0), (2, 1)])
 @pytest.mark.parametrize("masked", [False, True])
 def test_window_sites_with_all_keys_are_exact(shift: tuple[int, int], masked: bool) -> None:

@@ -57,6 +57,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -93,6 +94,7 @@ def test_another_checkpoint_is_not_replaced(
     assert "from another checkpoint (tiny.safetensors)" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_same_again_and_another_with_overwrite(checkpoint: Path, exported: Path) -> None:
     before = contents(exported.parent)
     again = ["-o", str(exported), "-q", "--no-speed", *ONE_SIZE]

@@ -22,6 +22,7 @@ from studies.precision.small import RVRT_HYPER, save_rvrt
 from video_files import save_frames
 
 
+@pytest.mark.full
 def test_inspect_counts_sites_and_operations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_program_is_decomposed_whole_where_an_operator_alone_cannot_be() -> No
     assert "aten.add.Tensor" not in {str(node.target) for node in result.graph.nodes}
 
 
+@pytest.mark.full
 def test_an_operator_without_translation_is_decomposed_after_all() -> None:
     graph = fx.symbolic_trace(Rounded())
     model = trace_piece(graph, (torch.zeros(2),), None, 20, ["x"], "y")

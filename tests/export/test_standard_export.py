@@ -30,6 +30,7 @@ def kinds(path: Path, opset: int = 23) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node)
 
 
+@pytest.mark.full
 def test_exact_windows_are_attention_of_onnx(tmp_path: Path) -> None:
     path = export(tmp_path, STANDARD)
     found = kinds(path)
@@ -41,6 +42,7 @@ def test_exact_windows_are_attention_of_onnx(tmp_path: Path) -> None:
     assert np.abs(compiled(image)[0] - in_onnxruntime(path, image)).max() < 1e-5
 
 
+@pytest.mark.full
 def test_a_file_of_others_is_raised_and_its_attention_fused(tmp_path: Path) -> None:
     source = window_attention(tmp_path / "theirs.onnx", 17, layers=2)
     path = export_model(source, tmp_path / "standard.onnx", STANDARD).model

@@ -128,6 +128,7 @@ class _Attention(torch.nn.Module):
         return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("queries", "keys", "bias"),
     [
@@ -162,6 +163,7 @@ def test_exact_attention_between_many_tokens_is_one_node(
     torch.testing.assert_close(torch.from_numpy(got), plain, atol=1e-5, rtol=0)
 
 
+@pytest.mark.full
 def test_exact_attention_over_a_map_of_any_size_is_one_node() -> None:
     torch.manual_seed(0)
     maps = [torch.randn(2, channels, 5, 7) for channels in (6, 6, 4)]
@@ -191,6 +193,7 @@ def test_pooling_is_adaptive_average_pooling() -> None:
     torch.testing.assert_close(pooled, expected.flatten(2).transpose(1, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("landmarks", "before"), [((3, 4), 1), ((7, 8), 0)])
 @pytest.mark.parametrize("kind", [Nystra, Nystromformer])
 def test_the_pseudoinverse_of_few_landmarks_is_one_node(

@@ -29,6 +29,7 @@ class Ordered(nn.Module):
         return x.flatten(2).gather(2, order).reshape(x.shape)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("network", [Shifted(), Ordered(False), Ordered(True)])
 def test_free_sizes(network: nn.Module) -> None:
     channels = {"channels": 3}

@@ -41,6 +41,7 @@ def agrees(path: Path, network: torch.nn.Module, sides: tuple[int, int]) -> None
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.full
 def test_a_file_takes_any_batch(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path)
     path = exported(checkpoint, tmp_path, **TOLD)

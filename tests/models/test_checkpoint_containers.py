@@ -45,6 +45,7 @@ def test_containers_and_prefixes(tmp_path: Path, content: Any, wrapper: str) -> 
     assert loaded.hyper["depths"] == [2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "prefix",
     [

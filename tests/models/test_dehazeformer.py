@@ -114,6 +114,7 @@ def test_official_fusion() -> None:
     check(case, filled(case, Fusion(case.constructor["dim"]), "fusion."))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("file", ["tsb", "dw", "ml"])
 def test_hyper_parameters_of_every_published_form(file: str) -> None:
     path = shared_path("golden", "facts", "keys", f"dehazeformer_{file}.json")

@@ -137,6 +137,7 @@ def test_official_evaluation_procedure() -> None:
     assert compare(run, "evaluation", official.numpy(), expected["evaluation"]) <= 1e-4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("file", "kind"),
     [("esc", ESC), ("esc_xl", ESC), ("esc_real", ESCReal), ("escrib", ESCRIB)],

@@ -67,6 +67,7 @@ def licensed(compact: Path, folder: Path) -> Path:
     return folder / "a.safetensors"
 
 
+@pytest.mark.full
 def test_an_export_runs_at_any_size_and_says_as_trained(compact: Path, tmp_path: Path) -> None:
     result = export_model(licensed(compact, tmp_path), tmp_path, QUICK)
     assert result.model.name == "a_2x_dynamic_fp32_op20_as_trained.onnx"
@@ -81,6 +82,7 @@ def test_linear_attention_is_refused_where_there_is_none(compact: Path) -> None:
         export_model(compact, compact.parent, ExportOptions(Plan(default=mechanism("nystra"))))
 
 
+@pytest.mark.full
 def test_inspect_tells_which_attention_is_replaced(
     compact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def test_keys_and_shapes(tmp_path: Path, change: dict[str, tuple[int, ...]], wor
     refused(tmp_path / "a.safetensors", words)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("hyper", "words"),
     [

@@ -126,6 +126,7 @@ EXPECTED = {
 """(upsampler, size of the training image) -> every eighth of the output."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("upsampler", "trained"), [("direct", 16), ("direct", 4), ("nearest", 16), ("steps", 16)]
 )

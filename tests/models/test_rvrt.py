@@ -257,6 +257,7 @@ def test_an_odd_film_is_refused() -> None:
             network(torch.empty(1, 3, 3, 64, 64))
 
 
+@pytest.mark.full
 def test_a_checkpoint_makes_a_network_for_a_number_of_frames(tmp_path: Path) -> None:
     path = save_rvrt(tmp_path / "small.safetensors")
     facts = load(path).facts
@@ -276,6 +277,7 @@ def test_a_checkpoint_makes_a_network_for_a_number_of_frames(tmp_path: Path) -> 
             prepare(path, ExportOptions(static=shape), lambda _: None)
 
 
+@pytest.mark.full
 def test_another_window_drops_the_bias(tmp_path: Path) -> None:
     path = save_rvrt(tmp_path / "small.safetensors")
     loaded = load(path, window_size=8, frames=4)

@@ -189,6 +189,7 @@ def test_a_network_of_one_size() -> None:
     assert "takes 24x24 only: fails at 27x37" in trial.warnings[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("network", "scale", "message"),
     [

@@ -102,6 +102,7 @@ def _published(file: str, name: str) -> tuple[dict[str, Any], dict[str, torch.Te
     return entry["constructor"], state, entry["param_count"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("file", "name"),
     [

@@ -80,6 +80,7 @@ def test_official(name: str) -> None:
     check(case, build(case))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["original", "nystra", "nystra_w32"])
 def test_paper(name: str) -> None:
     case = golden(f"pnp_uformer_{name}")

@@ -60,7 +60,12 @@ class Column:
         """Marks of a row."""
         if self.sparse and CASES.index(case) % 3:
             return [pytest.mark.release]
-        return [pytest.mark.full] if self.long or case.large else []
+        return [pytest.mark.full] if self.long or is_long(case) else []
+
+
+def is_long(case: Case) -> bool:
+    """Whether a row runs with ``-m full`` only: large ones, and two of three others."""
+    return case.large or CASES.index(case) % 3 > 0
 
 
 def _outputs(results: list[np.ndarray]) -> Outputs:

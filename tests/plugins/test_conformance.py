@@ -11,7 +11,7 @@ import torch
 
 from conformance_case import Case
 from conformance_cases import CASES, KINDS, expected
-from conformance_columns import COLUMNS, Column
+from conformance_columns import COLUMNS, Column, is_long
 from conformance_fields import compare as compare_fields
 from conformance_fields import true_scores
 from conformance_models import node_model, run_poisoned, session
@@ -27,8 +27,10 @@ REFUSED = [case for case in CASES if case.refused_by]
 
 def by_id(cases: list[Case]) -> pytest.MarkDecorator:
     """Rows without columns."""
-    marked = [(case, [pytest.mark.full] if case.large else []) for case in cases]
-    rows = [pytest.param(case, marks=marks, id=case.id) for case, marks in marked]
+    rows = [
+        pytest.param(case, marks=[pytest.mark.full] if is_long(case) else [], id=case.id)
+        for case in cases
+    ]
     return pytest.mark.parametrize("case", rows)
 
 

@@ -97,6 +97,7 @@ def outcomes(reports) -> tuple[str, dict[str, list[tuple[int, str, list[str]]]]]
 FILES = ("faults.cu", "races.cc")
 
 
+@pytest.mark.full
 def test_a_right_kernel_is_right(outcomes) -> None:  # type: ignore[no-untyped-def]
     expected = [str(float((i + 1) % 64 + (i + 63) % 64)) for i in range(64)] * 2
     for status, error, out in outcomes[1]["none"]:

@@ -75,6 +75,7 @@ def test_the_best_instruction_set_of_the_processor_is_taken() -> None:
     assert _in_process(script, NYSTRA_CPU_ISA="").stdout.strip() == best_instruction_set()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mmx", "AVX2", "avx512 "])
 def test_unknown_instruction_set_is_an_error(name: str) -> None:
     path = library()
@@ -240,6 +241,7 @@ def test_a_thousand_sessions_do_not_grow() -> None:
     assert int(done.stdout) < 2 << 20
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("operator", NODES)
 def test_threads_share_sessions(operator: str) -> None:
     inputs = [arrays(operator, seed=seed) for seed in range(4)]

@@ -81,6 +81,7 @@ def assert_like_reference(inputs: list[np.ndarray], **attributes: int) -> None:
     np.testing.assert_array_equal(field[1], score.astype(np.float32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metric", [0, 1])
 @pytest.mark.parametrize("size", [(70, 41), (33, 130)])
 def test_more_than_one_tile(size: tuple[int, int], metric: int) -> None:
@@ -128,6 +129,7 @@ def test_large_maps_of_a_batch_are_each_alone() -> None:
     np.testing.assert_array_equal(score[1:], alone[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metric", [0, 1, 2])
 def test_thread_count_does_not_matter(metric: int) -> None:
     inputs = maps((1, 5, 75, 140), (1, 5, 60, 90))
@@ -137,6 +139,7 @@ def test_thread_count_does_not_matter(metric: int) -> None:
         np.testing.assert_array_equal(one[1], other[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metric", [0, 1, 2])
 def test_scores_are_those_of_the_pairs_and_near_the_best(metric: int) -> None:
     query = maps((1, 3, 28, 26))[0]

@@ -224,6 +224,7 @@ def test_many_calls_at_once() -> None:
             np.testing.assert_array_equal(run.result()[1], want[1])
 
 
+@pytest.mark.full
 def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
     """Starting a thread may take a millisecond; a fork has none."""
     code = """if True:

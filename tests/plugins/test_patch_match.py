@@ -159,6 +159,7 @@ def test_quality(pair: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> None:
     assert early.mean() < searched_score.mean(), "more iterations find more"
 
 
+@pytest.mark.full
 def test_seeds() -> None:
     """The same seed gives the same field; mean scores of other seeds differ by less than 1 %."""
     query, key = texture(40)
@@ -192,6 +193,7 @@ def test_candidates_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> None:
     assert costs[64] / costs[16] < 1.3 * np.log(64**2) / np.log(16**2)
 
 
+@pytest.mark.full
 def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by working in pieces; tiny pieces give the same field."""
     query, key = integers(1, 3, 9, 11), integers(1, 3, 8, 13, seed=1)
@@ -287,6 +289,7 @@ def test_fake_kernel_keeps_symbolic_shapes() -> None:
         assert array.shape[1] == 4
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_export_is_one_node_and_its_body_is_the_torch_op() -> None:
     program = torch.onnx.export(

@@ -85,6 +85,7 @@ def test_a_circle_is_found() -> None:
     assert not circle({"load": {"attention"}, "graph": {"load", "attention"}})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("folder", ["core", "deploy", "runtime"])
 def test_what_runs_models_never_imports_torch_or_onnx(folder: str) -> None:
     for path in sorted((ROOT / folder).rglob("*.py")):

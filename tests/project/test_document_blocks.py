@@ -107,6 +107,7 @@ def test_cpp(exported: Path, tmp_path: Path) -> None:
     assert ran.stdout == "1\n", ran.stderr
 
 
+@pytest.mark.full
 def test_the_gate_of_the_workflow(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accept as described on the page, then run the last step of the workflow."""
     monkeypatch.chdir(exported)
@@ -141,6 +142,7 @@ def test_ray_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served == [("application", {"route_prefix": "/"})]
 
 
+@pytest.mark.full
 def test_python_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(photographs()["chelsea"], tmp_path / "photo.png")
     monkeypatch.chdir(tmp_path)

@@ -67,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "extra",
     [
@@ -91,6 +92,7 @@ def test_an_extra_is_enough_for_its_command(extra: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_serve_serves_with_its_extra_alone(folder: Path) -> None:
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     command = nystra("serve", "serve", "model.onnx", "--port", "0")
@@ -108,6 +110,7 @@ def test_serve_serves_with_its_extra_alone(folder: Path) -> None:
     assert b"http://" in said
 
 
+@pytest.mark.full
 def test_a_command_without_its_extra_says_what_is_missing(folder: Path) -> None:
     """Negative control: hidden projects are really hidden."""
     done = subprocess.run(

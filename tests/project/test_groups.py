@@ -39,6 +39,7 @@ def test_what_begins_first_exists() -> None:
     assert set(groups.FIRST) <= files | {column.name for column in COLUMNS}
 
 
+@pytest.mark.full
 def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     """With the installed versions of pytest and pytest-xdist."""
     pytest.importorskip("xdist")

@@ -73,6 +73,7 @@ def test_images_are_shared_by_processes_and_threads(model: Path, tmp_path: Path)
     assert [result.output_size for result in results] == [(6, 8), (8, 8), (10, 8), (12, 8)]
 
 
+@pytest.mark.full
 def test_it_is_timed_beside_the_others(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_backend_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         register_backend("ort-cpu", kind)
 
 
+@pytest.mark.full
 def test_pytorch_is_a_backend_like_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def test_swapped_in(checkpoint: Path) -> None:
     assert not torch.allclose(plain, network(image), atol=1e-6)
 
 
+@pytest.mark.full
 def test_exported(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a file of standard operators, checked against PyTorch, with its plan.
 
@@ -63,6 +64,7 @@ def test_exported(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert np.isfinite(report["fidelity"]["mean"])
 
 
+@pytest.mark.full
 def test_inspected(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = "layers.0.residual_group.blocks.0.attn"
     arguments = ["--attn", "toy", "--share", "0.75", "--keep-full", first, "-q"]

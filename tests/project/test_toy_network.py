@@ -12,6 +12,7 @@ from nystra.runtime import Session
 from toy_network import add_toy_network
 
 
+@pytest.mark.full
 def test_a_folder_and_a_row_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = add_toy_network(tmp_path, monkeypatch)
     loaded = load(checkpoint)

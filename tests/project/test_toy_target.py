@@ -17,6 +17,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted(tmp_path_factory.mktemp("target"), toy_target.TOY)
 
 
+@pytest.mark.full
 def test_a_model_is_written_for_it(tree: Path, tmp_path: Path) -> None:
     model = save_upscaler(tmp_path / "twice.onnx")
     given = ("deploy", "toy", model, "-o", tmp_path / "out", "--replicas", "3", "-t", "16")
@@ -35,6 +36,7 @@ def test_a_model_is_written_for_it(tree: Path, tmp_path: Path) -> None:
     assert run_in(tree, NYSTRA, *given, "--overwrite").returncode == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -93,6 +93,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_depth_maps_by_the_table_alone(folder: Path) -> None:
     done = run_in(planted(folder, toy_task.TOY), USE)
     assert done.returncode == 0, done.stderr

@@ -148,6 +148,7 @@ def references(*expected: np.ndarray) -> References:
     return References(tuple(map(case, expected)), {"roles": {"logits": "logits"}})
 
 
+@pytest.mark.full
 def test_logits_have_the_figures_of_their_role(judge: Path) -> None:
     session = Session(judge, threads=1)
     other = np.array([[3.0, 2.5, 0.0]], np.float32)

@@ -38,6 +38,7 @@ def model(tmp_path: Path) -> Path:
     return save_upscaler(tmp_path / "two.onnx", metadata=nystra_metadata())
 
 
+@pytest.mark.full
 def test_two_models_at_two_sizes(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +71,7 @@ def test_two_models_at_two_sizes(
         assert "ort-cuda" in row["reason"]
 
 
+@pytest.mark.full
 def test_the_table_says_what_is_missing_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +92,7 @@ def test_the_table_says_what_is_missing_and_why(
     assert "not available: " in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_bad_input_is_exit_code_2(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +174,7 @@ def test_rows_compare_the_rounds_both_took_part_in() -> None:
     assert first.megapixels_per_second == pytest.approx(3 / 7 * 0.02)
 
 
+@pytest.mark.full
 def test_a_fixed_model_is_timed_at_its_own_size(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +194,7 @@ def test_peak_memory_sees_what_was_freed() -> None:
     assert (48 << 20) < memory.above < (160 << 20)
 
 
+@pytest.mark.full
 def test_runs_without_torch_and_onnx(model: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.mkdir()
@@ -232,6 +237,7 @@ def test_torch_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "exported from another checkpoint" in rows[1]["reason"]
 
 
+@pytest.mark.full
 def test_one_table_of_what_is_here_and_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +277,7 @@ def test_the_help_names_every_backend(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(name in re.sub(r"- +", "-", re.sub(" +", " ", shown)) for name in backend_names())
 
 
+@pytest.mark.full
 def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
     plot = tmp_path / "plot.png"
@@ -308,6 +315,7 @@ def test_speed_in_words() -> None:
         assert (ratio_text(first), ratio_text(other)) == ("1x", text)
 
 
+@pytest.mark.full
 def test_ort_cpu_is_what_it_is_everywhere_else(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from nystra.runtime.timing.bench import Configuration, bench
 GPU = {"threads": None, "gpu": "Test GPU"}
 
 
+@pytest.mark.full
 def test_memory_of_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,6 +47,7 @@ def test_memory_of_the_gpu(
     )
 
 
+@pytest.mark.full
 def test_time_on_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

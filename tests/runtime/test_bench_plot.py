@@ -9,6 +9,7 @@ from nystra.runtime.timing.plot import bars_figure, plot_rows
 from nystra.runtime.timing.rows import Row
 
 
+@pytest.mark.full
 def test_one_size_is_drawn_as_bars_from_zero(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
     size = image_size(16, 16)
@@ -34,6 +35,7 @@ def test_one_size_is_drawn_as_bars_from_zero(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.full
 def test_a_name_is_no_formula(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
     sizes = (image_size(16, 16), image_size(32, 32))

@@ -158,6 +158,7 @@ def test_a_rejected_update_keeps_the_baseline(model: Path) -> None:
     assert model.with_name("baseline.json").read_bytes() == before
 
 
+@pytest.mark.full
 def test_more_nodes_and_more_bytes_are_regressions(model: Path) -> None:
     assert check(model, "--update", "-q") == 0
     proto = onnx.load(model)

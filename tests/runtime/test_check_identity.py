@@ -227,6 +227,7 @@ def accepted_swinir(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) ->
     return model
 
 
+@pytest.mark.full
 def test_a_node_that_the_kernels_refuse_fails_the_gate(
     accepted_swinir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -267,6 +267,7 @@ def write_often(folder: str, contents: bytes, rounds: int) -> None:
         cache.store(record(), engine)
 
 
+@pytest.mark.full
 def test_two_writers_and_a_reader(tmp_path: Path) -> None:
     start = multiprocessing.get_context("spawn")
     writers = [

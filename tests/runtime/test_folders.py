@@ -183,6 +183,7 @@ def test_whatever_one_image_raises_the_others_are_made(
         run_images(model, folder / "b.png", tmp_path / "o.png", threads=1)
 
 
+@pytest.mark.full
 def test_a_line_an_image_and_a_line_every_so_many(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ FORMS = [("float32", text) for text in ("0..1", "-1..1", "255", "0..255,0..1", "
 FORMS += [("float16", "0..1"), ("float16", "255"), *((kind, None) for kind in INTEGERS)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "value_range"), FORMS)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "HWC", "bhwc"])
 def test_every_range_type_and_layout(

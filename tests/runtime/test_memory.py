@@ -124,6 +124,7 @@ def test_a_foreign_file_is_measured_before_it_runs(models: dict[str, Path]) -> N
         restorer(image, max_memory=MIB)
 
 
+@pytest.mark.full
 @needs_marks
 def test_a_model_is_measured_once_and_only_where_it_matters(tmp_path: Path) -> None:
     sizes: list[int] = []
@@ -144,6 +145,7 @@ def test_a_model_is_measured_once_and_only_where_it_matters(tmp_path: Path) -> N
     assert len(set(sizes[-4:])) == 1  # tiles of one shape, in both runs
 
 
+@pytest.mark.full
 @needs_marks
 def test_tiles_of_the_present_size_cover_an_image_evenly() -> None:
     """With a memory limit, overlaps computed an image more than twice."""

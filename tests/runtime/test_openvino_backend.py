@@ -96,6 +96,7 @@ def decibels(got: np.ndarray, expected: np.ndarray) -> float:
     return float(-10 * np.log10(np.mean((got - expected) ** 2)))
 
 
+@pytest.mark.full
 def test_the_bodies_run_without_the_library(model: Path) -> None:
     session = Session(model, "openvino", 1, None)
     assert session.library is None
@@ -199,6 +200,7 @@ def test_it_is_judged_by_a_tolerance_of_its_own(
     assert main([*given, "-q", "--tolerance", str(pairs[0][1])]) == 1
 
 
+@pytest.mark.full
 @built
 def test_the_last_four_sizes_are_kept(model: Path) -> None:
     assert find_backend("openvino").measures_memory

@@ -231,6 +231,7 @@ def test_operators_are_bodies_there(plugin: Path, tmp_path: Path) -> None:
         Session(save_operator(tmp_path / "b.onnx", body=False), f"ort:{RIGHT}", ep_library=plugin)
 
 
+@pytest.mark.full
 def test_commands_say_what_fell_back(
     model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def told(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.full
 def test_processes_do_what_one_does(
     model: Path, folder: Path, tmp_path: Path, children: list[Child]
 ) -> None:
@@ -120,6 +121,7 @@ def test_jobs_that_cannot_be(
     assert "--jobs shares the images of a folder" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [{"mask": "masks"}, {"inputs": {"mask": "masks"}}])
 def test_children_are_handed_the_paths_of_further_inputs(
     tmp_path: Path, how: dict[str, Any]

@@ -99,6 +99,7 @@ def test_one_pixel(tmp_path: Path, model: Path) -> None:
     assert read_image(tmp_path / "out.png").size == (2, 2)
 
 
+@pytest.mark.full
 def test_huge_image_is_tiled(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 27)
     measured = MemoryLaw(200.0)  # what a process has left from other tests blurs its own measuring

@@ -206,6 +206,7 @@ def test_threads_share_a_session(tmp_path: Path) -> None:
         assert np.all(output == index)
 
 
+@pytest.mark.full
 def test_runs_without_torch_and_onnx(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -89,6 +89,7 @@ def without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_strips, "_WINDOW", 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("takes", [1, 3])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("kind", "bits"), [("png", 8), ("png", 16), ("tif", 16), ("jpg", 8)])

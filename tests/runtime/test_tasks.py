@@ -41,6 +41,7 @@ FILM = Facts(
 )
 
 
+@pytest.mark.full
 def test_a_film_goes_by_its_ports(tmp_path: Path) -> None:
     session = Session(save(Slow(), FILM, tmp_path / "film.onnx"), threads=1)
     assert session.inputs[0].shape == ("batch", "frames", 3, "height", "width")
@@ -57,6 +58,7 @@ def test_a_film_goes_by_its_ports(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.run(feeds)["output"], expected)
 
 
+@pytest.mark.full
 def test_a_film_of_one_size(tmp_path: Path) -> None:
     facts = FILM.fixed((2, 3, 3, 8, 12))
     session = Session(save(Slow(), facts, tmp_path / "film.onnx"), threads=1)
@@ -122,6 +124,7 @@ class Head(nn.Module):
         return features.reshape(-1, 3, 4).sum(2)
 
 
+@pytest.mark.full
 def test_sizes_are_refused_where_an_input_has_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

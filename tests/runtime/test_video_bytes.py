@@ -64,6 +64,7 @@ def stopped_at(frames: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 def test_a_run_that_was_stopped_gives_the_same_file(
     tmp_path: Path, model: Path, codec: str, monkeypatch: pytest.MonkeyPatch

@@ -248,6 +248,7 @@ def save_alpha(path: Path, codec: str, pixel_format: str) -> list[np.ndarray]:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "codec", "pixel_format"),
     [

@@ -90,6 +90,7 @@ def damage(path: Path, source: Path, kind: str) -> Path:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -119,6 +120,7 @@ def test_damaged_videos(
     assert not (tmp_path / "out.mp4").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lost", [1, 10])
 @pytest.mark.parametrize("flags", ["", "faststart", "frag_keyframe+empty_moov"])
 def test_an_mp4_that_lost_its_last_bytes(

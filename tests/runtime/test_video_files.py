@@ -44,6 +44,7 @@ def decibels(got: Path, expected: Path, kind: type = np.uint8, peak: int = 255) 
     return (10 * np.log10(peak**2 / np.maximum(np.mean(errors, 0), 1e-9))).tolist()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("ending", "kind"), [(".mp4", "mp4"), (".mkv", "mkv"), (".mov", "mov")])
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 def test_frames_times_and_sound(

@@ -67,6 +67,7 @@ def test_a_network_of_frames(tmp_path: Path, frames: tuple[Path, Path]) -> None:
     assert np.flatnonzero(steps > 5).tolist() == [3, 4, 8, 9]
 
 
+@pytest.mark.full
 def test_frame_by_frame_it_is_the_quality_of_images(
     tmp_path: Path, frames: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

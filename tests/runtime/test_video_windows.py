@@ -36,6 +36,7 @@ def written(folder: Path, count: int) -> np.ndarray:
     return np.stack([quantize(frame, 8) for frame in pixels])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 13, 21])
 def test_a_cut_video_is_the_uncut_one(tmp_path: Path, count: int) -> None:
     """The network sees a quarter of 4 frames, so no split is visible."""

@@ -64,6 +64,7 @@ def _run(settings: Settings, *works: str, limit: float = 20.0, seconds: float = 
     return run_stage("toy", steps, settings, seconds)
 
 
+@pytest.mark.full
 def test_a_step_that_fails_is_a_row_and_the_next_one_runs(settings: Settings) -> None:
     rows = _run(settings, "wrong", "broken", "dies", "good")
     assert [row.ok for row in rows] == [False, False, False, True]
@@ -263,6 +264,7 @@ def test_what_only_looks_like_a_fat_binary_stays() -> None:
     assert bytes(data) == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", sorted(command.STAGES))
 def test_without_pieces_every_stage_says_so(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

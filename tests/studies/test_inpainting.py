@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_a_stopped_training_goes_on(folder: Path) -> None:
     """Also in the steps with the discriminator; weights change and the file loads."""
     threads = torch.get_num_threads()

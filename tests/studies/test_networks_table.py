@@ -48,6 +48,7 @@ def test_attention_is_found_as_the_table_says(name: str) -> None:
     assert max(found["differences"].values()) <= page.AGREES
 
 
+@pytest.mark.full
 def test_a_row_that_takes_too_long_or_too_much_memory_is_a_row_with_its_reason(
     tmp_path: Path,
 ) -> None:

@@ -70,6 +70,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_errors_and_figures_of_a_shipped_network(
     inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_errors_and_figures_of_a_shipped_network(
     assert "swinir_x2_w16, without its bias" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_times_are_ratios_to_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         library_path()

@@ -38,6 +38,7 @@ def test_scores_are_those_of_the_search(metric: str) -> None:
     torch.testing.assert_close(got, expected, atol=1e-10, rtol=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metric", ["l2", "dot", "cosine"])
 @pytest.mark.parametrize("reconstruction", ["center", "aggregate", "votes"])
 @pytest.mark.usefixtures("either_way")
@@ -111,6 +112,7 @@ def test_one_neighbor_has_no_gradient_for_query_and_key() -> None:
     assert float(torch.autograd.grad(out.square().sum(), query)[0].abs().max()) > 0.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("with_gradients", [False, True])
 def test_votes_are_the_overlap_add(masked: bool, with_gradients: bool) -> None:

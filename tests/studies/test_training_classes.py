@@ -90,6 +90,7 @@ def test_what_is_drawn_is_a_part_of_a_framed_image() -> None:
         ) <= {-1}  # mirrored
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attention", ["full", "linformer", "performer", "nystromformer"])
 def test_every_attention_learns(attention: str, folder: Path, tmp_path: Path) -> None:
     recipe = dataclasses.replace(TINY, attention=attention)

@@ -122,6 +122,7 @@ def test_a_video_moves_over_its_photograph() -> None:
     assert np.abs(steps).max() > 0
 
 
+@pytest.mark.full
 def test_a_video_network_starts_as_bilinear_and_learns(tmp_path: Path) -> None:
     examples = pairs(tmp_path, 1)
     given, wanted = VIDEO.draw(examples, 0)

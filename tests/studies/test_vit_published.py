@@ -7,6 +7,7 @@ from studies.vit.published import BATCH, PAPER, counted
 WIDTH, HIDDEN, DEPTH, HEADS = 192, 768, 8, 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("patch", PAPER)
 def test_exact_attention(patch: int) -> None:
     """Products alone; biases, norms and the head are small."""
@@ -22,6 +23,7 @@ def test_exact_attention(patch: int) -> None:
     assert kept * 1e6 > BATCH * (scores + 4 * DEPTH * tokens * (4 * WIDTH + HIDDEN))
 
 
+@pytest.mark.full
 def test_linear_attention_keeps_less() -> None:
     full, linformer = (counted(name, 8) for name in ("full", "linformer 32"))
     assert linformer[2] < full[2]

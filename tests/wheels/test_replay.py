@@ -25,6 +25,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_by_python(rows: Path) -> None:
     printed = run(sys.executable, REPLAY, rows)
     assert printed.count(" rows agree") == 2

@@ -46,6 +46,7 @@ def with_scalar_and_empty(model: onnx.ModelProto) -> None:
     listed_as_inputs(model)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("change", [listed_first, with_scalar_and_empty])
 def test_initializers_may_be_inputs_too(
     tmp_path: Path, change: Callable[[onnx.ModelProto], None]
@@ -107,6 +108,7 @@ def loop() -> onnx.NodeProto:
     return helper.make_node("Loop", ["rounds", "go", "x"], ["grown"], body=body)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -158,6 +160,7 @@ def branch() -> list[onnx.NodeProto]:
     return [helper.make_node("If", ["go"], ["result"], then_branch=then, else_branch=other)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "nodes",
     [
@@ -185,6 +188,7 @@ def test_operators_outside_of_attention_are_left_alone(
     assert not loaded.warnings
 
 
+@pytest.mark.full
 def test_a_recognizer_of_text_is_read(tmp_path: Path) -> None:
     """A height of 48 only, any width, and an output (1, T, classes)."""
 

@@ -78,6 +78,7 @@ def test_attention_of_a_file_is_found(tmp_path: Path) -> None:
     assert np.abs(other - got).max() > 1e-3  # the site is what is computed
 
 
+@pytest.mark.full
 def test_equal_layers_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of four layers has another scale; of the others only the weights differ."""
 
@@ -153,6 +154,7 @@ def test_a_file_of_one_size_is_made_of_one_of_any(target: str | None, tmp_path: 
         export_model(path, tmp_path / "n.onnx", dataclasses.replace(options, static=(1, 4, 8, 8)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("attention", "opset"), [("as_trained", 19), ("full", 19), ("full", 25)])
 @pytest.mark.usefixtures("faster")
 def test_the_opset_that_is_asked_for_is_written(attention: str, opset: int, tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_a_plain_export_of_a_published_network_does_what_it_did(
     does_what_it_did(plain, theirs, "fixed")
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_attention_beside_a_class_token_is_found(tmp_path: Path) -> None:
     """Its queries, keys and values are flattened inside one MatMul."""

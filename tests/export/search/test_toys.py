@@ -38,7 +38,10 @@ QUICKER = {"ShiftedWithBooleanMask", "MultiheadWindows", "OverlappingKeys"}
 """Those that are searched under free sides with every change."""
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICKER else pytest.param(name, marks=pytest.mark.full) for name in SERVED],
+)
 def test_an_idiom_is_served(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
     found = of_one_size(network, *FIRST)
@@ -59,6 +62,7 @@ NAMED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMED)
 def test_what_is_not_served_is_named(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
@@ -69,6 +73,7 @@ def test_what_is_not_served_is_named(name: str) -> None:
     assert find_sites(found.network) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["LinearAttention", "Router"])
 def test_softmaxes_that_are_no_attention_are_not_named(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
@@ -77,6 +82,7 @@ def test_softmaxes_that_are_no_attention_are_not_named(name: str) -> None:
     assert found.agrees(noise(*FIRST))
 
 
+@pytest.mark.full
 def test_windows_of_strided_slices_are_found_one_by_one() -> None:
     network = toys.lively(toys.StridedSlices())
     found = of_one_size(network, 1, 3, 8, 8)
@@ -84,6 +90,7 @@ def test_windows_of_strided_slices_are_found_one_by_one() -> None:
     assert found.agrees(noise(1, 3, 8, 8))
 
 
+@pytest.mark.full
 def test_weights_that_run_twice_are_two_sites() -> None:
     network = toys.lively(toys.SharedWeights())
     found = of_one_size(network, *FIRST)
@@ -92,6 +99,7 @@ def test_weights_that_run_twice_are_two_sites() -> None:
     assert found.agrees(noise(*FIRST))
 
 
+@pytest.mark.full
 def test_a_class_token_stands_before_the_grid() -> None:
     network = toys.lively(toys.ClassToken())
     found = of_one_size(network, 2, 3, 24, 32)
@@ -112,6 +120,7 @@ class Pooled(nn.Module):
         return F.avg_pool2d(torch.roll(x, 2, 3), 3, self.stride, padding=1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_pooling_that_keeps_the_map_keeps_its_places(stride: int) -> None:
     model = graph_of(Pooled(stride), recorded(Pooled(stride), (noise(1, 3, 6, 8),)))
@@ -205,6 +214,7 @@ def test_windows_that_grow_with_the_image_stay_as_trained() -> None:
     assert found.agrees(noise(*SECOND))
 
 
+@pytest.mark.full
 def test_attention_that_ignores_its_scores_is_told_apart() -> None:
     network = toys.lively(toys.RearrangedByHand())
     found = of_one_size(network, *FIRST)
@@ -214,6 +224,7 @@ def test_attention_that_ignores_its_scores_is_told_apart() -> None:
     assert not found.agrees(noise(*FIRST))
 
 
+@pytest.mark.full
 def test_a_site_that_differs_stays_as_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(self: FoundWindows, packed: torch.Tensor) -> torch.Tensor:
         return self.attend(packed) * 1.001
