@@ -206,6 +206,9 @@ ARCHITECTURES = (
 OWN = RegistryRow("own", (), ".own.checkpoint")
 """The user's own module, given by name and never detected; facts have ``own:MyNet``."""
 
+GRAPH = RegistryRow("onnx", (), OWN.module)
+"""An ONNX file of another program, which is no checkpoint: as a module of the user."""
+
 
 def is_own(architecture: str) -> bool:
     """Return whether the facts' name of an architecture is that of a user's own module."""
@@ -248,7 +251,7 @@ def row_named(name: str) -> RegistryRow:
     Raises:
         UnsupportedModelError: There is none; the message lists the supported ones.
     """
-    for row in (*ARCHITECTURES, OWN):
+    for row in (*ARCHITECTURES, OWN, GRAPH):
         if row.name == str(name).partition(":")[0]:
             return row
     raise UnsupportedModelError(

@@ -65,6 +65,31 @@ def graphs_of(node: ir.Node) -> list[ir.Graph]:
     return graphs
 
 
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from nodes_of(inner)
+
+
+def all_names_read(node: onnx.NodeProto) -> set[str]:
+    """Return the names that a node and its subgraphs read, those of the subgraphs too."""
+    read = set(node.input)
+    for graph in subgraphs(node):
+        read |= {value.name for value in graph.output}
+        read = read.union(*map(all_names_read, graph.node))
+    return read
+
+
 def is_held(value: ir.Value) -> bool:
     """Return whether a value is a constant that the model holds."""
     return value.const_value is not None and value.producer() is None

@@ -23,6 +23,7 @@ from ..tracing.bodies import inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
+from .held import hold_constants
 from .metadata import describe, write_metadata
 from .pad_heads import pad_heads
 from .preprocessing import prepend
@@ -102,9 +103,18 @@ def _graph(
     progress("trace")
     notes = list[str]()
     if prepared.graph is not None:
-        changed = written(prepared.graph, resolved, left, facts, fused=prepared.fused)
+        changed = written(
+            prepared.graph,
+            resolved,
+            left,
+            facts,
+            fused=prepared.fused,
+            raised=transform.apply is not None,
+        )
         model = changed.model
         notes += changed.notes
+        if transform.apply is not None or prepared.target is not None or padding is not None:
+            hold_constants(model)
     else:
         swapped = swap(prepared.traced.network, resolved, "operator")
         once = not is_own(facts.architecture)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from ...plugins.domain import DOMAIN
+from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import fused_body
 from ..tracing.bodies import inline_bodies
 
@@ -21,7 +21,7 @@ def make_standard(model: onnx.ModelProto) -> list[str]:
     Returns:
         What engines may not support: nothing.
     """
-    opset = next(entry.version for entry in model.opset_import if entry.domain == "")
+    opset = opset_of(model)
     others = [function for function in model.functions if function.domain != DOMAIN]
     del model.functions[:]
     model.functions.extend(others)

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError
-from ...core.ports.port import ARRAY_AXES, IMAGE_AXES, LOGITS_AXES, SIDES, Port
+from ...core.ports.examples import example_arrays, own_sizes
+from ...core.ports.port import (
+    ARRAY_AXES,
+    CONDITION,
+    CONDITION_AXES,
+    IMAGE_AXES,
+    LOGITS_AXES,
+    SIDES,
+    UNIT,
+    Port,
+)
 from ...models.facts import Facts
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.probing import probe
+from ...runtime.tasks.restoration.probing import Probed, probe
 
 ARCHITECTURE = "onnx"
 """The architecture of a network that is known by its graph only."""
@@ -26,18 +36,88 @@ _OTHER_SIDES = (224, 48, 32, 64, 96, 112, 128, 192, 256, 299, 320, 384, 448, 512
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
 
-def facts_of(path: Path) -> tuple[Facts, tuple[str, ...]]:
-    """Return the facts of a file from one image to one image, to logits or to another array.
+@dataclass
+class _Trial:
+    """Runs of a file on images; its other inputs get examples.
 
-    The second value says, in a sentence, which free axes of the file run at one length only.
+    Attributes:
+        path: The file.
+        session: The file in onnxruntime.
+        image: The port of its image.
+        others: The ports of its other inputs.
+    """
+
+    path: Path
+    session: Session
+    image: Port
+    others: tuple[Port, ...]
+
+    def __call__(self, pixels: Array) -> Array:
+        """Return the output for images (B, C, H, W).
+
+        Raises:
+            NystraError: The file fails for these.
+        """
+        size = dict(zip(self.image.axes, pixels.shape, strict=True))
+        del size["channels"]
+        examples = example_arrays(self.others, own_sizes(self.others, size))
+        made = self.session.run({self.image.name: pixels, **examples})
+        return next(iter(made.values()))
+
+
+def facts_of(path: Path) -> tuple[Facts, tuple[str, ...], tuple[str, ...]]:
+    """Return the facts of a file from an image to an image, to logits or to another array.
+
+    The first input of four axes, and not one channel, is the image. Others of one channel are
+    masks, of more channels references; inputs of fewer axes are conditions. The second value says,
+    in a sentence each, which of these there are; the third, which free axes of the file run at one
+    length only.
 
     Raises:
         NystraError: It fails at every size that was tried.
         UnsupportedModelError: It has other inputs or outputs.
     """
     session = Session(path, library=None)
-    image, result = session.facts.inputs[0], session.facts.outputs[0]
-    if image.role != "image":
+    image, *others = _ports(path, session)
+    result = session.facts.outputs[0]
+    run = _Trial(path, session, image, tuple(others))
+    try:
+        facts = _measured(run, result)
+    except NystraError:
+        if not any(port.own_size for port in others):
+            raise
+        same = tuple(replace(port, own_size=False) for port in others)
+        run = replace(run, others=same)
+        facts = _measured(run, result)
+    facts = _with_real_batch(run, facts)
+    read = facts.inputs[0].lengths
+    fixed = [f"{axis} {read[axis]}" for axis in image.axes if axis in {*read} - {*image.lengths}]
+    fixed = [text for text in fixed if not text.startswith("channels")]
+    said = [f"its input {port.name} is read as a {port.role}, by its shape" for port in others]
+    if not fixed:
+        return facts, tuple(said), ()
+    text = f"its free axes run at {', '.join(fixed)} only, so they are read as fixed"
+    return facts, tuple(said), (text,)
+
+
+def _measured(run: _Trial, result: Port) -> Facts:
+    if len(result.axes) == len(IMAGE_AXES):
+        with suppress(NystraError):
+            return _restorer(run, result)
+    return _other(run, result)
+
+
+def _ports(path: Path, session: Session) -> list[Port]:
+    """Return the ports of the inputs of a file, the image first.
+
+    Raises:
+        UnsupportedModelError: There is no image, or an input that is nothing that goes with one.
+    """
+    ports = list(session.facts.inputs)
+    whole = [p for p in ports if len(p.axes) == len(IMAGE_AXES) and p.dtype.startswith("float")]
+    colored = [port for port in whole if port.channels != 1]
+    image = next(iter([p for p in ports if p.role == "image"] or colored or whole or ports))
+    if image.role != "image" and image not in whole:
         raise UnsupportedModelError(
             f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one image "
             "(batch, channels, height, width); see docs/own.md"
@@ -48,29 +128,45 @@ def facts_of(path: Path) -> tuple[Facts, tuple[str, ...]]:
             f"({', '.join(IMAGE_AXES)}): nystra run uses the file as it is; to export it, write it "
             "without the nodes that cast and transpose"
         )
-    image = replace(image, dtype="float32")
-    facts = None
-    if len(result.axes) == len(IMAGE_AXES):
-        with suppress(NystraError):
-            facts = _restorer(path, session, image, result)
-    if facts is None:
-        facts = _other(path, session, image, result)
-    facts = _with_real_batch(session, facts)
-    read = facts.inputs[0].lengths
-    fixed = [f"{axis} {read[axis]}" for axis in image.axes if axis in {*read} - {*image.lengths}]
-    fixed = [text for text in fixed if not text.startswith("channels")]
-    if not fixed:
-        return facts, ()
-    return facts, (f"its free axes run at {', '.join(fixed)} only, so they are read as fixed",)
+    shapes = {tensor.name: tensor.shape[-2:] for tensor in session.inputs}
+    others = [
+        replace(_beside_image(path, port), own_size=shapes[port.name] != shapes[image.name])
+        if port.axes == IMAGE_AXES
+        else _beside_image(path, port)
+        for port in ports
+        if port is not image
+    ]
+    return [replace(image, role="image", dtype="float32", own_size=False), *others]
 
 
-def _with_real_batch(session: Session, facts: Facts) -> Facts:
+def _beside_image(path: Path, port: Port) -> Port:
+    """Return the port of an input besides the image, by its axes."""
+    dtype = "float32" if port.dtype.startswith("float") else port.dtype
+    if port.axes == IMAGE_AXES and dtype == "float32":
+        role = "mask" if port.channels == 1 else "reference"
+        return replace(port, role=role, dtype=dtype, range=UNIT)
+    axes = next((axes for axes in CONDITION_AXES if len(axes) == len(port.axes)), None)
+    if axes is None or dtype not in ("float32", "int32", "int64"):
+        raise UnsupportedModelError(
+            f"{path} takes {port.name!r}, {port.dtype} ({', '.join(port.axes)}), beside its image: "
+            "expected another image (batch, channels, height, width), or numbers for each image: "
+            "(batch), (batch, numbers) or (batch, tokens, numbers); see docs/own.md"
+        )
+    lengths = {
+        axis: port.lengths[old]
+        for axis, old in zip(axes, port.axes, strict=True)
+        if old in port.lengths
+    }
+    return Port(port.name, CONDITION, axes, lengths, range=None, dtype=dtype)
+
+
+def _with_real_batch(run: _Trial, facts: Facts) -> Facts:
     """Return facts with a batch of 1 if the file fails for two images."""
     image = facts.inputs[0]
     if "batch" in image.lengths:
         return facts
     try:
-        session(np.full(image.shape({**facts.test_size(), "batch": 2}), 0.5, np.float32))
+        run(np.full(image.shape({**facts.test_size(), "batch": 2}), 0.5, np.float32))
     except NystraError:
         one = {"batch": 1}
         inputs, outputs = (
@@ -81,25 +177,28 @@ def _with_real_batch(session: Session, facts: Facts) -> Facts:
     return facts
 
 
-def _restorer(path: Path, session: Session, image: Port, result: Port) -> Facts:
+def _restorer(run: _Trial, result: Port) -> Facts:
+    image = run.image
     batch = image.lengths.get("batch", 1)
 
     def function(pixels: Array) -> Array:
-        made: Array = session(np.repeat(pixels, batch, axis=0))
-        return made
+        return run(np.repeat(pixels, batch, axis=0))
 
     known = image.sides
     fixed = None if known is None else (known["height"], known["width"])
     if fixed is None and set(SIDES) & set(image.lengths):
-        raise UnsupportedModelError(f"{path} fixes one side of its image and not the other")
-    found = probe(path, function, image.channels, fixed)
+        raise UnsupportedModelError(f"{run.path} fixes one side of its image and not the other")
+    found = probe(run.path, function, image.channels, fixed)
     lengths = {**image.lengths, "channels": found.inputs}
     if found.fixed is not None:
         lengths |= dict(zip(SIDES, found.fixed, strict=True))
     return Facts(
         architecture=ARCHITECTURE,
         task="restoration",
-        inputs=(replace(image, lengths=lengths, range=found.input_range, multiple=found.multiple),),
+        inputs=(
+            replace(image, lengths=lengths, range=found.input_range, multiple=found.multiple),
+            *(_beside(port, found) for port in run.others),
+        ),
         outputs=(
             Port(
                 result.name,
@@ -116,10 +215,22 @@ def _restorer(path: Path, session: Session, image: Port, result: Port) -> Facts:
     )
 
 
-def _other(path: Path, session: Session, image: Port, result: Port) -> Facts:
+def _beside(port: Port, found: Probed) -> Port:
+    """Return the port of another input as the image is: its range, its sides where it has them."""
+    if port.role == CONDITION:
+        return port
+    lengths = dict(port.lengths)
+    if found.fixed is not None and not port.own_size:
+        lengths |= dict(zip(SIDES, found.fixed, strict=True))
+    value_range = UNIT if port.role == "mask" else found.input_range
+    return replace(port, lengths=lengths, range=value_range, multiple=found.multiple)
+
+
+def _other(run: _Trial, result: Port) -> Facts:
     """Return the facts of a file that returns no image: logits, or any other array."""
+    path, image = run.path, run.image
     lengths = {"channels": _CHANNELS, **image.lengths}
-    side, made = _first_size(path, session, replace(image, lengths=lengths))
+    side, made = _first_size(run, replace(image, lengths=lengths))
     if not len(LOGITS_AXES) <= made.ndim <= len(ARRAY_AXES):
         raise UnsupportedModelError(
             f"{path} returns an array of {made.ndim} axes, expected {len(LOGITS_AXES)} to "
@@ -128,7 +239,7 @@ def _other(path: Path, session: Session, image: Port, result: Port) -> Facts:
     steps = {}
     for axis in SIDES:
         if axis not in image.lengths:
-            steps[axis] = _step(session, replace(image, lengths=lengths), side, axis)
+            steps[axis] = _step(run, replace(image, lengths=lengths), side, axis)
     fixed = {axis: side[axis] for axis, step in steps.items() if step is None}
     multiple = max([step for step in steps.values() if step is not None], default=1)
     is_logits = result.axes == LOGITS_AXES
@@ -136,7 +247,7 @@ def _other(path: Path, session: Session, image: Port, result: Port) -> Facts:
     return Facts(
         architecture=ARCHITECTURE,
         task="classification" if is_logits else "other",
-        inputs=(replace(image, lengths=lengths | fixed, multiple=multiple),),
+        inputs=(replace(image, lengths=lengths | fixed, multiple=multiple), *run.others),
         outputs=(Port(result.name, "logits", axes, {"classes": made.shape[-1]}, range=None),),
         size_minimum=1 if len(fixed) == len(steps) else max(side.values()),
         pads=False,
@@ -145,7 +256,7 @@ def _other(path: Path, session: Session, image: Port, result: Port) -> Facts:
     )
 
 
-def _first_size(path: Path, session: Session, image: Port) -> tuple[dict[str, int], Array]:
+def _first_size(run: _Trial, image: Port) -> tuple[dict[str, int], Array]:
     """Return the first sides of an image that a file runs at, and its result.
 
     Raises:
@@ -155,13 +266,13 @@ def _first_size(path: Path, session: Session, image: Port) -> tuple[dict[str, in
     for side in _OTHER_SIDES:
         size = {axis: image.lengths.get(axis, side) for axis in SIDES}
         try:
-            return size, session(np.full(image.shape(size), 0.5, np.float32))
+            return size, run(np.full(image.shape(size), 0.5, np.float32))
         except NystraError as error:
             failure = error
-    raise NystraError(f"a trial run of {path} failed: {failure}")
+    raise NystraError(f"a trial run of {run.path} failed: {failure}")
 
 
-def _step(session: Session, image: Port, size: Mapping[str, int], axis: str) -> int | None:
+def _step(run: _Trial, image: Port, size: Mapping[str, int], axis: str) -> int | None:
     """Return what one side of an image has to be a multiple of; None if it is not free.
 
     A side that may be a little longer but not four times as long is not free.
@@ -171,7 +282,7 @@ def _step(session: Session, image: Port, size: Mapping[str, int], axis: str) -> 
             continue
         try:
             for longer in (size[axis] + multiple, 4 * size[axis]):
-                session(np.full(image.shape({**size, axis: longer}), 0.5, np.float32))
+                run(np.full(image.shape({**size, axis: longer}), 0.5, np.float32))
         except NystraError:
             continue
         return multiple

@@ -15,16 +15,17 @@ from ...core.files.reading import file_sha256
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
+from ...plugins.domain import opset_of
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
-from ..execute.parts import TooLargeError
+from ..execute.parts import TooLargeError, nodes_of
 from ..execute.sized import Sized
 from ..rewrite.graph_network import GraphNetwork
-from ..rewrite.sources import FileSource, inputs_of
+from ..rewrite.sources import FileSource
 from ..rewrite.story import left_as_trained
 from .fixed import fixed_facts
 from .onnx_facts import facts_of
-from .onnx_reading import OLDEST_SEARCHED, opset_of, read_model
+from .onnx_reading import OLDEST_SEARCHED, read_model
 from .searching import at_shapes, network_of, searched
 
 _SMALL = (1, 3, 64, 64)
@@ -67,7 +68,7 @@ def load_onnx(
 
 
 def read_file(path: Path, wanted: int | None = None) -> FileSource:
-    """Return a file with one input and one output, of an opset that is searched.
+    """Return a file with one output, of an opset that is searched.
 
     Raises:
         NystraError: The file is damaged or hostile.
@@ -75,13 +76,11 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
     """
     read_onnx_header(path)
     model = read_model(path)
-    held = {tensor.name for tensor in model.graph.initializer}
-    taken = [value.name for value in model.graph.input if value.name not in held]
-    given = len(model.graph.output)
-    if (len(taken), given) != (1, 1):
+    taken, given = len(_inputs(model)), len(model.graph.output)
+    if not taken or given != 1:
         raise UnsupportedModelError(
-            f"{path} has {len(taken)} inputs and {given} outputs: expected one image as the input "
-            "and one output; export it again with these only; see docs/own.md"
+            f"{path} has {taken} inputs and {given} outputs: expected an image as an input "
+            "and one output; export it again with these; see docs/own.md"
         )
     opset = opset_of(model)
     needed = wanted or max(opset, OLDEST_SEARCHED)
@@ -96,10 +95,19 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
 
 
 def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Return a model converted to another opset; its values keep their names."""
-    from onnx import version_converter
+    """Return a model converted to another opset; its values keep their names.
 
+    Operators that an older opset does not have become what ONNX defines them by.
+    """
+    from onnx import inliner, version_converter
+
+    unknown = {(node.domain, node.op_type) for node in nodes_of(model.graph)}
+    unknown = {name for name in unknown if not name[0] and not _has(name[1], opset)}
     try:
+        if unknown:
+            model = inliner.inline_selected_functions(
+                model, sorted(unknown), inline_schema_functions=True
+            )
         converted: onnx.ModelProto = version_converter.convert_version(model, opset)
     except RuntimeError as error:
         reason = foreign_text(error).partition("\n")[0]
@@ -110,18 +118,28 @@ def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProt
     return converted
 
 
-def _with_shape(source: FileSource, shape: Sequence[int], outputs: Sized) -> None:
-    """Fix the shapes of input and output of a file, in place."""
-    result = outputs.shapes[str(source.searched.graph.outputs[0].name)]
+def _has(operator: str, opset: int) -> bool:
+    try:
+        onnx.defs.get_schema(operator, opset)
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+def _with_shapes(source: FileSource, sized: Sized) -> None:
+    """Fix the shapes of inputs and output of a file, in place."""
     for model in filter(None, (source.model, source.raised)):
-        held = {tensor.name for tensor in model.graph.initializer}
-        (value,) = (v for v in model.graph.input if v.name not in held)
         del model.graph.value_info[:]
-        for declared, sides in ((value, shape), (model.graph.output[0], result)):
-            made = onnx.helper.make_tensor_value_info(
-                declared.name, declared.type.tensor_type.elem_type, list(sides)
-            )
-            declared.CopyFrom(made)
+        for declared in (*_inputs(model), *model.graph.output):
+            sides = list(sized.shapes[declared.name])
+            kind = declared.type.tensor_type.elem_type
+            declared.CopyFrom(onnx.helper.make_tensor_value_info(declared.name, kind, sides))
+
+
+def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs of a model that are no constants."""
+    held = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in held]
 
 
 def _searched(
@@ -133,33 +151,33 @@ def _searched(
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     model = source.searched
-    (name,) = (str(value.name) for value in inputs_of(model))
     first: Sized | None
     try:  # before onnxruntime opens the whole file
-        first = at_shapes(model, {name: _shape(source.model)})
+        first = at_shapes(model, {value.name: _shape(value) for value in _inputs(source.model)})
     except TooLargeError:
         raise
     except UnsupportedModelError:  # it may take other sizes
         first = None
-    facts, sizes = facts_of(source.path)
+    facts, others, sizes = facts_of(source.path)
+    named = {str(value.name): value for value in model.graph.inputs}
+    ordered = [named.pop(port.name) for port in facts.inputs]  # as the arguments of a network
+    model.graph.inputs[:] = [*ordered, *named.values()]
     if static is not None:
         facts, sizes = fixed_facts(facts, static), ()
-        first = at_shapes(model, {name: tuple(static)})
-        _with_shape(source, static, first)
+        first = at_shapes(model, {port.name: port.shape({}) for port in facts.inputs})
+        _with_shapes(source, first)
     if not any(
         "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"
         for node in model.graph
     ):
-        return network_of(source), facts, sizes
+        return network_of(source), facts, (*others, *sizes)
     found = searched(model, facts, first)
-    warnings = (*sizes, *left_as_trained(found.attentions))
+    warnings = (*others, *sizes, *left_as_trained(found.attentions))
     return network_of(source, found.replacements), facts, warnings
 
 
-def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
-    """Return the shape of a file's image, small where it is free."""
-    held = {tensor.name for tensor in model.graph.initializer}
-    (value,) = (v for v in model.graph.input if v.name not in held)
+def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
+    """Return the shape of an input, small where it is free."""
     sides = value.type.tensor_type.shape.dim
     return tuple(
         side.dim_value if side.dim_value > 0 else usual

@@ -11,8 +11,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from ...core.errors import NystraError, UnsupportedModelError
-from ...plugins.domain import DOMAIN
+from ...plugins.domain import DOMAIN, opset_of
 from ...runtime.model.external_data import external_files
+from ..execute.parts import nodes_of, subgraphs
 from ..execute.sized import MOST_ELEMENTS
 
 OLDEST, NEWEST = 7, 25
@@ -31,7 +32,6 @@ _SIZES: dict[int, int] = {  # bits of an element, by the number of the type in O
     **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4), 4),
 }
 
-_ONNX_DOMAINS = ("", "ai.onnx")
 _DEEPEST = 16
 
 
@@ -50,18 +50,15 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise NystraError(f"{path} is not an ONNX file: {error}") from error
     except OSError as error:
         raise NystraError(f"cannot read the model {path}: {error.strerror or error}") from error
+    for entry in [*model.opset_import, *nodes_of(model.graph)]:
+        if entry.domain == "ai.onnx":  # the other name of ONNX's own domain
+            entry.domain = ""
     _check_opset(path, model)
     for tensor in _tensors(model.graph, path):
         _complete(path, tensor, data)
     _check_inputs(path, model.graph)
     _check_graph(path, model.graph, set(), 0)
     return model
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the opset of ONNX's own operators that a model imports; 0 if none."""
-    versions = [entry.version for entry in model.opset_import if entry.domain in _ONNX_DOMAINS]
-    return max(versions, default=0)
 
 
 def _check_opset(path: Path, model: onnx.ModelProto) -> None:
@@ -78,13 +75,6 @@ def _check_opset(path: Path, model: onnx.ModelProto) -> None:
         )
 
 
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[TensorProto]:
     """Yield the tensors of a graph and of its subgraphs."""
     if depth > _DEEPEST:
@@ -97,7 +87,7 @@ def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[Ten
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-        for inner in _graphs(node):
+        for inner in subgraphs(node):
             yield from _tensors(inner, path, depth + 1)
 
 
@@ -174,7 +164,7 @@ def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int
                     f"{path}: {_described(node)} takes {name!r:.80}, which no node before it "
                     "computes: the graph has a cycle or is not sorted"
                 )
-        for inner in _graphs(node):
+        for inner in subgraphs(node):
             _check_graph(path, inner, known, depth + 1)
         _refuse_twice(path, node, known)
         known.update(filter(None, node.output))

@@ -83,16 +83,17 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
     found = with_found_sites(loaded)
     if plan.sites.keys() <= {site.path for site in find_sites(found.network)}:
         return found
-    shape = _fixed_shape(path)
+    shape = _fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:
         return found
     return with_found_sites(replace(loaded, facts=loaded.facts.fixed(shape)))
 
 
-def _fixed_shape(path: Path) -> tuple[int, ...] | None:
-    """Return the shape of a file's first input, or None if an axis is free."""
+def _fixed_shape(path: Path, name: str) -> tuple[int, ...] | None:
+    """Return the shape of an input of a file, or None if an axis is free or there is none."""
     graph = onnx.load(str(path), load_external_data=False).graph
-    known = {tensor.name for tensor in graph.initializer}
-    first = next(value for value in graph.input if value.name not in known)
+    first = next((value for value in graph.input if value.name == name), None)
+    if first is None:
+        return None
     lengths = tuple(dim.dim_value for dim in first.type.tensor_type.shape.dim)
     return lengths if all(lengths) else None

@@ -23,7 +23,6 @@ from ..transforms import Transform, find_transform
 from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
-from .onnx_options import refuse_options
 from .samples import choose_samples
 from .targeted import for_target, refuse_padding
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
@@ -92,8 +91,6 @@ def prepare(
     Raises:
         NystraError: Bad input.
     """
-    if is_onnx(source):
-        refuse_options(options)
     transform = find_transform(options.precision, options.target)
     target = find_target(options.target, transform.name)
     held = 0

@@ -21,7 +21,8 @@ class Rounding:
 
     Attributes:
         operators: Their operators; each reads its weight as the second input.
-        is_exact: Whether the module of a path stays as it is.
+        is_exact: Whether a layer stays as it is, by the path of its module, or by the name of its
+            node or of its result.
         digits: Binary digits that inputs, weights and results are rounded to; None: inputs and
             weights are rounded to 127 steps of the largest, of each output channel in weights.
     """
@@ -42,10 +43,16 @@ class Rounding:
             data: Names of the values that depend on pixels.
         """
         written: list[ir.Node] = []
+        biases = _biases(nodes)
         for node in nodes:
             weight = node.inputs[1] if len(node.inputs) > 1 else None
-            layer = node.op_type in self.operators and weight is not None
-            if not layer or str(weight.name) in data or self.is_exact(_module(weight)):  # type: ignore[union-attr]
+            held = None if node.op_type not in self.operators else _parameter(weight)
+            if weight is None or held is None or str(weight.name) in data:
+                written.append(node)
+                continue
+            bias = biases.get(str(node.outputs[0].name), "")
+            names = {_module(str(held.name)), _module(bias), node.name, node.outputs[0].name}
+            if any(self.is_exact(str(name)) for name in names):
                 written.append(node)
                 continue
             made = _Writer(f"{node.outputs[0].name}/rounded", written)
@@ -114,9 +121,26 @@ def _channel_axes(node: ir.Node, weight: ir.Value | None) -> list[int]:
     return [-1 if turned is not None and turned.as_int() else -2]
 
 
-def _module(value: ir.Value | None) -> str:
-    """Return the path of the module whose parameter a value is made of, or ""."""
+def _parameter(value: ir.Value | None) -> ir.Value | None:
+    """Return the float32 parameter that a value is made of, or None."""
     while value is not None and not is_held(value):
         node = value.producer()
         value = node.inputs[0] if node is not None and node.inputs else None
-    return "" if value is None else str(value.name).rpartition(".")[0]
+    tensor = None if value is None else value.const_value
+    return value if tensor is not None and tensor.dtype == ir.DataType.FLOAT else None
+
+
+def _biases(nodes: Sequence[ir.Node]) -> dict[str, str]:
+    """Return the names of the biases that are added to values, by the names of these."""
+    added: dict[str, str] = {}
+    for node in nodes:
+        if node.op_type == "Add" and None not in node.inputs:
+            for value, other in (node.inputs, node.inputs[::-1]):
+                if is_held(other):  # type: ignore[arg-type]
+                    added[str(value.name)] = str(other.name)  # type: ignore[union-attr]
+    return added
+
+
+def _module(name: str) -> str:
+    """Return the path of the module of a parameter, or ""."""
+    return name.rpartition(".")[0]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import TensorProto, numpy_helper
 
-from ..execute.parts import is_held, names_read, tensor_of
+from ..execute.parts import is_held, names_read, subgraphs, tensor_of
 
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPES = ("to", "dtype", "output_dtype", "stash_type")
@@ -63,9 +63,8 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and its subgraphs."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
+        for inner in subgraphs(node):
+            yield from _graphs(inner)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from ...core.errors import ExportError, TraceError
 from ...models.facts import Facts
-from ...plugins.domain import DOMAIN
+from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import operator_body
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
-from ..execute.parts import is_held, names_read, tensor_of
+from ..execute.parts import is_held, names_read, nodes_of, tensor_of
 from ..execute.sites import SITE
 from ..tracing.bodies import nodes_of_type, used_operators
 from ..tracing.tidy import tidy
@@ -49,6 +49,7 @@ def rewritten(
     left: Collection[str],
     *,
     fused: bool = False,
+    raised: bool = False,
 ) -> Rewritten:
     """Return the file of a network with the planned mechanisms in place of its attention.
 
@@ -59,6 +60,7 @@ def rewritten(
         resolved: Mechanism of every site of the network.
         left: Paths of sites that are not replaced.
         fused: As in `trace`.
+        raised: Whether an old opset is raised even if the nodes of nystra do not need it.
 
     Raises:
         ExportError: A mechanism cannot be traced.
@@ -71,13 +73,14 @@ def rewritten(
     ]
     model, notes = onnx.ModelProto(), []
     opset = opset_of(unchanged)
-    fits = not source.is_converted and all(map(partial(_fits, opset=opset), planned))
+    kept = not (raised or source.is_converted)
+    fits = kept and all(map(partial(_fits, opset=opset), planned))
     if source.raised and not fits:
         model.CopyFrom(source.raised)
         if not source.is_converted:
             notes.append(
-                f"the file's opset was raised from {opset} to {opset_of(model)}, which the nodes "
-                "of nystra need"
+                f"the file's opset was raised from {opset} to {opset_of(model)}, which "
+                f"{'the options ask for' if raised else 'the nodes of nystra need'}"
             )
     else:
         model.CopyFrom(unchanged)
@@ -97,6 +100,7 @@ def written(
     facts: Facts,
     *,
     fused: bool = False,
+    raised: bool = False,
 ) -> Rewritten:
     """Return a graph with the planned mechanisms: a file else unchanged, a network's optimized.
 
@@ -106,12 +110,13 @@ def written(
         left: Paths of sites that keep the network's own attention.
         facts: Facts of the network: sides that these fix are fixed in the graph of a module.
         fused: As in `trace`.
+        raised: As of `rewritten`; the graph of a module is of the opset that is asked for.
 
     Raises:
         ExportError: A mechanism cannot be traced; TraceError for a module.
     """
     if isinstance(network.source, FileSource):
-        return rewritten(network, resolved, left, fused=fused)
+        return rewritten(network, resolved, left, fused=fused, raised=raised)
     try:
         made = rewritten(network, resolved, left, fused=fused).model
     except ExportError as error:
@@ -248,18 +253,3 @@ def attach_fitting_bodies(model: onnx.ModelProto) -> None:
             if entry.domain == "":
                 entry.version = opset
         model.functions.append(body)
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the opset of ONNX's own operators that a model imports; 0 if none."""
-    versions = [e.version for e in model.opset_import if e.domain in ("", "ai.onnx")]
-    return max(versions, default=0)
-
-
-def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph and of its subgraphs."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from nodes_of(attribute.g)

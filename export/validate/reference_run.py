@@ -33,8 +33,11 @@ def reference_run(
         NystraError: The metadata name no known precision, or are damaged.
     """
     facts = source.loaded.facts
-    ports = zip(facts.inputs, read_facts(model).inputs, strict=True)
-    taken = tuple(replace(port, lengths=own.lengths) for port, own in ports)
+    own = {port.name: port.lengths for port in read_facts(model).inputs}
+    if own.keys() != {port.name for port in facts.inputs}:
+        names = ", ".join(port.name for port in facts.inputs)
+        raise NystraError(f"{model} takes {', '.join(own)}, its source {names}: export it again")
+    taken = tuple(replace(port, lengths=own[port.name]) for port in facts.inputs)
     stated = ModelMetadata.read(metadata)
     label = stated.precision or "fp32"
     if label not in TRANSFORMS:

@@ -147,7 +147,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         node.output[0]
         for node in base.graph.node
         if node.op_type == "Add" and not weights & set(node.input)
-    } & float_tensors(base.graph)
+    } & float_tensors(base)
     single = session_of(base, folder)
     wanted = [single(feed) for feed in feeds]
     exact = [NetworkSession(plain, torch.float64)(*feed.values()) for feed in feeds]

@@ -212,7 +212,7 @@ def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> 
     with pytest.raises(UnsupportedModelError, match="no layer can be int8 if every image"):
         quantize_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, math.inf)
     bare = named(model_of([helper.make_node("Relu", ["x"], ["y"])], []))
-    with pytest.raises(UnsupportedModelError, match="it has no layers with weights"):
+    with pytest.raises(UnsupportedModelError, match="it has no layers of float32 weights"):
         quantize_model(bare, PrecisionPolicy(), FEEDS, IMAGE, -100.0)
 
 

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from nystra.core.errors import ExportError, NystraError, UnsupportedModelError
+from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export.graph.precision.cast import lower
 from nystra.export.graph.precision.choice import choose
 from nystra.export.graph.precision.constants import lost
@@ -167,14 +167,24 @@ def test_nothing_low_is_refused() -> None:
         lower_model(model, "bf16", PrecisionPolicy(), [])
 
 
-def test_a_graph_in_a_node_is_refused() -> None:
+def test_a_graph_in_a_node_reads_float32() -> None:
     model = small()
-    body = helper.make_graph([], "body", [], [])
-    model.graph.node.append(
-        helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body)
-    )
-    with pytest.raises(ExportError, match="has a subgraph"):
-        choose(model, "fp16")
+    last = model.graph.node[-1]
+    result, last.output[0] = last.output[0], "before"
+    value = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    inner = helper.make_node("Mul", ["first", "first"], ["square"])
+    mean = helper.make_node("ReduceMean", ["square"], ["z"], keepdims=0)
+    body = helper.make_graph([inner, mean], "body", [], [value])
+    nodes = [
+        helper.make_node("Constant", [], ["go"], value=numpy_helper.from_array(np.bool_(True))),
+        helper.make_node("If", ["go"], ["some"], then_branch=body, else_branch=body),
+        helper.make_node("Add", ["before", "some"], [result]),
+    ]
+    model.graph.node.extend(nodes)
+    low = lowered(model)
+    assert types(low)["first"] == TensorProto.FLOAT16
+    exact, got = run(model, (1, 4, 5, 7)), run(low, (1, 4, 5, 7))
+    assert 1e-6 < np.abs(got - exact).max() < 5e-3 * np.abs(exact).max()
 
 
 def search_model() -> onnx.ModelProto:

@@ -19,7 +19,7 @@ class WeightLayer:
     """A product with a weight.
 
     Attributes:
-        path: Path of its module, or the name of its weight if that has no path.
+        path: Path of its module, or the name of its node if that has no path.
         node: Its unique name in the graph.
         kind: One of `KINDS`.
         source: The input map.

@@ -9,9 +9,9 @@ import onnx
 
 from ....core.files.scratch import scratch_folder
 from ....core.metadata import key_of
+from ....plugins.domain import opset_of
 from ....runtime.session import Session
 from ...tracing.bodies import attach_bodies
-from ..precision.types import opset_of
 
 
 @contextmanager

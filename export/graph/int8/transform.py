@@ -122,7 +122,7 @@ def quantize_model(
     refused = {path: why for path, why in reasons.items() if why is not None}
     layers = [layer for layer in candidates if layer.path not in refused]
     if not layers:
-        why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers with weights"
+        why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers of float32 weights"
         raise UnsupportedModelError(
             f"no part of this network can be int8: {why}. Use `precision` fp32; "
             "see docs/precision.md"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import onnx
+import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
 from ....core.errors import ExportError
 from ....plugins.domain import DOMAIN
+from ...execute.parts import subgraphs
 from .body_nodes import write_body
 from .rules import RANK
 from .static_graph import StaticGraph
@@ -33,6 +35,10 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
         ExportError: A size is unknown, or a node has a subgraph. UnsupportedModelError: An operator
             of nystra has no such form.
     """
+    others = [(function.domain, function.name) for function in model.functions]
+    others = [name for name in others if name[0] != DOMAIN]
+    if others:  # of another program's file
+        model.CopyFrom(onnx.inliner.inline_selected_functions(model, others))
     graph, names = StaticGraph(OPSET, [value.name for value in model.graph.output]), {"": ""}
     for value in model.graph.input:
         form = value.type.tensor_type
@@ -48,7 +54,7 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
         renamed = onnx.NodeProto()
         renamed.CopyFrom(node)
         renamed.input[:] = [names[name] for name in node.input]
-        if any(attribute.HasField("g") for attribute in node.attribute):
+        if any(subgraphs(node)):
             raise ExportError(f"node {node.name} ({node.op_type}) has a subgraph")
         results = write_body(graph, renamed, OPSET) if node.domain == DOMAIN else graph.add(renamed)
         names.update(zip(node.output, results, strict=True))

@@ -77,7 +77,7 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
     order = list(_attribute(node, "perm", range(len(shape))[::-1]))
     before = graph.producers.get(source)
     if before is not None and before.op_type == "Transpose":
-        inner = _attribute(before, "perm")
+        inner = _attribute(before, "perm", range(len(shape))[::-1])
         return graph.op("Transpose", before.input[0], perm=[inner[axis] for axis in order])
     moving = [axis for axis in order if shape[axis] != 1]
     if moving == sorted(moving):

@@ -146,7 +146,7 @@ class StaticGraph:
     def _kept(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:
         kept = onnx.NodeProto()
         kept.CopyFrom(node)
-        kept.output[:] = [self._unique(name) for name in node.output]
+        kept.output[:] = [self._unique(name) if name else "" for name in node.output]
         self._nodes.append(kept)
         for name, tensor in zip(kept.output, outputs, strict=True):
             self.tensors[name] = tensor
@@ -172,7 +172,7 @@ class StaticGraph:
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=[helper.make_opsetid("", self._opset)]
             )
-            return [_tensor(inferred[name]) for name in node.output]
+            return [_tensor(inferred[name]) if name else Tensor(0, ()) for name in node.output]
         except (
             onnx.defs.SchemaError,
             onnx.shape_inference.InferenceError,

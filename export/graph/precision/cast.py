@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx
 from onnx import TensorProto, helper
 
+from ....plugins.domain import opset_of
+from ...execute.parts import all_names_read, subgraphs
 from .choice import LowPrecision
 from .constants import Constants
-from .types import data_inputs, float_tensors, opset_of
+from .types import data_inputs, float_tensors
 
 
 def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
@@ -23,7 +27,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     low, graph = chosen.low, model.graph
     opset = opset_of(model)
     constants = Constants(graph, low)
-    floats = float_tensors(graph)
+    floats = float_tensors(model)
     outputs = {value.name for value in graph.output}
     written: list[onnx.NodeProto] = []
     casts: dict[tuple[str, int], str] = {}
@@ -56,6 +60,11 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
                     node.input[place] = present.get(name, name)
             elif name in chosen.tensors:
                 node.input[place] = cast(name, TensorProto.FLOAT)
+        inner = list(subgraphs(node))
+        wide = sorted(chosen.tensors & all_names_read(node)) if inner else ()
+        names = {name: cast(name, TensorProto.FLOAT) for name in wide}
+        for graph_inside in inner:
+            _rename(graph_inside, names)
         written.append(node)
         for place, name in enumerate(node.output):
             if name not in chosen.tensors:
@@ -69,6 +78,16 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     replace_nodes(graph, written)
     del graph.value_info[:]
     return result | constants.write()
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Let a subgraph read values under other names, in place."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for inner in subgraphs(node):
+            _rename(inner, names)
+    for value in graph.output:
+        value.name = names.get(value.name, value.name)
 
 
 def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import onnx
+from onnx import numpy_helper
 
-from ....core.errors import ExportError
-from ....plugins.domain import DOMAIN
+from ....plugins.domain import DOMAIN, opset_of
 from .constants import Constants
 from .table import ATTENTION, LOW_TYPES, POINTWISE, WEIGHTED, LowType, moves
-from .types import data_inputs, float_tensors, opset_of, takes
+from .types import data_inputs, float_tensors, takes
 
 _NEWEST = 21
 """The newest opset whose types decide: engines lack the types that later ones allow."""
@@ -55,29 +55,27 @@ def choose(
         keep: Operator types, or first outputs of nodes, to leave in float32 -> why.
         tensorrt: The file is for TensorRT alone: nystra nodes of type bfloat16 are allowed, which
             onnxruntime has no kernel for, and standard ones that ONNX allows from opset 22 on.
-
-    Raises:
-        ExportError: A node holds a graph of its own.
     """
     low = LOW_TYPES[precision]
     keep = keep or {}
     opset = opset_of(model)
     constants = Constants(model.graph, low)
-    floats = float_tensors(model.graph)
+    floats = float_tensors(model)
     chosen = LowPrecision(low)
+    normalized = _normalized(model.graph)
     kinds, reasons, maps = [], [], []
     for node in model.graph.node:
-        if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
-            raise ExportError(
-                f"node {node.name or node.output[0]} ({node.op_type}) has a subgraph, which "
-                f"cannot be written in {precision}: use `precision` fp32; see docs/precision.md"
-            )
         kind = _kind(node, constants)
         inputs = data_inputs(node, opset) if kind else []
+        if kind == "low" and not floats.issuperset(inputs):
+            kind = ""
         maps.append([name for name in inputs if name in floats and name not in constants.known])
         exact = kind == "point" and (len(maps[-1]) != 1 or not low.pointwise)
-        kinds.append("" if exact else kind)
+        fused = kind != "low" and node.output[0] in normalized
+        kinds.append("" if exact or fused else kind)
         reason = keep.get(node.output[0]) or keep.get(node.op_type) or constants.unfit(node)
+        if reason is None and node.output[0] in normalized:
+            reason = "onnxruntime fuses its cast with the normalization after it, and fails"
         if reason is None and not tensorrt:
             reason = _not_yet(node, low, opset)
         reasons.append(reason)
@@ -113,6 +111,24 @@ def _kind(node: onnx.NodeProto, constants: Constants) -> str:
     if node.op_type == "Div" and node.input[1] not in constants.known:
         return ""
     return "point" if node.op_type in POINTWISE else ""
+
+
+def _normalized(graph: onnx.GraphProto) -> set[str]:
+    """Return the tensors that nodes normalize which onnxruntime makes one LayerNormalization of.
+
+    It leaves out a cast before these nodes, whose scale then has another type than the data.
+    """
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    centered = {node.input[0] for node in graph.node if node.op_type == "Sub"}
+    found = set()
+    for node in graph.node:
+        if node.op_type != "ReduceMean" or node.domain != "" or node.input[0] not in centered:
+            continue
+        axes = [item.ints for item in node.attribute if item.name == "axes"]
+        axes += [numpy_helper.to_array(held[name]) for name in node.input[1:] if name in held]
+        if not axes or list(axes[0]) != [1]:  # the mean of channels is no LayerNormalization
+            found.add(node.input[0])
+    return found
 
 
 def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:

@@ -89,7 +89,7 @@ def lower_model(
         held = chosen.tensors | chosen.entering
         largest = max((values[name] for name in held), default=0.0)
     if not chosen.nodes:
-        reasons = "; ".join(dict.fromkeys(kept.values())) or "it has no layers with weights"
+        reasons = "; ".join(dict.fromkeys(kept.values())) or "it has no layers of float32 weights"
         advice = "`precision` fp16" if precision == "bf16" else "`precision` fp32"
         if precision == "bf16" and not tensorrt:
             advice += f", or `target` {TENSORRT} for a file that only TensorRT runs"

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 
 from ....core.files.scratch import scratch_folder
 from ....core.metadata import key_of
+from ....plugins.domain import opset_of
 from ....runtime.session import Session
 from ...tracing.bodies import attach_bodies
 from .choice import LowPrecision
-from .types import opset_of
 
 MARGIN = 8.0
 """Safety factor between the largest value on the export's images and the type's largest

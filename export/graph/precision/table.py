@@ -74,23 +74,6 @@ POINTWISE = frozenset(
 """They compute on one feature map (and constants) in the type of their input, if a low-precision
 operator follows."""
 
-INTEGER_RESULTS = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size"})
-TRUTH_RESULTS = frozenset(
-    {
-        "And",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "IsInf",
-        "IsNaN",
-        "Less",
-        "LessOrEqual",
-        "Not",
-        "Or",
-        "Xor",
-    }
-)
-
 
 @dataclass(frozen=True)
 class LowType:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import functools
 
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from ....plugins.domain import DOMAIN
 from ....plugins.operators import find_schema
-from .table import INTEGER_RESULTS, TRUTH_RESULTS
 
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of the standard operators."""
-    version: int = next(opset.version for opset in model.opset_import if opset.domain == "")
-    return version
+_ANY = "nystra.any"
+"""A shape that is not known, of what a node of nystra gives."""
 
 
 @functools.cache
@@ -52,41 +48,32 @@ def data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
     ]
 
 
-def float_tensors(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of all float32 tensors of a graph whose nodes are float32 or no floats."""
-    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    kinds |= {value.name: value.type.tensor_type.elem_type for value in graph.input}
+def float_tensors(model: onnx.ModelProto) -> set[str]:
+    """Return the names of all float32 tensors of a graph, by ONNX's inference of types.
+
+    Args:
+        model: Without bodies. Results of operators that ONNX does not know are left out.
+    """
+    probe, make = onnx.ModelProto(), helper.make_tensor_value_info
+    probe.ir_version = model.ir_version
+    probe.opset_import.extend(model.opset_import)
+    probe.functions.extend(model.functions)
+    graph, inputs = model.graph, {value.name for value in model.graph.input}
+    probe.graph.input.extend(graph.input)
+    held = [tensor for tensor in graph.initializer if tensor.name not in inputs]
+    probe.graph.input.extend(make(tensor.name, tensor.data_type, tensor.dims) for tensor in held)
+    probe.graph.input.append(make(_ANY, TensorProto.INT64, [None]))
     for node in graph.node:
-        for name, kind in zip(node.output, _results(node, kinds), strict=True):
-            kinds[name] = kind
-    return {name for name, kind in kinds.items() if kind == TensorProto.FLOAT}
-
-
-def _results(node: onnx.NodeProto, kinds: dict[str, int]) -> list[int]:
-    """Return the element type of each output of a node."""
-    count = len(node.output)
-    attributes = {attribute.name: attribute for attribute in node.attribute}
-    first = kinds.get(node.input[0], TensorProto.FLOAT) if node.input else TensorProto.FLOAT
-    if node.domain == DOMAIN:
+        if node.domain != DOMAIN:
+            probe.graph.node.append(node)
+            continue
         operator = find_schema(node.op_type)
-        integer = TensorProto.INT32
-        return [integer if name in operator.int32 else first for name in operator.outputs[:count]]
-    if node.op_type == "Cast":
-        return [attributes["to"].i]
-    if node.op_type in INTEGER_RESULTS:
-        return [TensorProto.INT64] * count
-    if node.op_type in TRUTH_RESULTS:
-        return [TensorProto.BOOL] * count
-    if node.op_type in ("Constant", "ConstantOfShape"):
-        value = attributes.get("value")
-        if value is not None:
-            return [value.t.data_type]
-        # A ConstantOfShape without a value is float32, whatever its input, the shape, is.
-        return [
-            TensorProto.INT64 if any("int" in name for name in attributes) else TensorProto.FLOAT
-        ]
-    if node.op_type in ("CastLike", "Where"):
-        return [kinds.get(node.input[1], TensorProto.FLOAT)]
-    if node.op_type == "TopK":
-        return [first, TensorProto.INT64][:count]
-    return [first] * count
+        for name, output in zip(operator.outputs, node.output, strict=False):
+            whole = name in operator.int32
+            stand_in = helper.make_node("Reshape", [node.input[0], _ANY], [output])
+            if whole:
+                stand_in = helper.make_node("Cast", node.input[:1], [output], to=TensorProto.INT32)
+            probe.graph.node.append(stand_in)
+    inferred = onnx.shape_inference.infer_shapes(probe).graph
+    values = [*inferred.input, *inferred.value_info]
+    return {v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT}

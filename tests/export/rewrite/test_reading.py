@@ -68,7 +68,7 @@ def _nystra(model: onnx.ModelProto) -> None:
 
 
 def _second_input(model: onnx.ModelProto) -> None:
-    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1]))
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1] * 5))
 
 
 def _second_output(model: onnx.ModelProto) -> None:
@@ -92,13 +92,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a tensor without its data": (_short_tensor, "its shape needs"),
     "a negative side": (_negative_tensor, "is declared as -8"),
     "an input of 2^40": (_huge_input, "is declared as"),
-    "a second input": (
-        _second_input,
-        "has 2 inputs and 1 outputs: expected one image as the input and one",
-    ),
+    "a second input": (_second_input, "beside its image: expected another image"),
     "a second output": (
         _second_output,
-        "has 1 inputs and 2 outputs: expected one image as the input and one",
+        "has 1 inputs and 2 outputs: expected an image as an input and one",
     ),
     "no input": (_no_input, "has 0 inputs and 1 outputs"),
     "an old opset": (_old, "has opset 6, expected 7 to 25"),

@@ -1,0 +1,76 @@
+"""The graph of a file as one that was traced: its constants are initializers, its nodes have names.
+
+What changes the arithmetic of a graph knows weights by that; a file may have them as nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ..execute.parts import all_names_read
+from .precision.cast import replace_nodes
+
+_KINDS: dict[str, type[np.generic]] = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+
+
+def hold_constants(model: onnx.ModelProto) -> None:
+    """Make initializers of the constants of a graph, and name its nodes, in place.
+
+    Constants are initializers that are inputs too, nodes of type ``Constant``, and nodes that only
+    move a constant.
+    """
+    graph = model.graph
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    for place in reversed(range(len(graph.input))):
+        if graph.input[place].name in held:
+            del graph.input[place]
+    outputs = {value.name for value in graph.output}
+    uses = Counter(node.name for node in graph.node)
+    kept = []
+    for node in graph.node:
+        made = None if outputs & set(node.output) else _constant(node, held)
+        if made is not None:
+            made.name = node.output[0]
+            held[made.name] = made
+            graph.initializer.append(made)
+            continue
+        if not node.name or uses[node.name] > 1:
+            node.name = node.output[0]
+        kept.append(node)
+    replace_nodes(graph, kept)
+    used = outputs.union(*(all_names_read(node) for node in graph.node))
+    for place in reversed(range(len(graph.initializer))):
+        if graph.initializer[place].name not in used:
+            del graph.initializer[place]
+
+
+def _constant(node: onnx.NodeProto, held: Mapping[str, TensorProto]) -> TensorProto | None:
+    """Return what a node gives if that is a constant that is not computed, else None."""
+    if node.domain != "":
+        return None
+    attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    made = TensorProto()
+    if node.op_type == "Constant" and "value" in attributes:
+        made.CopyFrom(attributes["value"])
+        return made
+    if node.op_type == "Constant" and set(attributes) <= set(_KINDS):
+        ((name, value),) = attributes.items()
+        return numpy_helper.from_array(np.array(value, _KINDS[name]))
+    source = held.get(node.input[0]) if node.input else None
+    if source is None or node.op_type not in ("Identity", "Transpose"):
+        return None
+    if node.op_type == "Transpose":
+        turned = numpy_helper.to_array(source).transpose(attributes.get("perm"))
+        return numpy_helper.from_array(np.ascontiguousarray(turned))
+    made.CopyFrom(source)
+    return made
