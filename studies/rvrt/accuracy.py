@@ -2,9 +2,10 @@
 
     python -m studies.rvrt.accuracy rvrt_x4.safetensors vid4/L_input vid4/calendar
 
-The folders hold the frames of one video, small and large, in the order of their names. All frames
-are one input, in PyTorch with the operators' CPU kernels; figures are means over frames, of the
-luma, the output in 8 bit, without a border left out.
+The folders hold the frames of one video, small and large, in the order of their names. All frames,
+or the first ``--frames``, are one input (ten of Vid4 take more than 6 GB), in PyTorch with the
+operators' CPU kernels; figures are means over frames, of the luma, the output in 8 bit, without a
+border left out.
 """
 
 from __future__ import annotations
@@ -66,9 +67,11 @@ def main() -> None:
     parser.add_argument("inputs", type=Path)
     parser.add_argument("truths", type=Path)
     parser.add_argument("--plans", nargs="+", choices=PLANS, default=list(PLANS))
+    parser.add_argument("--frames", type=int, help="of the video, an even number (all)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model, small, truth = load(options.checkpoint), frames(options.inputs), frames(options.truths)
+    model = load(options.checkpoint)
+    small, truth = (frames(f)[: options.frames] for f in (options.inputs, options.truths))
     channels_first = torch.from_numpy(small.transpose(0, 3, 1, 2).astype(np.float32))
     enlarged = F.interpolate(channels_first, truth.shape[1:3], mode="bicubic")
     figures = {"bicubic": quality(enlarged.permute(0, 2, 3, 1).numpy(), truth)}
