@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..execute.parts import is_held
-
 _FLOAT32_DIGITS = 24
 _LEVELS = 127.0
 
@@ -123,11 +121,13 @@ def _channel_axes(node: ir.Node, weight: ir.Value | None) -> list[int]:
 
 def _parameter(value: ir.Value | None) -> ir.Value | None:
     """Return the float32 parameter that a value is made of, or None."""
-    while value is not None and not is_held(value):
+    while value is not None:
+        tensor = ir.convenience.get_const_tensor(value)  # held by the graph, or by a node
+        if tensor is not None:
+            return value if tensor.dtype == ir.DataType.FLOAT else None
         node = value.producer()
         value = node.inputs[0] if node is not None and node.inputs else None
-    tensor = None if value is None else value.const_value
-    return value if tensor is not None and tensor.dtype == ir.DataType.FLOAT else None
+    return None
 
 
 def _biases(nodes: Sequence[ir.Node]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _biases(nodes: Sequence[ir.Node]) -> dict[str, str]:
     for node in nodes:
         if node.op_type == "Add" and None not in node.inputs:
             for value, other in (node.inputs, node.inputs[::-1]):
-                if is_held(other):  # type: ignore[arg-type]
+                if _parameter(other) is not None:
                     added[str(value.name)] = str(other.name)  # type: ignore[union-attr]
     return added
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
 from nystra.export.execute.sized import at_size
-from nystra.export.load.onnx_reading import OLDEST_SEARCHED
+from nystra.export.load.onnx_reading import NEWEST, OLDEST_SEARCHED
 from nystra.export.rewrite.story import find
 from onnx_files import window_attention
 
@@ -36,8 +36,7 @@ def cases() -> dict[str, onnx.ModelProto]:
     for case in collected:
         model = case.model
         operator = model.graph.node[0].op_type
-        opsets = {entry.domain: entry.version for entry in model.opset_import}
-        if len(model.graph.node) != 1 or operator in found or not opsets.get("", 99) <= 25:
+        if len(model.graph.node) != 1 or operator in found or not _is_read(model):
             continue
         inputs, outputs = case.data_sets[0]
         if not all(map(_is_numbers, [*inputs, *outputs[:1]])):
@@ -48,6 +47,20 @@ def cases() -> dict[str, onnx.ModelProto]:
             model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), value.name))
         found[operator] = model
     return found
+
+
+def _is_read(model: onnx.ModelProto) -> bool:
+    """Return whether a case has an opset that is read, or gets it, in place."""
+    entry = next((entry for entry in model.opset_import if entry.domain == ""), None)
+    if entry is None:
+        return False
+    if entry.version > NEWEST:
+        entry.version = NEWEST
+        try:
+            onnx.checker.check_model(model)
+        except onnx.checker.ValidationError:  # an operator or a form of it that came later
+            return False
+    return True
 
 
 def _is_numbers(value: object) -> bool:
@@ -128,4 +141,4 @@ def test_every_operator_outside_of_attention_is_left_alone(tmp_path: Path) -> No
         except pytest.skip.Exception:
             continue
         tried += 1
-    assert tried > 130
+    assert tried > 160

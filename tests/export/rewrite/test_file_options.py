@@ -58,6 +58,14 @@ def as_older_programs_write(model: onnx.ModelProto) -> None:
     graph.node.append(helper.make_node("If", ["go"], ["y"], then_branch=then, else_branch=other))
 
 
+def all_in_nodes(model: onnx.ModelProto) -> None:
+    """Weights as nodes only."""
+    graph = model.graph
+    for place, tensor in enumerate(graph.initializer):
+        graph.node.insert(place, helper.make_node("Constant", [], [tensor.name], value=tensor))
+    del graph.initializer[:]
+
+
 def types_of(path: Path) -> Counter[int]:
     """Return how many weights of layers a file has of each type."""
     return Counter(t.data_type for t in onnx.load(path).graph.initializer if len(t.dims) in (2, 4))
@@ -67,6 +75,7 @@ def types_of(path: Path) -> Counter[int]:
     ("precision", "change"),
     [
         ("fp16", as_older_programs_write),
+        ("fp16", all_in_nodes),
         pytest.param("bf16", as_older_programs_write, marks=pytest.mark.full),
         pytest.param("int8", as_older_programs_write, marks=pytest.mark.full),
     ],
