@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,17 +16,30 @@ class TokenGeometry:
     """The geometry of a token site: the grid on which landmarks are pooled, and the scale.
 
     Attributes:
-        query_grid: Sides of the grid of queries: (rows, columns) or (frames, rows, columns).
+        query_grid: Sides of the grid of queries: (rows, columns) or (frames, rows, columns); of
+            rows and columns, one row for a line, if they are free. () until a run tells free ones.
         key_grid: Sides of the grid of keys.
         scale: Factor of the scores.
         margin: Tokens by which the grid of keys extends beyond that of the queries on each side; ()
             if both cover the same area.
+        before: Numbers of queries and of keys before those of grids whose sides are free; None for
+            fixed grids, which tell it.
+        apart: Keys of a free grid are at other places than the queries.
+        biased: Something is added to scores between free grids.
     """
 
     query_grid: tuple[int, ...]
     key_grid: tuple[int, ...]
     scale: float
     margin: tuple[int, ...] = ()
+    before: tuple[int, int] | None = None
+    apart: bool = False
+    biased: bool = False
+
+    def tokens_before(self, queries: int, keys: int) -> tuple[int, int]:
+        """Return the numbers of tokens before those of the grids, of so many queries and keys."""
+        grids = math.prod(self.query_grid), math.prod(self.key_grid)
+        return self.before or (queries - grids[0], keys - grids[1])
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ _CLASSES: dict[type[AnySite], str] = {
     PatchSite: "Patches",
     MapSite: "Maps",
 }
+"""Maps without a class of their own are lists of tokens."""
 _OVERLAPS = "Overlaps"
 """For windows whose key windows overlap; without it they are computed one by one as token sites."""
 
@@ -70,8 +71,8 @@ def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation
     name = _class_name(mechanism, site)
     more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
     computed: Any = getattr(_sites_module(mechanism), name)(mechanism, form, **more)
-    if name == "Tokens" and isinstance(site, WindowSite):
-        computed = _TokensOfWindows(computed)
+    if name == "Tokens" and not isinstance(site, TokenSite):
+        computed = (_TokensOfMaps if isinstance(site, MapSite) else _TokensOfWindows)(computed)
     return cast(Implementation, computed)
 
 
@@ -98,7 +99,10 @@ def unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
             f"{mechanism.name} needs trained tensors that the checkpoint does not have: "
             f"{', '.join(missing)}"
         )
-    return mechanism.fits(geometry_for(mechanism, site))
+    geometry = geometry_for(mechanism, site)
+    if isinstance(geometry, TokenGeometry) and geometry.biased and not isinstance(mechanism, Full):
+        return f"{mechanism.name} does not add to the scores of tokens of any number"
+    return mechanism.fits(geometry)
 
 
 def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
@@ -136,9 +140,11 @@ def _sites_module(mechanism: Mechanism) -> Any:
 
 def _class_name(mechanism: Mechanism, site: AnySite) -> str:
     """Return the name of the class that computes a mechanism at a site."""
+    name = next(name for kind, name in _CLASSES.items() if isinstance(site, kind))
     if isinstance(site, WindowSite) and site.geometry.overlapping:
-        return _OVERLAPS if hasattr(_sites_module(mechanism), _OVERLAPS) else "Tokens"
-    return next(name for kind, name in _CLASSES.items() if isinstance(site, kind))
+        name = _OVERLAPS
+    known = hasattr(_sites_module(mechanism), name)
+    return "Tokens" if name in (_OVERLAPS, "Maps") and not known else name
 
 
 def _tokens_of(geometry: WindowGeometry) -> TokenGeometry:
@@ -165,3 +171,28 @@ class _TokensOfWindows:
         bias = None if bias_table is None else window_bias(bias_table, geometry).unsqueeze(0)
         out = self.tokens(q, k, v, bias, _tokens_of(geometry))
         return merge(out.unflatten(0, (qkv.shape[0], -1)), qkv.shape[1:-1], geometry)
+
+
+@dataclass(frozen=True)
+class _TokensOfMaps:
+    """A mechanism of token sites at a map site; interface of ``models.sites.MapSite``.
+
+    Attributes:
+        tokens: The implementation for the list of all places.
+    """
+
+    tokens: Any
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism with its parameters."""
+        own: Mechanism = self.tokens.mechanism
+        return own
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        sides = q.shape[2], q.shape[3]
+        geometry = TokenGeometry(sides, sides, scale, before=(0, 0))
+        q, k, v = (part.flatten(2).mT.unsqueeze(1) for part in (q, k, v))
+        out: Tensor = self.tokens(q, k, v, None, geometry)
+        back: Tensor = out.squeeze(1).mT.unflatten(2, sides)
+        return back

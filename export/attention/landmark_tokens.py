@@ -1,9 +1,8 @@
-"""Linear attention of token and map sites: landmarks by pooling matrices, then the formula."""
+"""Linear attention of token sites: landmarks by pooling matrices, then the formula."""
 
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import torch
@@ -61,38 +60,15 @@ def linear_tokens(
         form: ``operator``: the pseudoinverse is one node where its kernel is faster.
         **more: Further arguments of that function.
     """
-    before = q.shape[2] - math.prod(geometry.query_grid)
-    queries = _landmarks(q, geometry.query_grid, mechanism)
-    keys = _landmarks(k, geometry.key_grid, mechanism)
+    before, key_before = geometry.tokens_before(q.shape[2], k.shape[2])
+    queries = _landmarks(q, before, geometry.query_grid, mechanism)
+    keys = _landmarks(k, key_before, geometry.key_grid, mechanism)
     tokens = q[:, :, before:], k, v, queries, keys
     out = _attend(name, tokens, geometry.scale, mechanism, form, **more)
     if not before:
         return out
     first = attention_torch.softmax_attention(q[:, :, :before], k, v, geometry.scale)
     return torch.cat([first, out], 2)
-
-
-def linear_maps(
-    name: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-    mechanism: Landmarks,
-    form: Form,
-    **more: Any,
-) -> Tensor:
-    """Return linear attention of maps; shapes as in ``models.sites.MapSite``, sides may be free.
-
-    Landmarks are cells of the whole map. Arguments as of `linear_tokens`.
-    """
-    rows, columns = mechanism.on((q.shape[2], q.shape[3]))
-    pools = _pool(q.shape[2], rows, q), _pool(q.shape[3], columns, q).mT
-    cells = [(pools[0] @ (part @ pools[1])).flatten(2).mT for part in (q, k)]
-    tokens = [part.flatten(2).mT for part in (q, k, v)]
-    out = _attend(name, (*tokens, *cells), scale, mechanism, form, **more)
-    back: Tensor = out.mT.unflatten(2, (q.shape[2], q.shape[3]))
-    return back
 
 
 def _pool(side: int, parts: int, like: Tensor) -> Tensor:
@@ -131,8 +107,14 @@ def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None)
     return in_form(pinv, "operator")(a, iterations=iterations, batch_init=int(batch_init))
 
 
-def _landmarks(tokens: Tensor, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
+def _landmarks(tokens: Tensor, before: int, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
     """Return the tokens before the grid, and the means of its cells."""
-    before = tokens.shape[2] - math.prod(grid)
-    cells = pooling_matrix(grid, mechanism.on(grid), tokens) @ tokens[:, :, before:]
+    parts, rest = mechanism.on(grid), tokens[:, :, before:]
+    if all(type(side) is int for side in grid):
+        cells = pooling_matrix(grid, parts, tokens) @ rest
+    else:
+        (rows, columns), (down, along) = grid, parts
+        strips = _pool(rows, down, tokens) @ rest.unflatten(2, (rows, columns)).flatten(3)
+        cells = _pool(columns, along, tokens) @ strips.unflatten(3, (columns, -1))
+        cells = cells.flatten(2, 3)
     return torch.cat([tokens[:, :, :before], cells], 2) if before else cells

@@ -76,7 +76,7 @@ class Landmarks(Windowed):
 
     def _too_many(self, geometry: Geometry) -> str:
         """Return why a grid of tokens has no such landmarks, or ""."""
-        if not isinstance(geometry, TokenGeometry):
+        if not isinstance(geometry, TokenGeometry) or geometry.before is not None:
             return ""
         for grid in (geometry.query_grid, geometry.key_grid):
             if any(parts > side for parts, side in zip(self.on(grid), grid, strict=True)):

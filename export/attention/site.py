@@ -46,7 +46,7 @@ class Site:
         """Number of keys a query sees; None if it grows with the image."""
         if isinstance(self.module, WindowSite):
             return self.module.geometry.keys
-        if isinstance(self.module, TokenSite):
+        if isinstance(self.module, TokenSite) and self.module.geometry.before is None:
             return math.prod(self.module.geometry.key_grid)
         return None
 

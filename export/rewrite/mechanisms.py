@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,16 +13,19 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from ...plugins.domain import DOMAIN
+from ...plugins.operators.window_cluster.schema import MAX_BLOCK
 from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..tracing.trace import trace_piece
 from .replacement import Shapes
 from .single_node import single_node
-from .site_modules import AnyFound, FoundWindows
+from .site_modules import AnyFound, FoundFreeTokens, FoundMap, FoundWindows
 
 _TABLE = "relative_position_bias_table"
 _OUTPUT = "out"
 _FORM = ("geometry", "grid", "heads", "head_dim", "value_dim", "scale")
+_SEVERAL = 2 * MAX_BLOCK + 1
+"""A side of so many places has three blocks, a line of its square even more."""
 _OPSETS = (18, 20)
 """The oldest and newest opsets that nodes are traced for; those of others have the same meaning."""
 
@@ -35,6 +39,18 @@ class _WithTable(nn.Module):
 
     def forward(self, packed: Tensor, table: Tensor) -> Any:
         return torch.func.functional_call(self.site, {_TABLE: table}, (packed,))
+
+
+class _Given(nn.Module):
+    """A site without some inputs that precede others."""
+
+    def __init__(self, site: nn.Module, given: Sequence[bool]) -> None:
+        super().__init__()
+        self.site, self.given = site, given
+
+    def forward(self, *inputs: Tensor) -> Any:
+        left = iter(inputs)
+        return self.site(*(next(left) if given else None for given in self.given))
 
 
 def traced_opset(opset: int) -> int:
@@ -92,6 +108,37 @@ def _free(sides: tuple[tuple[int, ...] | None, ...]) -> tuple[int, ...]:
     )
 
 
+def _with_blocks(
+    site: AnyFound, shapes: Shapes, free: Sequence[Sequence[int]]
+) -> Sequence[tuple[int, ...] | None]:
+    """Return shapes to trace with: free maps and lists have several blocks of any mechanism.
+
+    PyTorch takes the number of blocks as fixed if it is 1.
+    """
+
+    def longer(length: int, axis: int, place: int, least: int = _SEVERAL) -> int:
+        return length * -(-least // length) if axis in free[place] else length
+
+    if isinstance(site, FoundMap) and shapes[0] is not None:
+        return [tuple(longer(n, a, 0) if a in (1, 2) else n for a, n in enumerate(shapes[0]))]
+    if not isinstance(site, FoundFreeTokens):
+        return shapes
+    q, k, v, sides, bias = shapes
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    if sides is not None:
+        sides = longer(sides[0], 0, 3), longer(sides[1], 1, 3)
+        queries = math.prod(sides) + (site.geometry.before or (0, 0))[0]
+    else:
+        queries = longer(q[2], 2, 0, _SEVERAL**2)
+    keys = longer(k[2], 2, 1, _SEVERAL**2) if site.geometry.apart else queries
+    if bias is not None:
+        one, two = (bias[at] if bias[at] == 1 else n for at, n in ((2, queries), (3, keys)))
+        bias = (*bias[:2], one, two)
+    return [(*q[:2], queries, q[3]), (*k[:2], keys, k[3]), (*v[:2], keys, v[3]), sides, bias]
+
+
 def _traced(
     site: AnyFound,
     mechanism: Mechanism,
@@ -108,7 +155,8 @@ def _traced(
     site.implementation = computed
     try:
         module: nn.Module = site
-        given = [torch.zeros(shape, dtype=dtype) for shape in shapes if shape is not None]
+        sizes = _with_blocks(site, shapes, free)
+        given = [torch.zeros(shape, dtype=dtype) for shape in sizes if shape is not None]
         axes = [axis for axis, shape in zip(free, shapes, strict=True) if shape is not None]
         table = getattr(site, _TABLE, None)
         if table is not None and not apart and isinstance(site, FoundWindows):
@@ -117,6 +165,8 @@ def _traced(
         dynamic = None
         if any(axes):
             dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes)
+        if any(shape is None for shape in shapes[: len(given)]):
+            module = _Given(module, [shape is not None for shape in shapes])
         single = None if apart else single_node(module, given, names, _OUTPUT, opset)
         return single or trace_piece(module, tuple(given), dynamic, opset, names, _OUTPUT)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -63,6 +64,24 @@ class FoundTokens(TokenSite):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the attention of tokens, shapes as `TokenSite` says."""
         return self.attend(q, k, v, bias)
+
+
+class FoundFreeTokens(FoundTokens):
+    """Attention between lists of tokens of any number."""
+
+    def forward(  # type: ignore[override]
+        self, q: Tensor, k: Tensor, v: Tensor, sides: Tensor | None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Return the attention of tokens, shapes as `TokenSite` says.
+
+        Only the shape of ``sides`` is read: rows and columns of the queries' map, behind the tokens
+        before it. Without it they are a line. So are keys at other places.
+        """
+        before = self.geometry.before or (0, 0)
+        queries = (1, q.shape[2] - before[0]) if sides is None else tuple(sides.shape)
+        keys = (1, k.shape[2] - before[1]) if self.geometry.apart else queries
+        geometry = replace(self.geometry, query_grid=queries, key_grid=keys)
+        return self.implementation(q, k, v, bias, geometry)
 
 
 AnyFound: TypeAlias = FoundWindows | FoundMap | FoundTokens

@@ -175,7 +175,7 @@ def _replaced(
         if reading.core.out in done:
             continue
         builder = Builder(graph, run.sized, other, f"nystra_{reading.number}/")
-        item = _on_map(builder, reading, near, lying, sites) or _as_tokens(builder, run, reading)
+        item = _on_map(builder, reading, near, lying, sites) or _as_tokens(builder, reading, lying)
         if item is None:
             continue
         replacements.append(item)
@@ -215,14 +215,16 @@ def _on_map(
     return replacement_of(builder, sites, goal, out)
 
 
-def _as_tokens(builder: Builder, run: Provenance, reading: _Reading) -> Replacement | None:
+def _as_tokens(
+    builder: Builder, reading: _Reading, lying: Callable[[_Reading], Places]
+) -> Replacement | None:
     """Replace an attention by a token site; return None if it stays as trained."""
     core, layout, agreed = reading.core, reading.layout, reading.agreed
-    if core.reason or layout.kind in _UNSERVED or not agreed.same_tokens:
+    if core.reason or layout.kind in _UNSERVED or not agreed.exists:
         reading.reason = core.reason or reading.reason or agreed.reason
         return None
     try:
-        site, out = put_tokens(builder, run, core, layout, reading.path)
+        site, out = put_tokens(builder, lying(reading), core, layout, agreed, reading.path)
     except NotOnMap as why:
         reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
         return None

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...models.geometry import TokenGeometry
+from ..search.agreement import Agreement
 from ..search.layout import Layout
 from ..search.provenance import Provenance
 from ..search.values import Core, Matrices
 from .builder import Builder, Side
-from .site_modules import FoundTokens, NotOnMap, token_geometry
+from .channels import form_of
+from .map_form import MapWriter
+from .map_places import Places
+from .site_modules import FoundFreeTokens, FoundTokens, NotOnMap, token_geometry
 
 
 def put_tokens(
-    builder: Builder, run: Provenance, core: Core, layout: Layout, path: str
+    builder: Builder,
+    places: Places,
+    core: Core,
+    layout: Layout,
+    agreed: Agreement,
+    path: str,
 ) -> tuple[FoundTokens, ir.Value]:
     """Write an attention as a site of tokens.
 
     Args:
         builder: Collects the nodes.
-        run: The search that has run on the graph.
+        places: The positions of the graph's tensors on the map of its queries.
         core: The attention.
         layout: The layout of its tokens.
+        agreed: The comparison with another image size.
         path: Path of the site.
 
     Returns:
@@ -34,18 +46,47 @@ def put_tokens(
     Raises:
         NotOnMap: The attention is not one of token lists; no node was added.
     """
-    site = FoundTokens(token_geometry(layout))
     with builder.tentative():
         tokens = _Tokens(builder, core, layout)
         bias = None
         if core.mask is not None:
             bias = _mask(builder, core)
         elif (isinstance(core.beta, Tensor) and bool((core.beta != 0).any())) or core.by_data:
-            bias = tokens.biases(_replayed(builder, run, core), _weights(core))
+            bias = tokens.biases(_replayed(builder, places.run, core), _weights(core))
         q = tokens.scaled(tokens.stack(core.q, core.q_as))
         k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
-        out = tokens.back(builder.site(path, [q, k, v, bias]))
-    return site, out
+        if agreed.same_tokens:
+            site = FoundTokens(token_geometry(layout))
+            return site, tokens.back(builder.site(path, [q, k, v, bias]))
+        mapped = bool(layout.window) and layout.window == layout.map[1:]
+        whole = mapped and agreed.alike and not layout.columns_first
+        sides = _sides(builder, places, core) if whole else None
+        geometry = _free_geometry(core, layout, mapped=sides is not None, biased=bias is not None)
+        out = tokens.back(builder.site(path, [q, k, v, sides, bias]))
+    return FoundFreeTokens(geometry), out
+
+
+def _sides(builder: Builder, places: Places, core: Core) -> ir.Value | None:
+    """Return a tensor with as many rows and columns as a map; None if no tensor tells them."""
+    try:
+        with builder.tentative():
+            sides = MapWriter(builder, places, core, form_of).sides[1:]
+            parts = [torch.tensor([n]) if isinstance(n, int) else n for n in sides]
+            dtype = ir.DataType(builder.sized.types[str(core.q.name)])
+            zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
+            return builder.op("ConstantOfShape", builder.op("Concat", *parts, axis=0), value=zero)
+    except NotOnMap:
+        return None
+
+
+def _free_geometry(core: Core, layout: Layout, *, mapped: bool, biased: bool) -> TokenGeometry:
+    """Return the geometry of tokens of any number, with or without the map of the queries."""
+    queries, keys = (core.token_places(place)[0] for place in (core.q_place, core.k_place))
+    apart = not torch.equal(queries, keys)
+    first = layout.before[0] if mapped else 0
+    scale = layout.scale if isinstance(layout.scale, float) else 1.0
+    before = first, 0 if apart else first
+    return TokenGeometry((), (), scale, before=before, apart=apart, biased=biased)
 
 
 def _weights(core: Core) -> Matrices:
@@ -81,8 +122,7 @@ class _Tokens:
         moved = builder.transposed(held, read.order)
         if self.direct:
             return moved
-        rows, columns = self._sizes(held, read)
-        return builder.reshaped(moved, (-1, 1, rows, columns))
+        return builder.reshaped(moved, (-1, 1, *self._sizes(held, read)))
 
     def biases(self, held: ir.Value, read: Matrices) -> ir.Value:
         """Return what is added to the scores, in the axes of the softmax, as (B, h, N, Nk).
@@ -92,15 +132,25 @@ class _Tokens:
         shape, pairs = self.builder.lengths(held), (self.layout.tokens, self.layout.keys)
         if len(shape) == len(read.order):
             return self.stack(held, read)
-        if shape[-2:] != pairs:
+        if shape[-2:] != pairs or pairs != self.builder.others(held)[-2:]:
             raise NotOnMap("what is added to its scores has other axes than these")
         return self.builder.reshaped(held, (-1, 1, *pairs))
 
-    def _sizes(self, held: ir.Value, read: Matrices) -> tuple[int, int]:
+    def _sizes(self, held: ir.Value, read: Matrices) -> tuple[Side, Side]:
         if str(held.name) in self.builder.sized.shapes:
-            _, rows, columns = read.sizes(self.builder.lengths(held))
-            return math.prod(rows), math.prod(columns)
+            rows = self._rows(held, read)
+            _, _, columns = read.sizes(self.builder.lengths(held))
+            return (math.prod(rows) if len(rows) > 1 else rows[0]), math.prod(columns)
         return self.layout.tokens, self.layout.keys  # of biases
+
+    def _rows(self, held: ir.Value, read: Matrices) -> list[Any]:
+        """Return the lengths of the axes of tokens; one that is free is alone."""
+        _, rows, _ = read.sizes(self.builder.lengths(held))
+        if rows == read.sizes(self.builder.others(held))[1]:
+            return list(rows)
+        if len(rows) > 1:
+            raise NotOnMap("several axes of its tokens are free")
+        return [self.builder.free_side(held, read.order[read.leading])]
 
     def scaled(self, q: ir.Value) -> ir.Value:
         """Return queries times the factor of their head, if factors differ between heads."""
@@ -131,6 +181,8 @@ class _Tokens:
         if not self.direct:
             shape = builder.lengths(self.core.out)
             first, rows, columns = read.sizes(shape)
+            if rows != read.sizes(builder.others(self.core.out))[1]:
+                rows = tuple(self._rows(self.core.q, self.core.q_as))
             out = builder.reshaped(out, (*self._leading(first), *rows, *columns))
         return builder.transposed(out, inverse)
 

@@ -17,6 +17,8 @@ class Agreement:
     Attributes:
         reason: Why the attention is not a site of windows at every size, or "".
         same_tokens: Whether the numbers of queries and keys are the same at both sizes.
+        alike: Whether its tokens are arranged alike at both sizes.
+        exists: Whether it is there at both sizes.
         whole: Whether all positions of the map attend to each other, at any size.
         changing: Whether a search with larger maps may determine the windows: the window sizes
             differ, or padding gives both maps the same number of rows or columns.
@@ -24,6 +26,8 @@ class Agreement:
 
     reason: str = ""
     same_tokens: bool = True
+    alike: bool = True
+    exists: bool = True
     whole: bool = False
     changing: bool = False
 
@@ -39,11 +43,12 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
     if second is first:
         return Agreement()
     if second is None:
-        return Agreement("it does not exist at another image size", same_tokens=False)
+        reason = "it does not exist at another image size"
+        return Agreement(reason, same_tokens=False, exists=False)
     same_tokens = (first.tokens, first.keys) == (second.tokens, second.keys)
     if not _alike(first, second):
         reason = "its tokens are arranged differently at another image size"
-        return Agreement(reason, same_tokens=same_tokens, changing=True)
+        return Agreement(reason, same_tokens=same_tokens, alike=False, changing=True)
     equal = any(one == other for one, other in zip(first.map[1:], second.map[1:], strict=False))
     if _is_whole(first) and _is_whole(second) and first.map[1:] != second.map[1:]:
         return Agreement(same_tokens=same_tokens, whole=True, changing=equal)

@@ -21,6 +21,7 @@ _CELLS = (11, 13)
 """Rows and columns, in cells of the network, of the image that is used for a trace."""
 
 _LEAST_UNIT = 8
+_FEWEST_STEPS = 4
 
 
 def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
@@ -91,6 +92,7 @@ def shapes_of(
     size = image_size(unit * units[0] - less, unit * units[1] - less) | fixed
     if "batch" not in facts.inputs[0].lengths:
         size["batch"] = batch
+    size["steps"] = _FEWEST_STEPS + batch  # another number where the number of images is another
     whole = own_sizes(facts.inputs, size)
     return {port.name: tuple(port.shape(whole)) for port in facts.inputs}
 

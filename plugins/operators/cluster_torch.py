@@ -80,7 +80,12 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
 
 
 def attend(
-    q: Tensor, centers: Tensor, counts: Tensor, sums: Tensor, near: Tensor, v: Tensor
+    q: Tensor,
+    centers: Tensor,
+    counts: Tensor,
+    sums: Tensor,
+    near: Tensor | None = None,
+    v: Tensor | None = None,
 ) -> Tensor:
     """Return attention (..., n, e) to clusters, each a key with a count, and to tokens.
 
@@ -89,13 +94,17 @@ def attend(
         centers: Centers of the clusters, (..., m, d).
         counts: Count of each cluster, (..., m); 0: ignored.
         sums: Sums of the values of its members, weighted by their counts, (..., m, e).
-        near: Logits of the queries with the tokens, (..., n, j).
+        near: Logits of the queries with the tokens, (..., n, j); None: there are none.
         v: Values of the tokens, (..., j, e).
     """
     none = counts <= 0
-    weights = torch.where(none, torch.ones_like(counts), counts).clamp(min=_TINY)
+    weights = torch.where(none, counts.new_ones(()), counts).clamp(min=_TINY)
     far = q @ centers.mT + weights.log().masked_fill(none, -torch.inf).unsqueeze(-2)
+    means = sums / weights.unsqueeze(-1)
+    if near is None or v is None:
+        alone: Tensor = far.softmax(-1) @ means
+        return alone
     share = torch.cat([far.expand(*near.shape[:-1], -1), near], -1).softmax(-1)
     split = share.split((counts.shape[-1], near.shape[-1]), -1)
-    out: Tensor = split[0] @ (sums / weights.unsqueeze(-1)) + split[1] @ v
+    out: Tensor = split[0] @ means + split[1] @ v
     return out

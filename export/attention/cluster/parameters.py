@@ -8,7 +8,7 @@ from typing import Any
 
 from ....core.option import option
 from ....core.option_kinds import Grid, Number
-from ....models.geometry import WindowGeometry
+from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_cluster.schema import (
     MAX_BIAS_BLOCKS,
     MAX_BLOCK,
@@ -31,7 +31,7 @@ so much more that finer settings still cost little."""
 
 
 LARGEST = _DEFAULTS[0][0]
-"""Number of tokens whose defaults maps of any size have."""
+"""Number of tokens whose defaults maps and lists of any size have."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class Cluster(Windowed):
 
     def at(self, geometry: Geometry) -> Cluster:
         """Return the mechanism with its sizes; the block is the largest that no border cuts."""
-        tokens = LARGEST if geometry is None else 0
+        free = isinstance(geometry, TokenGeometry) and geometry.before is not None
+        tokens = LARGEST if geometry is None or free else 0
         tokens = geometry.tokens if isinstance(geometry, WindowGeometry) else tokens
         clusters, block = self.sizes(tokens)
         if isinstance(geometry, WindowGeometry):
@@ -114,7 +115,7 @@ class Cluster(Windowed):
     def sizes(self, tokens: int = 0) -> tuple[tuple[int, int], int]:
         """Return clusters and block; defaults depend on the number of tokens in a window.
 
-        Lists of tokens, whatever their number, have the defaults of small windows.
+        Lists of tokens of a fixed number have the defaults of small windows.
         """
         usual = ((clusters, block) for least, clusters, block in _DEFAULTS if tokens >= least)
         clusters, block = next(usual)

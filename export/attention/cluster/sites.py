@@ -9,7 +9,7 @@ from torch import Tensor
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_cluster.torch_op import window_cluster
 from ..implementation import Form, in_form
-from .maps import attend_map
+from .free_tokens import attend_free
 from .parameters import Cluster
 from .tokens import attend_tokens
 
@@ -39,16 +39,6 @@ class Tokens:
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
+        if geometry.before is not None:
+            return attend_free(q, k, v, geometry, self.mechanism)
         return attend_tokens(q, k, v, bias, geometry, self.mechanism)
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Clustered keys between all positions of a map, from standard operators."""
-
-    mechanism: Cluster
-    form: Form
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Return the attention of q, k, v; shapes as in ``models.sites.MapSite``."""
-        return attend_map(q, k, v, scale, self.mechanism)

@@ -6,6 +6,7 @@ are standard operators), between lists of many tokens, and over whole maps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,25 +73,18 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v."""
-        return _attend(q, k, v, bias, geometry.scale, self.form)
+        """Return the attention of q, k, v.
 
-
-def _attend(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, form: Form
-) -> Tensor:
-    """Return the attention of lists of tokens; shapes as in ``models.sites.TokenSite``.
-
-    It is one node where the scores of a head are many, or of an unknown number.
-    """
-    queries, keys = q.shape[2], k.shape[2]
-    few = isinstance(queries, int) and isinstance(keys, int) and queries * keys < FEWEST_SCORES
-    if form == "plain" or few or q.dtype == torch.float64:  # which no kernel takes
-        return softmax_attention(q, k, v, scale, bias)
-    added = q.new_zeros(1, 1, 1, 1) if bias is None else bias.to(q.dtype)
-    added = added[(None,) * (4 - added.dim())]
-    has_bias = int(bias is not None)
-    return in_form(attention, form)(q, k, v, added, bias=has_bias, scale=scale)
+        It is one node where the scores of a head are many, or of an unknown number.
+        """
+        counts = q.shape[2], k.shape[2]
+        few = all(isinstance(n, int) for n in counts) and math.prod(counts) < FEWEST_SCORES
+        if self.form == "plain" or few or q.dtype == torch.float64:  # which no kernel takes
+            return softmax_attention(q, k, v, geometry.scale, bias)
+        added = q.new_zeros(1, 1, 1, 1) if bias is None else bias.to(q.dtype)
+        added = added[(None,) * (4 - added.dim())]
+        more = {"bias": int(bias is not None), "scale": geometry.scale}
+        return in_form(attention, self.form)(q, k, v, added, **more)
 
 
 @dataclass(frozen=True)
@@ -110,18 +104,3 @@ class Patches:
     ) -> Tensor:
         """Return the value patches, weighted by the matches of query and key patches."""
         return exact_patches(query, key, value, key_mask, geometry)
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Exact attention at a map site; interface of ``models.sites.MapSite``."""
-
-    mechanism: Full
-    form: Form
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Return the attention of q, k, v."""
-        queries, keys, values = (tensor.flatten(2).transpose(1, 2)[:, None] for tensor in (q, k, v))
-        out = _attend(queries, keys, values, None, scale, self.form)[:, 0]
-        back: Tensor = out.transpose(1, 2).unflatten(2, (q.shape[2], q.shape[3]))
-        return back

@@ -10,7 +10,7 @@ from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystrom.torch_op import window_nystrom, window_nystrom_terms
 from ..frame_layout import to_2d, to_3d
 from ..implementation import Form, in_form
-from ..landmark_tokens import linear_maps, linear_tokens
+from ..landmark_tokens import linear_tokens
 from .parameters import Nystra
 
 
@@ -53,16 +53,3 @@ class Tokens:
         mechanism = self.mechanism
         more = {"threshold": mechanism.threshold, "guard": mechanism.guard}
         return linear_tokens("nystrom_attention", q, k, v, geometry, mechanism, self.form, **more)
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Kernel Nystrom over a whole map; interface of ``models.sites.MapSite``."""
-
-    mechanism: Nystra
-    form: Form
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Return the attention of q, k, v."""
-        more = {"threshold": self.mechanism.threshold, "guard": self.mechanism.guard}
-        return linear_maps("nystrom_attention", q, k, v, scale, self.mechanism, self.form, **more)

@@ -10,7 +10,7 @@ from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystromformer.torch_op import window_nystromformer
 from ..frame_layout import to_2d, to_3d
 from ..implementation import Form, in_form
-from ..landmark_tokens import linear_maps, linear_tokens
+from ..landmark_tokens import linear_tokens
 from .parameters import Nystromformer
 
 
@@ -42,15 +42,3 @@ class Tokens:
         return linear_tokens(
             "nystromformer_attention", q, k, v, geometry, self.mechanism, self.form
         )
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Row-normalized Nystrom over a whole map; interface of ``models.sites.MapSite``."""
-
-    mechanism: Nystromformer
-    form: Form
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Return the attention of q, k, v."""
-        return linear_maps("nystromformer_attention", q, k, v, scale, self.mechanism, self.form)

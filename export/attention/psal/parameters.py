@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ....core.option import option
 from ....core.option_kinds import Choice, Number, Switch
-from ....models.geometry import WindowGeometry
+from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.patch_match.schema import SCHEMA
 from ....plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from ..mechanism import Geometry, Windowed
@@ -75,6 +75,8 @@ class Psal(Windowed):
     def fits(self, geometry: Geometry) -> str:
         """Return why there is no search in a window of too few tokens, or ""."""
         reason = super().fits(geometry)
+        if isinstance(geometry, TokenGeometry) and geometry.before is not None:
+            return "psal does not support attention between tokens of any number"
         if reason or not isinstance(geometry, WindowGeometry):
             return reason
         if self.neighbors <= geometry.tokens:

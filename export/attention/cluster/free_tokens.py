@@ -1,0 +1,81 @@
+"""Clustered keys between tokens of any number: a map of any size, or a line, and what is before."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ....models.geometry import TokenGeometry
+from ....plugins.operators.attention_torch import softmax_attention
+from ....plugins.operators.cluster_torch import attend, key_clusters
+from .parameters import LARGEST, Cluster
+
+
+def attend_free(
+    q: Tensor, k: Tensor, v: Tensor, geometry: TokenGeometry, mechanism: Cluster
+) -> Tensor:
+    """Return the attention of tokens; shapes as in ``models.sites.TokenSite``, grids are free.
+
+    Tokens before those of the grid attend exactly, and are attended to exactly. The map is cut into
+    blocks, the last of which extend beyond it by places without weight; on a line, clusters and
+    blocks have as many tokens. Keys at other places than the queries are in clusters only.
+    """
+    (rows, columns), block = mechanism.sizes(LARGEST)
+    before, key_before = geometry.tokens_before(q.shape[2], k.shape[2])
+    height, width = geometry.key_grid
+    along = block, block
+    if type(height) is int and height == 1:  # of a line all are along it
+        rows, columns, along = 1, rows * columns, (1, block**2)
+    first = softmax_attention(q[:, :, :before], k, v, geometry.scale) if before else None
+    k = k - k[:, :, key_before:].mean(2, keepdim=True)
+    own = q[:, :, before:] * geometry.scale
+    keys, values = k[:, :, key_before:], v[:, :, key_before:]
+    starts = _seeds(height, rows, k.device) * width, _seeds(width, columns, k.device)
+    seeds = (starts[0].unsqueeze(1) + starts[1]).flatten()
+    members, centers = key_clusters(keys, seeds, mechanism.rounds)
+    if geometry.apart:
+        sums = members.mT @ torch.cat([values, torch.ones_like(values[..., :1])], -1)
+        out = attend(own, centers, sums[..., -1], sums[..., :-1])
+        return out if first is None else torch.cat([first, out], 2)
+
+    def cut(part: Tensor) -> Tensor:
+        return _cut(part, height, width, along)
+
+    inside = cut(torch.ones_like(keys[:1, :1, :, :1]))  # (1, 1, blocks, places, 1)
+    own_q, own_k, own_v = cut(own), cut(keys), cut(values)
+    counted = torch.cat([own_v, inside.expand_as(own_v[..., :1])], -1)
+    sums = cut(members).mT @ counted  # (B, h, blocks, m, e + 1)
+    seen = sums.sum(2, keepdim=True) - sums
+    near = own_q @ own_k.mT + inside.mT.log()
+    if key_before:
+        exact = own_q @ k[:, :, :key_before].unsqueeze(2).mT
+        near = torch.cat([exact, near], -1)
+        exact_v = v[:, :, :key_before].unsqueeze(2)
+        own_v = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], 3)
+    out = attend(own_q, centers.unsqueeze(2), seen[..., -1], seen[..., :-1], near, own_v)
+    out = _whole(out, height, width, along)
+    return out if first is None else torch.cat([first, out], 2)
+
+
+def _seeds(side: int, parts: int, device: torch.device) -> Tensor:
+    """Return `cluster_seeds` of a side that may be free."""
+    return (2 * torch.arange(parts, device=device) + 1) * side // (2 * parts)
+
+
+def _cut(part: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tensor:
+    """Return the blocks (B, h, blocks, places, C) of a grid (B, h, N, C), padded by 0."""
+    beyond = (0, 0, 0, -width % sides[1], 0, -height % sides[0])
+    padded = F.pad(part.unflatten(2, (height, width)), beyond)
+    cells = padded.unflatten(3, (-1, sides[1])).unflatten(2, (-1, sides[0]))
+    blocks: Tensor = cells.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    return blocks
+
+
+def _whole(blocks: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tensor:
+    """Return the grid (B, h, N, C) of blocks (B, h, blocks, places, C)."""
+    columns = (width + sides[1] - 1) // sides[1]
+    cells = blocks.unflatten(3, sides).unflatten(2, (-1, columns))
+    padded = cells.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    whole: Tensor = padded[:, :, :height, :width].flatten(2, 3)
+    return whole
