@@ -98,7 +98,8 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
 def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
     """Return the network if it can keep its own attention, None if its sites are always written."""
     graph = prepared.graph
-    if graph is None or prepared.fused:
+    padded = prepared.options.pad_heads is not None  # for GPUs: times on a CPU tell nothing
+    if graph is None or prepared.fused or padded:
         return None
     return GraphPieces(graph, prepared.traced.facts, resolved)
 
