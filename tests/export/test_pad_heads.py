@@ -11,9 +11,7 @@ from safetensors.torch import save_file
 
 from nystra.cli.main import main
 from nystra.core.errors import NystraError, UnsupportedModelError
-from nystra.export import ExportOptions
 from nystra.export.graph.pad_heads import pad_heads
-from nystra.export.load.onnx_options import refuse_options
 from nystra.export.load.targeted import refuse_padding
 from nystra.export.targets import TARGETS
 from nystra.export.transforms import find_transform
@@ -122,8 +120,6 @@ def test_files_for_other_engines_are_refused() -> None:
         refuse_padding(8, find_transform("fp16"), TARGETS["portable"])
     refuse_padding(8, find_transform("bf16", "tensorrt"), TARGETS["tensorrt"])
     refuse_padding(None, find_transform("int8"), None)
-    with pytest.raises(NystraError, match="`pad_heads` does not apply to an ONNX file"):
-        refuse_options(ExportOptions(pad_heads=8))
 
 
 @pytest.mark.full
