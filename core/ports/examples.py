@@ -36,12 +36,13 @@ def example_array(port: Port, size: Size) -> Array:
 
 
 def batch_sizes(ports: Sequence[Port], sides: Size) -> list[Size]:
-    """Return the sizes to test if the sides are fixed: three batches, if that axis is free.
+    """Return the sizes to test if the sides are fixed: three batches, or one if that is fixed too.
 
     A batch of 1 alone would not show whether images of a batch affect each other.
     """
-    free = "batch" not in ports[0].lengths
-    return [dict(sides) | ({"batch": batch} if free else {}) for batch in _BATCHES]
+    if "batch" in ports[0].lengths:
+        return [dict(sides)]
+    return [dict(sides) | {"batch": batch} for batch in _BATCHES]
 
 
 def trace_size(ports: Sequence[Port], size: Size) -> dict[str, int]:

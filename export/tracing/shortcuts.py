@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +31,39 @@ def _changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[No
         yield
     finally:
         setattr(owner, name, before)
+
+
+def translations_once() -> contextlib.AbstractContextManager[None]:
+    """Cache onnxscript's translations of operators for PyTorch.
+
+    Otherwise each export reads the sources of all 497 translations, which takes most of a second.
+    """
+    from torch.onnx._internal import _lazy_import
+
+    apis: Any = getattr(_lazy_import, "onnxscript_apis", None)  # other versions have it elsewhere
+    return _changed(apis, "get_torchlib_ops", lambda read: partial(_once, read))
+
+
+@functools.cache
+def _once(read: Callable[[], Any]) -> Any:
+    return read()
+
+
+def signatures_once() -> contextlib.AbstractContextManager[None]:
+    """Use the signature that PyTorch notes in each translation.
+
+    Otherwise each export derives all of them from annotations, half of the time of a small one.
+    """
+    from torch.onnx._internal.exporter import _schemas
+
+    def change(read: Any) -> Any:
+        def signature(function: Any, *arguments: Any, **named: Any) -> Any:
+            noted = getattr(function, "_pt_onnx_signature", None)
+            return read(function, *arguments, **named) if noted is None else noted
+
+        return signature
+
+    return _changed(_schemas, "op_signature_from_function", change)
 
 
 def without_stack_traces() -> contextlib.AbstractContextManager[None]:

@@ -27,6 +27,8 @@ from .programs import exported, program_of
 from .shortcuts import (
     decomposed_where_needed,
     promoted_where_needed,
+    signatures_once,
+    translations_once,
     without_quadratic_rules,
     without_stack_traces,
 )
@@ -230,32 +232,13 @@ def sizes_of_one() -> contextlib.AbstractContextManager[object]:
 def _shortcuts() -> Iterator[None]:
     """Skip steps of a trace that take time and do not change the file."""
     with (
-        _translations_once(),
+        translations_once(),
+        signatures_once(),
         without_stack_traces(),
         without_quadratic_rules(),
         promoted_where_needed(),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _translations_once() -> Iterator[None]:
-    """Cache onnxscript's translations of operators for PyTorch.
-
-    Otherwise each export reads the sources of all 497 translations, which takes most of a second.
-    """
-    from torch.onnx._internal import _lazy_import
-
-    apis: Any = getattr(_lazy_import, "onnxscript_apis", None)
-    if apis is None:  # another version of PyTorch has it elsewhere
-        yield
-        return
-    read = apis.get_torchlib_ops
-    apis.get_torchlib_ops = lambda: _once(read)
-    try:
-        yield
-    finally:
-        vars(apis).pop("get_torchlib_ops", None)
 
 
 @contextlib.contextmanager
@@ -267,11 +250,6 @@ def _rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-@functools.cache
-def _once(read: Callable[[], Any]) -> Any:
-    return read()
 
 
 @contextlib.contextmanager

@@ -79,7 +79,6 @@ def run(loaded: Session, height: int, width: int, seed: int = 0) -> None:
     np.testing.assert_array_equal(loaded(image), image.repeat(2, 2).repeat(2, 3))
 
 
-@pytest.mark.full
 def test_runs_at_growing_and_shrinking_sizes(cuda: Any, tmp_path: Path) -> None:
     loaded = session(tmp_path)
     (tensor,) = loaded.inputs
