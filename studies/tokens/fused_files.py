@@ -8,6 +8,7 @@ processor time, medians of rounds in which both run in turn.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -62,6 +63,7 @@ def session(path: Path, *, library: bool) -> ort.InferenceSession:
 
 def main() -> None:
     """Measure, and print a table in Markdown."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print("| operator | tokens | given | full | nystra | cluster |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for operator in ("Attention", "MultiHeadAttention"):

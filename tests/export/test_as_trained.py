@@ -81,7 +81,7 @@ def test_what_is_not_served_stays_as_trained() -> None:
     resolved = resolve(Plan(Linformer()), network)
     assert resolved == {"exact": Full(), "own": AsTrained()}
     assert {site.reason for site in resolved.values()} == {
-        "linformer does not support attention between maps"
+        "linformer needs trained tensors that the checkpoint does not have: E_K, E_V"
     }
 
 

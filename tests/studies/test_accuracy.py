@@ -94,7 +94,7 @@ def test_the_branch_within_a_scale_can_stay_exact() -> None:
     own = {site.path: site.module.implementation for site in find_sites(network)}
     kinds = {
         name: {
-            (type(site.module).__name__, type(site.module.implementation).__module__.split(".")[-2])
+            (type(site.module).__name__, site.module.implementation.mechanism.name)
             for site in find_sites(super_resolution.planned(network, name))
         }
         for name in ("psal between scales", "psal")
