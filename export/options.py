@@ -53,6 +53,10 @@ class Shape(Option):
         return tuple(value)
 
 
+OPSET = 20
+"""Opset of the file of a network."""
+
+
 @dataclass(frozen=True)
 class ExportOptions(Options):
     """Options of an export.
@@ -67,7 +71,9 @@ class ExportOptions(Options):
 
     plan: Plan | AutoOptions = field(default_factory=lambda: Plan(AsTrained()))
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    opset: int = option(Number(20, "ONNX opset of the file", 18, 25))
+    opset: int | None = option(
+        Number(None, "ONNX opset of the file", 18, 25, usual="20, or that of an ONNX file")
+    )
     static: tuple[int, ...] | None = option(
         Shape(None, "fixed input shape", metavar="BxCxHxW", usual="any size")
     )

@@ -118,7 +118,7 @@ def _graph(
     else:
         swapped = swap(prepared.traced.network, resolved, "operator")
         once = not is_own(facts.architecture)
-        model = trace(swapped, facts, options.opset, fused=prepared.fused, once=once)
+        model = trace(swapped, facts, prepared.opset, fused=prepared.fused, once=once)
         tidy(model, facts.inputs, facts.outputs)
     if padding is not None:
         notes += pad_heads(model, padding)

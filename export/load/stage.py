@@ -16,7 +16,7 @@ from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
-from ..options import ExportOptions
+from ..options import OPSET, ExportOptions
 from ..rewrite.graph_network import GraphNetwork
 from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
@@ -67,6 +67,11 @@ class Prepared:
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
 
     @property
+    def opset(self) -> int:
+        """The opset of the file."""
+        return self.options.opset or OPSET
+
+    @property
     def fused(self) -> bool:
         """Whether all exact attention is written as ONNX's operator ``Attention``."""
         return self.target is not None and self.target.fused
@@ -96,6 +101,7 @@ def prepare(
     held = 0
     if is_onnx(source) and isinstance(source, Path):
         held = read_onnx_header(source).opsets.get("", 0)
+    given = options.opset
     options = for_target(options, target, held)
     refuse_padding(options.pad_heads, transform, target)
     if transform.calibrated and options.calibrate is None:
@@ -106,7 +112,8 @@ def prepare(
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
-    opset = options.opset if "opset" in options.changed() else None
+    is_asked = given is not None or options.opset != OPSET  # a usual one converts no ONNX file
+    opset = options.opset if is_asked else None
     traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress, opset)
     trained = trained_network(loaded, options.hyper)
     if options.with_preprocessing:

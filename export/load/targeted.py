@@ -36,12 +36,12 @@ def for_target(options: ExportOptions, target: Target | None, held: int = 0) -> 
     return replace(options, functions="inline", opset=_opset(options, target, held))
 
 
-def _opset(options: ExportOptions, target: Target, held: int) -> int:
+def _opset(options: ExportOptions, target: Target, held: int) -> int | None:
     """Return the opset of the file, which the options or the target say."""
     if target.opsets is None:
         return options.opset
     oldest, newest = target.opsets
-    if "opset" not in options.changed():
+    if options.opset is None:
         return min(max(oldest, held), newest)
     if not oldest <= options.opset <= newest:
         has = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"

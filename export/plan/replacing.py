@@ -8,7 +8,7 @@ from typing import Any
 from ...core.errors import NystraError
 from ...runtime.model.manifest import Manifest
 from ..attention.plan import Plan
-from ..options import ExportOptions
+from ..options import OPSET, ExportOptions
 
 _ADVICE = "choose another `output`, or give `overwrite`"
 
@@ -17,7 +17,7 @@ def export_form(options: ExportOptions) -> dict[str, Any]:
     """Return the options, other than checkpoint and plan, that affect a file, for its manifest."""
     return {
         "functions": options.functions,
-        "opset": options.opset,
+        "opset": options.opset or OPSET,
         "precision": options.precision,
         "static": None if options.static is None else list(options.static),
         "target": options.target,

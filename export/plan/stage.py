@@ -133,7 +133,7 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
         loaded.checkpoint.path,
         loaded.facts,
         resolved,
-        prepared.options.opset,
+        prepared.opset,
         prepared.transform.label,
         _marks(prepared),
     )

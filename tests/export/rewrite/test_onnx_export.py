@@ -154,7 +154,7 @@ def test_a_file_of_one_size_is_made_of_one_of_any(target: str | None, tmp_path: 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("attention", "opset"), [("as_trained", 19), ("full", 19), ("full", 25)])
+@pytest.mark.parametrize(("attention", "opset"), [("as_trained", 20), ("full", 19), ("full", 25)])
 @pytest.mark.usefixtures("faster")
 def test_the_opset_that_is_asked_for_is_written(attention: str, opset: int, tmp_path: Path) -> None:
     path = window_attention(tmp_path / "theirs.onnx", 17)
