@@ -92,6 +92,18 @@ def without_simplified_roundings() -> contextlib.AbstractContextManager[None]:
     return _changed(held.sympy, "simplify", change)
 
 
+def without_memory_formats() -> contextlib.AbstractContextManager[None]:
+    """Keep traced convolutions from choosing the memory format of their result.
+
+    A graph has none, and for an input with its channels last the choice compares all sides with 1.
+    """
+
+    def change(_: Any) -> Any:
+        return lambda *_: torch.contiguous_format
+
+    return _changed(torch._C, "_conv_determine_backend_memory_format", change)
+
+
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
     """Keep onnxscript's optimizer from a rule whose time grows with the square of the graph."""
     from onnxscript import rewriter

@@ -29,6 +29,7 @@ from .shortcuts import (
     promoted_where_needed,
     signatures_once,
     translations_once,
+    without_memory_formats,
     without_quadratic_rules,
     without_stack_traces,
 )
@@ -213,19 +214,19 @@ def _merge_equal_nodes(model: ir.Model) -> None:
     RemoveUnusedNodesPass()(model)
 
 
-def sizes_of_one() -> contextlib.AbstractContextManager[object]:
+@contextlib.contextmanager
+def sizes_of_one() -> Iterator[None]:
     """Keep PyTorch from assuming sides larger than 1 when it checks whether a map is contiguous.
 
     Otherwise the maps of a network with strided convolutions need at least 2 rows and columns.
     """
     from torch.fx.experimental import _config
 
-    if not hasattr(_config, "backed_size_oblivious"):
-        return contextlib.nullcontext()
-    patched: contextlib.AbstractContextManager[object] = _config.patch(  # type: ignore[attr-defined]
-        backed_size_oblivious=True
-    )
-    return patched
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(without_memory_formats())
+        if hasattr(_config, "backed_size_oblivious"):
+            stack.enter_context(_config.patch(backed_size_oblivious=True))  # type: ignore[attr-defined]
+        yield
 
 
 @contextlib.contextmanager
