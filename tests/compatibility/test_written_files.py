@@ -213,6 +213,7 @@ def document_keys(file: Path) -> list[str]:
 
 
 def _model(model: onnx.ModelProto) -> list[str]:
+    _rename(model.graph)
     lines = list(_document({entry.key: entry.value for entry in model.metadata_props}, "metadata"))
     del model.metadata_props[:]
     for tensor in list(model.graph.initializer):
@@ -221,6 +222,25 @@ def _model(model: onnx.ModelProto) -> list[str]:
             lines.append(f"{tensor.name} = {kind} {list(tensor.dims)}")
             model.graph.initializer.remove(tensor)
     return [*lines, *onnx.printer.to_text(model).splitlines()]
+
+
+def _rename(graph: onnx.GraphProto) -> None:
+    """Number what has no name in the network: PyTorch names it, differently by how it traces."""
+    told = {value.name for value in (*graph.input, *graph.output)}
+    names: dict[str, str] = {}
+    for node in graph.node:
+        if node.domain != "nystra":
+            node.name = ""
+        for held in (*node.input, *node.output):
+            if held and held not in told and (held in node.output or "." not in held):
+                names.setdefault(held, f"value_{len(names)}")
+        for part in (node.input, node.output):
+            part[:] = [names.get(held, held) for held in part]
+    for tensor in graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
+    ordered = sorted(graph.initializer, key=lambda tensor: tensor.name)
+    del graph.initializer[:]
+    graph.initializer.extend(ordered)
 
 
 def _references(file: Path) -> list[str]:
