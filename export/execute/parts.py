@@ -187,6 +187,8 @@ class PartRunner:
                 bounded=self.bounded,
             )
         except Exception as error:  # onnxruntime raises errors of several kinds
+            if optimized:  # its optimizer makes some graphs invalid
+                return self.session(part, feeds)
             raise UnsupportedModelError(
                 f"onnxruntime cannot open it: {_first_line(error)}"
             ) from error

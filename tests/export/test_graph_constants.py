@@ -1,6 +1,7 @@
 """What a graph makes of its parameters alone is computed once."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 import torch
@@ -105,3 +106,30 @@ def test_a_scalar_stays_a_scalar() -> None:
     (held,) = node.inputs
     assert held is not None
     assert (held.name, held.shape, held.const_value.shape) == ("scale_folded", [], [])
+
+
+def test_a_part_that_onnxruntime_makes_invalid_is_not_optimized() -> None:
+    """Its optimizer loses a value that is padded for a convolution and, by Identity, a result."""
+    nodes = [
+        onnx.helper.make_node("Add", ["x", "x"], ["twice"]),
+        onnx.helper.make_node("Identity", ["twice"], ["result"]),
+        onnx.helper.make_node("Pad", ["twice", "pads"], ["padded"]),
+        onnx.helper.make_node("Conv", ["padded", "weight"], ["y"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "padded",
+        [onnx.helper.make_tensor_value_info("x", 1, [1, 1, 4, 4])],
+        [onnx.helper.make_tensor_value_info(name, 1, None) for name in ("result", "y")],
+        [
+            onnx.numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 0, 1, 1]), "pads"),
+            onnx.numpy_helper.from_array(np.ones((1, 1, 2, 2), np.float32), "weight"),
+        ],
+    )
+    model = ir.from_proto(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    )
+    (part,) = parts_of(list(model.graph), ["result", "y"])
+    made = PartRunner(model).run(part, {"x": ort_value(torch.ones(1, 1, 4, 4))}, optimized=True)
+    assert made["result"].numpy().tolist() == [[[[2.0] * 4] * 4]]
+    assert made["y"].numpy()[0, 0, 0].tolist() == [8.0, 8.0, 8.0, 4.0]
