@@ -19,6 +19,7 @@ from ..runtime.session import Session
 from ..runtime.timing.turns import timed_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
+from .execute.parts import taken_inputs
 
 SIDE = 128
 """Side of the image that is timed, if the network takes any size."""
@@ -190,9 +191,7 @@ def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
         for number, model in enumerate((timed.own, timed.replaced)):
             path = folder / f"{number}.onnx"
             path.write_bytes(model.SerializeToString())
-            known = {tensor.name for tensor in model.graph.initializer}
-            taken = [value.name for value in model.graph.input if value.name not in known]
-            feeds = {name: timed.feeds[name] for name in taken}
+            feeds = {value.name: timed.feeds[value.name] for value in taken_inputs(model)}
             runs[path.name] = partial(Session(path).run, feeds)
             runs[path.name]()
         begun = time.perf_counter()

@@ -10,7 +10,6 @@ from ..core.ports.port import SIDES, Port, image_size
 from ..core.ports.preprocessing import Preprocessing
 
 _LARGEST_CELL = 64  # pixels, where the size multiple is not larger
-_LARGE_WINDOW = 48  # tokens or pixels of a side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +87,6 @@ class Facts:
             several = min(4 * max(self.size_multiple, 2), _LARGEST_CELL)
             return self.taken(max(self.size_multiple, several, self.size_minimum))
         return self.taken(max(self.size_multiple, *self.window))
-
-    @property
-    def large_windows(self) -> bool:
-        """Whether images of many windows (or multiples, without one) take much memory."""
-        return max(self.window or (self.size_multiple,)) >= _LARGE_WINDOW
 
     def taken(self, side: int) -> int:
         """Return the smallest valid side that is not smaller than this."""

@@ -65,6 +65,12 @@ def graphs_of(node: ir.Node) -> list[ir.Graph]:
     return graphs
 
 
+def taken_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs of a model that are no constants."""
+    held = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in held]
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the subgraphs of a node."""
     for attribute in node.attribute:

@@ -25,6 +25,9 @@ from ...runtime.tasks.classification.preparing import prepare
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
 
+_LARGE_WINDOW = 48
+"""Side of a window in tokens whose validation images are smaller."""
+
 _LARGEST_CALIBRATION_SIDE = 256
 
 
@@ -71,7 +74,7 @@ def validation_sizes(facts: Facts) -> list[Size]:
         (2 * cell + 3, max(least, cell + cell // 2 - 1)),
         (max(least, cell // 2 + 1), 2 * cell + cell // 2),
     ]
-    if facts.large_windows:
+    if max(facts.window or (facts.size_multiple,)) >= _LARGE_WINDOW:
         sizes = [
             (2 * cell, cell),
             (cell + 3, max(least, cell - 5)),

@@ -18,7 +18,7 @@ from ...models.loading import LoadedModel
 from ...plugins.domain import opset_of
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
-from ..execute.parts import TooLargeError, nodes_of
+from ..execute.parts import TooLargeError, nodes_of, taken_inputs
 from ..execute.sized import Sized
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import FileSource
@@ -76,7 +76,7 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
     """
     read_onnx_header(path)
     model = read_model(path)
-    taken, given = len(_inputs(model)), len(model.graph.output)
+    taken, given = len(taken_inputs(model)), len(model.graph.output)
     if not taken or given != 1:
         raise UnsupportedModelError(
             f"{path} has {taken} inputs and {given} outputs: expected an image as an input "
@@ -102,7 +102,7 @@ def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProt
     from onnx import inliner, version_converter
 
     unknown = {(node.domain, node.op_type) for node in nodes_of(model.graph)}
-    unknown = {name for name in unknown if not name[0] and not _has(name[1], opset)}
+    unknown = {name for name in unknown if not name[0] and not onnx.defs.has(name[1], opset)}
     try:
         if unknown:
             model = inliner.inline_selected_functions(
@@ -118,28 +118,14 @@ def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProt
     return converted
 
 
-def _has(operator: str, opset: int) -> bool:
-    try:
-        onnx.defs.get_schema(operator, opset)
-    except onnx.defs.SchemaError:
-        return False
-    return True
-
-
 def _with_shapes(source: FileSource, sized: Sized) -> None:
     """Fix the shapes of inputs and output of a file, in place."""
     for model in filter(None, (source.model, source.raised)):
         del model.graph.value_info[:]
-        for declared in (*_inputs(model), *model.graph.output):
+        for declared in (*taken_inputs(model), *model.graph.output):
             sides = list(sized.shapes[declared.name])
             kind = declared.type.tensor_type.elem_type
             declared.CopyFrom(onnx.helper.make_tensor_value_info(declared.name, kind, sides))
-
-
-def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the inputs of a model that are no constants."""
-    held = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in held]
 
 
 def _searched(
@@ -153,7 +139,9 @@ def _searched(
     model = source.searched
     first: Sized | None
     try:  # before onnxruntime opens the whole file
-        first = at_shapes(model, {value.name: _shape(value) for value in _inputs(source.model)})
+        first = at_shapes(
+            model, {value.name: _shape(value) for value in taken_inputs(source.model)}
+        )
     except TooLargeError:
         raise
     except UnsupportedModelError:  # it may take other sizes

@@ -21,12 +21,12 @@ ENTER, LEAVE = "enter", "leave"
     "nystra_marks::mark", mutates_args=(), schema="(Tensor[] values, str name) -> Tensor[]"
 )
 def _mark(values: Sequence[Tensor], name: str) -> list[Tensor]:
-    return [value.clone(memory_format=torch.contiguous_format) for value in values]
+    return [value.clone() for value in values]
 
 
 @_mark.register_fake
 def _(values: Sequence[Tensor], name: str) -> list[Tensor]:
-    return [value.new_empty(value.shape) for value in values]  # others compare sizes
+    return [torch.empty_like(value) for value in values]
 
 
 @torch.library.custom_op(

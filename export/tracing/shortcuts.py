@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +40,7 @@ def translations_once() -> contextlib.AbstractContextManager[None]:
     from torch.onnx._internal import _lazy_import
 
     apis: Any = getattr(_lazy_import, "onnxscript_apis", None)  # other versions have it elsewhere
-    return _changed(apis, "get_torchlib_ops", lambda read: partial(_once, read))
+    return _changed(apis, "get_torchlib_ops", lambda read: functools.partial(_once, read))
 
 
 @functools.cache

@@ -90,9 +90,9 @@ def graph_of(
         Exception: Any error of PyTorch's tracer.
     """
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
-    with _quiet(), sizes_of_one(), without_stack_traces(), _rare_collections():
+    with _tracing():
         program, copied = program_of(network, facts, once=once)
-        return converted(program, *names, opset, copied, network, fused=fused)
+    return converted(program, *names, opset, copied, network, fused=fused)
 
 
 def converted(
@@ -120,7 +120,7 @@ def converted(
         Exception: Any error of PyTorch's tracer.
     """
     traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
-    with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
+    with _tracing(), _shortcuts():
         made = _converted_undecomposed(program, _converter(traced, inputs, outputs))
         if made is None:
             raise ExportError("torch.onnx.export returned no program")
@@ -169,7 +169,7 @@ def trace_piece(
         ExportError: The module cannot be traced; the cause is in the message.
     """
     try:
-        with sizes_of_one(), without_stack_traces():
+        with _tracing():
             program, _ = exported(module, examples, by_argument(module, free))
         return optimized(converted(program, inputs, [output], opset, {}, module))
     except ExportError:
@@ -215,7 +215,20 @@ def _merge_equal_nodes(model: ir.Model) -> None:
 
 
 @contextlib.contextmanager
-def sizes_of_one() -> Iterator[None]:
+def _tracing() -> Iterator[None]:
+    """Trace without gradients and messages, and with all sides free."""
+    with (
+        torch.no_grad(),
+        _quiet(),
+        _sizes_of_one(),
+        without_stack_traces(),
+        _rare_collections(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _sizes_of_one() -> Iterator[None]:
     """Keep PyTorch from assuming sides larger than 1 when it checks whether a map is contiguous.
 
     Otherwise the maps of a network with strided convolutions need at least 2 rows and columns.
@@ -231,11 +244,10 @@ def sizes_of_one() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shortcuts() -> Iterator[None]:
-    """Skip steps of a trace that take time and do not change the file."""
+    """Skip steps of a conversion that take time and do not change the file."""
     with (
         translations_once(),
         signatures_once(),
-        without_stack_traces(),
         without_quadratic_rules(),
         promoted_where_needed(),
     ):

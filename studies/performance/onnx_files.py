@@ -83,7 +83,8 @@ def difference(first: Path, second: Path) -> float:
     return worst
 
 
-def _session(path: Path, *, library: bool) -> onnxruntime.InferenceSession:
+def session_of(path: Path, *, library: bool) -> onnxruntime.InferenceSession:
+    """Return a session of one thread, plain or with the operator library."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     if library:
@@ -93,7 +94,7 @@ def _session(path: Path, *, library: bool) -> onnxruntime.InferenceSession:
 
 def speed(ours: Path, plain: Path) -> str:
     """Return the size of the image, the ratio of times and the milliseconds of both files."""
-    sessions = {"plain": _session(plain, library=False), "ours": _session(ours, library=True)}
+    sessions = {"plain": session_of(plain, library=False), "ours": session_of(ours, library=True)}
     shape = sessions["plain"].get_inputs()[0].shape
     size = [SIDE if isinstance(side, str) else side for side in shape[2:]]
     image = np.random.default_rng(0).random((1, 3, *size)).astype(np.float32)

@@ -12,15 +12,17 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-from nystra.plugins.library import library_path
+from nystra.runtime.timing.turns import timed_in_turns
+from studies.performance.onnx_files import session_of
 
 WIDTH, HEADS = 64, 2
 ROUNDS = 5
@@ -52,13 +54,9 @@ def write(path: Path, operator: str, side: int) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
 
 
-def session(path: Path, *, library: bool) -> ort.InferenceSession:
-    """Return a session of one thread."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    if library:
-        options.register_custom_ops_library(str(library_path()))
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+def _next_round(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
+    """Return whose turn it is: all, `ROUNDS` times."""
+    return [name for name, own in times.items() if len(own) < ROUNDS]
 
 
 def main() -> None:
@@ -71,19 +69,15 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 given = Path(folder, "given.onnx")
                 write(given, operator, side)
-                runs = [session(given, library=False)]
+                sessions = {"given": session_of(given, library=False)}
                 for name in ("full", "nystra", "cluster"):
                     options = ExportOptions(Plan(mechanism(name)), speed=False)
                     made = export_model(given, Path(folder, f"{name}.onnx"), options)
-                    runs.append(session(made.model, library=True))
+                    sessions[name] = session_of(made.model, library=True)
                 image = np.random.default_rng(1).random((1, WIDTH, side, side), np.float32)
-                times: list[list[float]] = [[] for _ in runs]
-                for _ in range(ROUNDS):
-                    for run, own in zip(runs, times, strict=True):
-                        start = time.process_time()
-                        run.run(None, {"input": image})
-                        own.append(1e3 * (time.process_time() - start))
-            cells = " | ".join(f"{statistics.median(own):.1f} ms" for own in times)
+                runs = {n: partial(one.run, None, {"input": image}) for n, one in sessions.items()}
+                times = timed_in_turns(runs, _next_round, time.process_time)
+            cells = " | ".join(f"{1e3 * statistics.median(own):.1f} ms" for own in times.values())
             print(f"| {operator} | {side * side:,} | {cells} |", flush=True)
 
 
