@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,14 @@ from ...models.facts import Facts
 from .site import find_sites, neutral, swap
 
 _Result = TypeVar("_Result")
+
+
+@runtime_checkable
+class _Graph(Protocol):
+    """A network that PyTorch does not compute, and which counts its operations itself."""
+
+    def operations(self, images: Sequence[Tensor]) -> int:
+        """Return the operations for inputs of these sizes, exact attention included."""
 
 
 class _Meter:
@@ -33,8 +41,9 @@ class _Meter:
 def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     """Return the operations of one image with attention as trained, in all and at each site.
 
-    The image is 4 windows (or 16 size multiples) a side. Counted by PyTorch on tensors without
-    values: convolutions and matrix products, 2 for each multiply-add.
+    The image is 4 windows (or 16 size multiples) a side. Convolutions and matrix products are
+    counted, 2 for each multiply-add: by PyTorch on tensors without values, or from the shapes of a
+    graph.
     """
     return without_values(lambda: _counted(network, facts))
 
@@ -64,4 +73,7 @@ def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
         site.module.implementation = meters[site.path] = meter
     with counter, torch.no_grad():
         copied(*images)
-    return int(counter.get_total_flops()), {path: meter.flops for path, meter in meters.items()}
+    spent = {path: meter.flops for path, meter in meters.items()}
+    graphs = [module for module in copied.modules() if isinstance(module, _Graph)]
+    total = sum(graph.operations(images) for graph in graphs) or counter.get_total_flops()
+    return int(total), spent

@@ -18,6 +18,7 @@ from ..attention.plan import Plan, decode_plan
 from ..attention.site import find_sites, neutral, resolve, swap
 from .module_sites import with_found_sites
 from .network import load_for
+from .onnx_facts import ARCHITECTURE
 from .with_preprocessing import with_preprocessing
 
 
@@ -33,6 +34,11 @@ class Source:
 
     loaded: LoadedModel
     resolved: Mapping[str, Mechanism]
+
+    @property
+    def reference(self) -> str:
+        """What a file is compared with, for messages."""
+        return "the file" if self.loaded.facts.architecture == ARCHITECTURE else "PyTorch"
 
     def planned(self) -> nn.Module:
         """Return the network with the file's plan."""

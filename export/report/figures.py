@@ -26,10 +26,7 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         *([("auto", result.proposal.summary)] if result.proposal.summary else []),
         ("graph", _graph(result)),
         ("precision", _precision(result)),
-        (
-            "against PyTorch",
-            _agreement(result.validation),
-        ),
+        (f"against {result.source.reference}", _agreement(result.validation)),
     ]
     fidelity = result.fidelity
     rows.append(("against full", _against_full(result)))

@@ -16,9 +16,10 @@ from ...models.sites import WindowSite
 from ..attention.full.parameters import Full
 from ..attention.implementation import as_trained
 from ..execute.in_torch import TorchGraph
+from ..execute.operations import graph_flops
 from ..execute.parts import PartRunner
 from ..execute.sites import SitedRunner
-from ..execute.sized import pixel_values
+from ..execute.sized import at_size, pixel_values
 from .replacement import Replacement, compute_site, with_replacements
 from .rounding import Rounding
 from .sources import GraphSource, as_tensor, as_value, inputs_of, kind_of
@@ -108,6 +109,15 @@ class GraphNetwork(nn.Module):
         nodes = with_replacements(list(graph), self.replacements, results)
         inputs = [str(value.name) for value in inputs_of(self.source.searched)]
         return TorchGraph(nodes, inputs, results, self)
+
+    def operations(self, images: Sequence[Tensor]) -> int:
+        """Return the operations of the graph with its own attention for inputs of these sizes."""
+        model = self.source.searched
+        feeds = {
+            str(value.name): image.numpy()
+            for value, image in zip(inputs_of(model), images, strict=True)
+        }
+        return graph_flops(model.graph, at_size(model, feeds).shapes)
 
     def round_layers(self, rounding: Rounding) -> None:
         """Let the layers of the graph round, in place; the source is not run then."""

@@ -86,7 +86,8 @@ def record_references(
     runs = _Runs.of(source, transform, exact)
     cases, allowed = [], []
     for case in feeds:
-        progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
+        sides = sides_text({name: array.shape for name, array in case.items()})
+        progress(f"{source.reference} {sides}")
         expected, differences = runs.allowed(case, measures)
         stored = {
             port.name: case[port.name]
