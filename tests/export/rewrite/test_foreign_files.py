@@ -224,6 +224,33 @@ def test_later_opsets_are_read(tmp_path: Path, opset: int) -> None:
     assert version == opset
 
 
+def as_written_then(model: onnx.ModelProto) -> None:
+    """Let a file be as those of opset 7 to 9, in place: ends of slices are attributes, axes count
+    from the front, and initializers are listed as inputs."""
+    graph = model.graph
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Slice":
+            for name, ends in zip(("starts", "ends"), node.input[1:], strict=True):
+                values = numpy_helper.to_array(held[ends]).tolist()
+                node.attribute.append(helper.make_attribute(name, values))
+            del node.input[1:]
+        if node.op_type == "Softmax":
+            node.attribute[0].i = 3
+    for name, tensor in held.items():
+        graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+    model.ir_version = 3
+
+
+@pytest.mark.parametrize("opset", [7, pytest.param(9, marks=pytest.mark.full)])
+def test_the_oldest_opsets_are_read(tmp_path: Path, opset: int) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", opset, change=as_written_then)
+    onnx.checker.check_model(onnx.load(path))
+    result = exported(path)
+    assert result.validation.passed
+    assert [site.path for site in find_sites(result.source.loaded.network)] == ["body.attn"]
+
+
 def test_an_older_opset_is_raised_if_new_nodes_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
