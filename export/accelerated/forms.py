@@ -21,6 +21,7 @@ from ..load.network import load_fixed
 from ..options import ExportOptions
 from ..pipeline import export_module
 from ..rewrite.graph_network import GraphNetwork
+from .in_torch import in_torch
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def replaced(own: OwnNetwork, plan: Plan, static: tuple[int, ...] | None = None)
 
     def swapped(form: Form) -> nn.Module:
         network = swap(loaded.network, resolved, form)
-        return network.in_torch() if isinstance(network, GraphNetwork) else network
+        return in_torch(network) if isinstance(network, GraphNetwork) else network
 
     return Replaced(
         swapped("operator"),

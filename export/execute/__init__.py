@@ -1,1 +1,1 @@
-"""Runs an ONNX graph, or parts of it, and computes planned attention in plain PyTorch."""
+"""Runs an ONNX graph, or parts of it; sites are computed in plain PyTorch."""

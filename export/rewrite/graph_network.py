@@ -15,7 +15,6 @@ from ...core.errors import UnsupportedModelError
 from ...models.sites import WindowSite
 from ..attention.full.parameters import Full
 from ..attention.implementation import as_trained
-from ..execute.in_torch import TorchGraph
 from ..execute.operations import graph_flops
 from ..execute.parts import PartRunner
 from ..execute.sites import SitedRunner
@@ -97,18 +96,6 @@ class GraphNetwork(nn.Module):
     def with_sites(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs by all sites, exact ones too, which otherwise the source computes."""
         return self._computed(images, self.replacements, double=False)
-
-    def in_torch(self) -> TorchGraph:
-        """Return the graph with all sites, computed in PyTorch alone; it shares the weights.
-
-        Raises:
-            UnsupportedModelError: PyTorch has no rule for an operator.
-        """
-        graph = self.source.searched.graph
-        results = [str(value.name) for value in graph.outputs]
-        nodes = with_replacements(list(graph), self.replacements, results)
-        inputs = [str(value.name) for value in inputs_of(self.source.searched)]
-        return TorchGraph(nodes, inputs, results, self)
 
     def operations(self, images: Sequence[Tensor]) -> int:
         """Return the operations of the graph with its own attention for inputs of these sizes."""

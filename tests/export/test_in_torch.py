@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from nystra.export.execute.torch_operators import OPERATORS, TYPES, attributes_of
+from nystra.export.accelerated.torch_operators import OPERATORS, TYPES, attributes_of
 from nystra.export.load.onnx_reading import OLDEST_SEARCHED
 
 NO_CASE = {"Cast", "CastLike"}

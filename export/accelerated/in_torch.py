@@ -12,8 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError, foreign_text
-from .parts import graphs_of, is_held
-from .sites import SITE
+from ..execute.parts import graphs_of, is_held
+from ..execute.sites import SITE
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.replacement import with_replacements
+from ..rewrite.sources import inputs_of
 from .torch_operators import OPERATORS, attributes_of
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -183,6 +186,19 @@ class TorchGraph(nn.Module):
         if not step.on_pixels:
             return value.cpu()
         return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
+
+
+def in_torch(network: GraphNetwork) -> TorchGraph:
+    """Return a graph with all its sites, computed in PyTorch alone; it shares the weights.
+
+    Raises:
+        UnsupportedModelError: PyTorch has no rule for an operator.
+    """
+    graph = network.source.searched.graph
+    results = [str(value.name) for value in graph.outputs]
+    nodes = with_replacements(list(graph), network.replacements, results)
+    inputs = [str(value.name) for value in inputs_of(network.source.searched)]
+    return TorchGraph(nodes, inputs, results, network)
 
 
 def _made(step: _Step, given: Sequence[Any]) -> Sequence[Any]:
