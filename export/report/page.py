@@ -257,7 +257,7 @@ def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
     full = row.baseline_image[1]
     figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
     cells = [
-        (f"{row.scene.name}: {row.baseline_image[0]}, PyTorch", full),
+        (f"{row.scene.name}: {row.baseline_image[0]}", full),
         (f"exported, {figure}", row.exported),
         (f"difference x {factor:g}", row.difference * factor),
     ]

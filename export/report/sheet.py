@@ -65,7 +65,7 @@ class SheetRow:
         if name == "Lanczos":
             cells.append(("Lanczos, without the model", self.plain))
         if self.exact is not None:
-            cells.append((f"full attention, PyTorch{self._against(self.exact)}", self.exact))
+            cells.append((f"full attention{self._against(self.exact)}", self.exact))
         figure = self._against(self.exported)
         if self.exact is not None:
             figure += f"{',' if figure else ':'} {_decibels(self.exported, self.exact)} to full"

@@ -79,7 +79,7 @@ def test_ones_own_images_with_truth_and_full_attention(folder: Path, drawn: Cell
     assert validate(folder, *images, "--checkpoint", str(weights)) == 0
     (first, second) = drawn
     names = [caption.partition(":")[0] for caption, _ in first]
-    assert names[:4] == ["a.png", "full attention, PyTorch", "exported", "truth"]
+    assert names[:4] == ["a.png", "full attention", "exported", "truth"]
     assert names[4].startswith("difference from full attention x ")
     low, high = (read_image(folder / kind / "a.png").pixels for kind in ("low", "high"))
     np.testing.assert_array_equal(first[0][1], low[22:278], "the middle 256 rows")
@@ -106,7 +106,7 @@ def test_an_export_draws_full_attention_beside_what_it_wrote(
     export = ["export", weights, "--attn", "nystra", "-q", "--no-speed", "-o"]
     assert main([*export, str(tmp_path / "m.onnx"), "--sheet", "s.png"]) == 0
     captions = [caption.partition(":")[0] for caption, _ in drawn[0]]
-    assert captions[1:3] == ["full attention, PyTorch", "exported"]
+    assert captions[1:3] == ["full attention", "exported"]
     assert captions[3].startswith("difference from full attention x ")
     assert main([*export, str(tmp_path / "other.onnx"), "--sheet", "s.txt"]) == 2
     assert not (tmp_path / "other.onnx").exists(), "refused before the export"
