@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
+from nystra.core.ports.port import Port
+from nystra.export.graph.int8 import transform
 from nystra.export.graph.int8.budget import keep_budget
 from nystra.export.graph.int8.calibration import (
     CONTRAST,
@@ -23,7 +26,7 @@ from nystra.export.graph.int8.layers import find_layers
 from nystra.export.graph.int8.quantizer import quantize
 from nystra.export.graph.int8.rounded_copy import rounded_copy
 from nystra.export.graph.int8.transform import quantize_model
-from nystra.export.transforms import find_transform
+from nystra.export.transforms import TransformInputs, find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.metrics.measures import MEASURES
 from small_graphs import CONV, model_of, run, small, weight
@@ -196,6 +199,21 @@ def test_layers_go_back_by_harm_for_their_cost(
     order = list(errors.values())
     assert order[0] == max(order)
     assert [layer.path for layer in tight.returned] == list(errors)[: len(tight.returned)]
+
+
+def test_a_limit_below_that_of_every_file_is_raised_to_it(
+    model: onnx.ModelProto, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = find_layers(model.graph)
+    free = keep_budget(model, layers, calibration, with_contrast(FEEDS), IMAGE, -100.0)
+    coarsest = free.figure + 3.0
+    int8 = replace(IMAGE.tolerances["int8"], coarsest=coarsest)
+    strict = replace(IMAGE, tolerances={**IMAGE.tolerances, "int8": int8})
+    monkeypatch.setattr(transform, "measure_for", lambda _: strict)
+    inputs = TransformInputs("own:Net", FEEDS, FEEDS, Port("y", "image"), minimum=1.0)
+    done = transform.quantize_within(copy_of(model), inputs)
+    assert 0 < len(done.kept.returned) < len(layers)
+    assert done.kept.figure >= coarsest
 
 
 @pytest.mark.full

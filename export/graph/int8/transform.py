@@ -91,8 +91,10 @@ class Quantized:
 def quantize_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantized:
     """Write 8-bit layers into a model, in place, within the accuracy limit."""
     measure = measure_for(inputs.output)
-    budget = measure.tolerances["int8"].budget
-    least = budget if inputs.minimum is None else inputs.minimum
+    tolerance = measure.tolerances["int8"]
+    least = tolerance.budget if inputs.minimum is None else inputs.minimum
+    if tolerance.coarsest is not None and measure.misses(least, tolerance.coarsest):
+        least = tolerance.coarsest  # a file below it is refused
     policy = int8_policy(inputs.architecture)
     return quantize_model(model, policy, inputs.images, measure, least)
 
