@@ -39,8 +39,6 @@ ROUNDS, MOST_ROUNDS, SECONDS = 3, 40, 3.0
 
 SCHEMA_VERSION = 1
 _KEYS = ("schema_version", "machine", "seconds")
-_FORMER_KEYS = ("rest",)
-"""Keys of tables of earlier versions, which are ignored."""
 
 _EXPECTED = "give one that was written with `mechanism` auto and `costs`"
 _SIDE = 128
@@ -104,7 +102,7 @@ def parse_costs(document: Any, where: str) -> CostTable:
         NystraError: Unknown or missing keys, another version, or values that are not seconds.
     """
     record = require_version(document, where, SCHEMA_VERSION, _EXPECTED)
-    require_keys(record, where, (*_KEYS, *_FORMER_KEYS), _KEYS)
+    require_keys(record, where, _KEYS, _KEYS)
     machine, seconds = record["machine"], record["seconds"]
     rows = list(seconds.values()) if isinstance(seconds, dict) else [None]
     if not isinstance(machine, dict) or not all(map(_are_seconds, rows)):

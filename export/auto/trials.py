@@ -31,9 +31,8 @@ from ..load.images import Images
 from .costs import CostTable, parse_costs
 
 SCHEMA_VERSION = 1
-_KEYS = ("schema_version", "source_sha256", "costs")
-_PLANS, _FORMER = "plans", "changes"
-"""Runs of whole plans, and those of single sites of earlier versions, which are left out."""
+_PLANS = "plans"
+_KEYS = ("schema_version", "source_sha256", "costs", _PLANS)
 
 _ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
 _SECONDS_BETWEEN_WRITES = 5.0
@@ -96,13 +95,13 @@ class Record:
     def _read(self, document: Any) -> None:
         where = f"what was measured, {self._path}"
         document = require_version(document, where, SCHEMA_VERSION, "it was not written by nystra")
-        require_keys(document, where, (*_KEYS, _PLANS, _FORMER), _KEYS)
+        require_keys(document, where, _KEYS, _KEYS)
         if document["source_sha256"] != self._sha256:
             raise NystraError(
                 f"{where} is of another checkpoint ({document['source_sha256']!r:.14}..., this one "
                 f"is {self._sha256[:12]}...)"
             )
-        plans = document.get(_PLANS, {})
+        plans = document[_PLANS]
         if not _are_plans(plans):
             raise NystraError(f"{where}: {_PLANS!r} has values that are not pairs of numbers")
         if document["costs"] is not None:

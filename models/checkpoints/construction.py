@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from ...core.errors import CheckpointError, NystraError
 from ..architecture import Hyper, Request, State
 from .hyper_types import check_types
+from .tensor_checks import MOST_BLOCKS
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -27,6 +30,36 @@ def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
     if len(shape) != rank or 0 in shape:
         raise CheckpointError(f"{key} has the shape {shape}; expected {rank} sizes of 1 and more")
     return shape
+
+
+def depths_of(
+    keys: Iterable[str], pattern: re.Pattern[str], groups: Sequence[str] | None = None
+) -> list[int]:
+    """Return the number of blocks of each group, by their numbers in the keys of a state dict.
+
+    Args:
+        keys: The keys.
+        pattern: Matches the beginning of a key of a block, with the group and the number of the
+            block; with the number alone if all are one group.
+        groups: The names of the groups, in order, each with a block; None: they are numbered.
+
+    Raises:
+        CheckpointError: There are no blocks, more than `MOST_BLOCKS`, or not all before one of
+            them.
+    """
+    found = {("0", *m.groups())[-2:] for key in keys if (m := pattern.match(key))}
+    places = {name: place for place, name in enumerate(groups or ())}
+    blocks = {(int(places.get(name, -1) if groups else name), int(n)) for name, n in found}
+    counts = Counter(group for group, _ in blocks)
+    depths = [counts[group] for group in range(len(groups or counts))]
+    expected = {(group, n) for group, depth in enumerate(depths) for n in range(max(depth, 1))}
+    if blocks != expected or not 0 < len(blocks) <= MOST_BLOCKS:
+        also = f" in each of {', '.join(groups)}" if groups else ""
+        raise CheckpointError(
+            f"{len(blocks)} blocks; expected 1{also} to {MOST_BLOCKS} in all, numbered from 0 "
+            f"without a gap, with keys like {pattern.pattern}"
+        )
+    return depths
 
 
 def merge_hyper(read: Hyper, request: Request) -> Hyper:

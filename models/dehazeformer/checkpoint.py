@@ -8,8 +8,7 @@ import re
 from ...core.errors import CheckpointError, NystraError
 from ...core.ports.port import Port
 from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
-from ..checkpoints.construction import construct, merge_hyper, shape_of
-from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import construct, depths_of, merge_hyper, shape_of
 from ..facts import Facts
 from .network import MULTIPLE, STAGES, DehazeFormer
 
@@ -38,7 +37,7 @@ def dehazeformer_hyper(state: State) -> Hyper:
     Raises:
         CheckpointError: Tensors are missing, or numbered with a gap.
     """
-    depths = _depths(state)
+    depths = depths_of(state, _BLOCK, [str(number + 1) for number in range(STAGES)])
     stages = [_stage(state, number + 1, depth) for number, depth in enumerate(depths)]
     hyper: Hyper = {"depths": depths}
     for name in ("embed_dims", "mlp_ratios", "num_heads", "attn_ratio", "conv_type"):
@@ -47,18 +46,6 @@ def dehazeformer_hyper(state: State) -> Hyper:
     if tokens is not None:
         hyper["window_size"] = math.isqrt(tokens[0]) if tokens else 0
     return hyper
-
-
-def _depths(state: State) -> list[int]:
-    blocks = {(int(m[1]), int(m[2])) for key in state if (m := _BLOCK.fullmatch(key))}
-    depths = [sum(stage == number for stage, _ in blocks) for number in range(1, STAGES + 1)]
-    expected = {(stage + 1, block) for stage, depth in enumerate(depths) for block in range(depth)}
-    if blocks != expected or min(depths) < 1 or sum(depths) > MOST_BLOCKS:
-        raise CheckpointError(
-            f"stages of {depths} blocks; expected {STAGES} stages of one block and more, "
-            f"{MOST_BLOCKS} at most in all, numbered from 0 without a gap"
-        )
-    return depths
 
 
 def _stage(state: State, number: int, depth: int) -> Hyper:

@@ -7,8 +7,7 @@ import re
 
 from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import Hyper, State
-from ..checkpoints.construction import shape_of
-from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import depths_of, shape_of
 from ..layers.attention_types import attention_hyper
 from ..sst.hyper import upsampler_hyper
 from .network import ESC, ESCFP, ESCRIB, EscNetwork
@@ -56,8 +55,8 @@ def esc_hyper(state: State, build: type[EscNetwork]) -> Hyper:
         "dim": dim,
         "pdim": filters[0],
         "kernel_size": filters[-1],
-        "n_blocks": _count(state, _BLOCK),
-        "conv_blocks": _count(state, _STEP),
+        "n_blocks": depths_of(state, _BLOCK)[0],
+        "conv_blocks": depths_of(state, _STEP)[0],
         "exp_ratio": shape_of(state, "blocks.0.convffns.0.proj.weight", 4)[0] / dim,
     }
     if "heads" in attention:
@@ -89,13 +88,3 @@ def _unfolded(inputs: int) -> int:
             "the image, folded for the scale 1 or 2"
         )
     return scales[inputs]
-
-
-def _count(state: State, pattern: re.Pattern[str]) -> int:
-    found = {int(match[1]) for key in state if (match := pattern.fullmatch(key))}
-    if found != set(range(len(found))) or not 0 < len(found) <= MOST_BLOCKS:
-        raise CheckpointError(
-            f"{len(found)} keys like {pattern.pattern}; expected 1 to {MOST_BLOCKS}, numbered "
-            "from 0 without a gap"
-        )
-    return len(found)

@@ -7,8 +7,7 @@ import re
 
 from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
-from ..checkpoints.construction import shape_of
-from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import depths_of, shape_of
 from .alignment import TAPS
 from .propagation import BRANCHES, CLIP
 
@@ -52,17 +51,11 @@ def rvrt_hyper(state: State) -> Hyper:
 def _depth(state: State, stage: str) -> tuple[int, int]:
     """Return the number of groups of a stage, and of blocks in a group."""
     start = f"{stage}.main.5."
-    keys = [key.removeprefix(start) for key in state if key.startswith(start)]
-    blocks = {(int(m[1]), int(m[2])) for key in keys if (m := _BLOCK.match(key))}
-    if not 0 < len(blocks) <= MOST_BLOCKS:
-        raise CheckpointError(f"{stage} has {len(blocks)} blocks; expected 1 to {MOST_BLOCKS}")
-    groups, depth = (max(numbers) + 1 for numbers in zip(*blocks, strict=True))
-    if groups * depth != len(blocks):
-        raise CheckpointError(
-            f"{stage} has {len(blocks)} blocks in {groups} groups, one of them of {depth}: "
-            "expected groups and blocks numbered from 0 without a gap, and equally deep groups"
-        )
-    return groups, depth
+    keys = (key.removeprefix(start) for key in state if key.startswith(start))
+    depths = depths_of(keys, _BLOCK)
+    if len({*depths}) > 1:
+        raise CheckpointError(f"{stage} has groups of {depths} blocks; expected equally many")
+    return len(depths), depths[0]
 
 
 def _upscale(state: State) -> int:

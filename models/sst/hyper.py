@@ -8,8 +8,7 @@ from typing import Any
 
 from ...core.errors import CheckpointError, NystraError
 from ..architecture import Hyper, State
-from ..checkpoints.construction import shape_of
-from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import depths_of, shape_of
 from ..layers.attention_types import attention_hyper
 from .network import CPE
 
@@ -33,12 +32,14 @@ def sst_hyper(state: State) -> Hyper:
         CheckpointError: Tensors are missing, or numbered with a gap.
     """
     dim = shape_of(state, "proj.weight", 4)[0]
-    n_blocks, n_layers = _blocks(state)
-    layers = [attention_hyper(state, f"body.0.{index}.attn.") for index in range(n_layers)]
+    depths = depths_of(state, _LAYER)
+    if len({*depths}) > 1:
+        raise CheckpointError(f"blocks of {depths} layers; expected equally many in each block")
+    layers = [attention_hyper(state, f"body.0.{index}.attn.") for index in range(depths[0])]
     first = layers[0]
     hyper: Hyper = {
         "dim": dim,
-        "n_blocks": n_blocks,
+        "n_blocks": len(depths),
         "exp_ratio": shape_of(state, "body.0.0.ffn.proj.weight", 4)[0] / dim,
         "attn_type": CPE if "body.0.0.cpe.weight" in state else first["attn_type"],
         "gate_type": first["gate_type"],
@@ -50,21 +51,6 @@ def sst_hyper(state: State) -> Hyper:
         if all(name in layer for layer in layers):
             hyper[key] = [layer[name] for layer in layers]
     return hyper | upsampler_hyper(state)
-
-
-def _blocks(state: State) -> tuple[int, int]:
-    """Return the number of blocks, and of layers in each."""
-    found = {(int(m[1]), int(m[2])) for key in state if (m := _LAYER.fullmatch(key))}
-    if len(found) > MOST_BLOCKS:
-        raise CheckpointError(f"{len(found)} layers; expected {MOST_BLOCKS} at most")
-    blocks = 1 + max((block for block, _ in found), default=-1)
-    layers = 1 + max((layer for _, layer in found), default=-1)
-    if not found or len(found) != blocks * layers:
-        raise CheckpointError(
-            f"{len(found)} layers in {blocks} blocks of up to {layers}: expected equally many "
-            "layers in each block, numbered from 0 without a gap"
-        )
-    return blocks, layers
 
 
 def upsampler_hyper(state: State) -> Hyper:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 
 from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
-from ..checkpoints.construction import shape_of
-from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import depths_of, shape_of
 
 _BLOCK = re.compile(r"layers\.(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
 _MOST_STEPS = 7  # doublings that are read from keys; one more than any network has
@@ -25,7 +23,7 @@ def swinir_hyper(state: State) -> Hyper:
     dim, channels, *_ = shape_of(state, "conv_first.weight", 4)
     hidden = shape_of(state, "layers.0.residual_group.blocks.0.mlp.fc1.weight", 2)[0]
     blocks = {(int(m[1]), int(m[2])) for key in state if (m := _BLOCK.match(key))}
-    depths = _depths(blocks)
+    depths = depths_of(state, _BLOCK)
     groups = len(depths)
     hyper: Hyper = {
         "embed_dim": dim,
@@ -40,22 +38,6 @@ def swinir_hyper(state: State) -> Hyper:
     hyper |= _head(state, channels)
     hyper |= _windows(state, groups, blocks)
     return hyper
-
-
-def _depths(blocks: set[tuple[int, int]]) -> list[int]:
-    """Return the number of blocks of each group."""
-    if len(blocks) > MOST_BLOCKS:
-        raise CheckpointError(f"{len(blocks)} blocks; expected {MOST_BLOCKS} at most")
-    counts = Counter(group for group, _ in blocks)
-    depths = [counts[group] for group in range(len(counts))]
-    expected = {(group, block) for group, depth in enumerate(depths) for block in range(depth)}
-    if blocks != expected:
-        group, block = min(blocks - expected)
-        raise CheckpointError(
-            f"layers.{group}.residual_group.blocks.{block} exists, but not all blocks before it: "
-            "expected groups and blocks numbered from 0 without a gap"
-        )
-    return depths
 
 
 def _head(state: State, channels: int) -> Hyper:

@@ -7,7 +7,7 @@ windows. float32, float64 and meta tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -124,10 +124,27 @@ def nystrom_terms(
     regions: Regions | None = None,
     inverse: Inverse = pinv,
 ) -> tuple[Tensor, Tensor]:
-    """Return the attention (..., N, e) of :func:`nystrom_attention`, and t (..., N).
+    """Return the kernel Nystrom attention (..., N, e) of PnP-Nystra (eq. 2-7), and t (..., N).
 
-    t is the share of the Nystrom form in a token's result: 1 if the guard did not change it (always
-    with ``guard`` 0), 0 if the convex two-step form replaced it.
+    G_L (Z (G_U V)) divided by G_L (Z (G_U 1)), with f(x) = exp(min(x, threshold)) + max(x -
+    threshold, 0) of x = scale q.k for all three matrices, and a guard where that denominator is not
+    safely positive. t is the share of the Nystrom form in a token's result: 1 if the guard did not
+    change it (always with ``guard`` 0), 0 if the convex two-step form replaced it.
+
+    Args:
+        q: (..., N, d).
+        k: (..., Nk, d).
+        v: (..., Nk, e).
+        q_landmarks: (..., m, d), pooled from q.
+        k_landmarks: (..., m, d), pooled from k.
+        scale: Factor of q.k.
+        iterations: Steps of the pseudoinverse.
+        batch_init: Whether its start value takes maxima over the whole batch, as in the reference;
+            a result then depends on the batch.
+        threshold: Where exp is continued linearly.
+        guard: The safe share of the denominator; 0: the reference's form, unprotected.
+        regions: For a shifted window (N = Nk): kernel entries between regions are 0.
+        inverse: `pinv`, or another function of its arguments that computes the same.
     """
 
     def kernel(left: Tensor, right: Tensor, same: Tensor | None) -> Tensor:
@@ -162,56 +179,9 @@ def nystrom_terms(
     return torch.where(t > 0, soft + t * (num / safe - soft), soft), t[..., 0]
 
 
-def nystrom_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_landmarks: Tensor,
-    k_landmarks: Tensor,
-    *,
-    scale: float,
-    iterations: int = 6,
-    batch_init: bool | int = False,
-    threshold: float = 5.0,
-    guard: float = 0.02,
-    regions: Regions | None = None,
-    inverse: Inverse = pinv,
-) -> Tensor:
-    """Return the kernel Nystrom attention of PnP-Nystra (equations 2-7), (..., N, e).
-
-    G_L (Z (G_U V)) divided by G_L (Z (G_U 1)), with f(x) = exp(min(x, threshold)) + max(x -
-    threshold, 0) of x = scale q.k for all three matrices, and a guard where that denominator is not
-    safely positive.
-
-    Args:
-        q: (..., N, d).
-        k: (..., Nk, d).
-        v: (..., Nk, e).
-        q_landmarks: (..., m, d), pooled from q.
-        k_landmarks: (..., m, d), pooled from k.
-        scale: Factor of q.k.
-        iterations: Steps of the pseudoinverse.
-        batch_init: Whether its start value takes maxima over the whole batch, as in the reference;
-            a result then depends on the batch.
-        threshold: Where exp is continued linearly.
-        guard: The safe share of the denominator; 0: the reference's form, unprotected.
-        regions: For a shifted window (N = Nk): kernel entries between regions are 0.
-        inverse: `pinv`, or another function of its arguments that computes the same.
-    """
-    return nystrom_terms(
-        q,
-        k,
-        v,
-        q_landmarks,
-        k_landmarks,
-        scale=scale,
-        iterations=iterations,
-        batch_init=batch_init,
-        threshold=threshold,
-        guard=guard,
-        regions=regions,
-        inverse=inverse,
-    )[0]
+def nystrom_attention(*problem: Tensor, scale: float, **options: Any) -> Tensor:
+    """Return the attention alone of :func:`nystrom_terms`, which has the arguments."""
+    return nystrom_terms(*problem, scale=scale, **options)[0]
 
 
 def nystromformer_attention(
@@ -229,7 +199,7 @@ def nystromformer_attention(
 ) -> Tensor:
     """Return the row-normalized Nystrom attention (Xiong et al., 2021, eq. 14), (..., N, e).
 
-    Arguments as in :func:`nystrom_attention`; between regions -100 is added to the logits.
+    Arguments as in :func:`nystrom_terms`; between regions -100 is added to the logits.
     """
 
     def kernel(left: Tensor, right: Tensor, rows: Tensor | None, cols: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ def landmark_problem(
 
     Returns:
         q, k, v, q_landmarks, k_landmarks, regions, scale, iterations and batch_init, as
-        ``attention.nystrom_attention`` takes them.
+        ``attention_torch.nystrom_terms`` takes them.
     """
     landmarks = int(attributes["landmark_rows"]), int(attributes["landmark_cols"])
     q, k, v = partition(qkv, geometry)

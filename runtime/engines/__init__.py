@@ -3,6 +3,6 @@
 - `toolkit`: the two programs, what is installed and what it can do on this machine;
 - `profile`: the input shapes an engine is built for;
 - `child`, `worker`: everything that calls TensorRT runs in a process of its own, which may crash;
-- `network`, `building`: what the worker does: parse, and build;
-- `build`, `cache`, `record`: finished engines, their key, their record and their signature (seal).
+- `model`: what is read from a model file for it;
+- `build`, `cache`, `record`: finished engines, their key and their record.
 """

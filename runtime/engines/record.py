@@ -101,7 +101,6 @@ class EngineRecord:
         value = read_json(path, "the record")
         where = f"the record {path}"
         value = require_version(value, where, SCHEMA_VERSION, "build the engine again")
-        value = {key: part for key, part in value.items() if key != "seal"}  # of earlier versions
         _check_types(where, value)
         profile = {
             name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()

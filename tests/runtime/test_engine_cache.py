@@ -96,13 +96,6 @@ def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
         cache.read(path, kept)
 
 
-def test_a_record_with_the_seal_of_earlier_versions_is_read(tmp_path: Path) -> None:
-    path, kept = stored(tmp_path)
-    document = json.loads(beside(kept.key).read_text())
-    beside(kept.key).write_text(json.dumps({**document, "seal": "0" * 64}))
-    assert cache.find(kept.key) == (path, kept)
-
-
 def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
     _, kept = stored(tmp_path)
     beside("f" * 64).write_bytes(beside(kept.key).read_bytes())
