@@ -7,19 +7,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import onnx
+import onnx_ir as ir
+import onnxruntime
+import torch
+from torch import Tensor
 
 from ..core.arrays import Array
 from ..core.errors import ExportError
 from ..core.files.scratch import scratch_folder
 from ..core.text import counted, milliseconds
+from ..models.facts import Facts
+from ..plugins.domain import DOMAIN
 from ..runtime.session import Session
 from ..runtime.timing.turns import timed_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
-from .execute.parts import taken_inputs
+from .execute.parts import part_model, parts_between, taken_inputs
+from .rewrite.graph_network import GraphNetwork
+from .rewrite.replacement import Replacement
+from .rewrite.sources import FileSource
+from .rewrite.written import planned_replacement, rewritten
+from .tracing.bodies import attach_bodies
 
 SIDE = 128
 """Side of the image that is timed, if the network takes any size."""
@@ -60,85 +70,109 @@ class Timed:
     feeds: Mapping[str, Array]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a network with a replacement.
-
-    Attributes:
-        sites: Paths of its sites.
-        kind: Pieces of one kind take the same time.
-        timed: Returns the models to time.
-    """
-
-    sites: tuple[str, ...]
-    kind: str
-    timed: Callable[[], Timed]
-
-
-class Replaceable(Protocol):
-    """A network that may keep its own attention."""
-
-    @property
-    def source(self) -> str:
-        """The origin of that attention, for messages: ``the file``."""
-
-    @property
-    def left(self) -> dict[str, str]:
-        """Why sites with exact attention keep the network's own, by path."""
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the original is a file already; tracing all of it would take longest."""
-
-    def pieces(self, paths: set[str]) -> list[Piece]:
-        """Return the pieces all of whose sites are among the paths."""
-
-    def whole(self, paths: set[str]) -> Timed:
-        """Return the whole network, with only these sites replaced."""
-
-
 def keep_faster(
-    network: Replaceable, resolved: Mapping[str, Mechanism], progress: Callable[[str], None]
+    network: GraphNetwork,
+    facts: Facts,
+    resolved: Mapping[str, Mechanism],
+    progress: Callable[[str], None],
 ) -> dict[str, Mechanism]:
-    """Return a plan with reasons for sites that are not faster; ``left`` gets these too.
+    """Return a plan with reasons for sites that are not faster.
 
     Sites that are planned to be exact are measured, with the library if there is one, in
     interleaved runs: each kind of piece, then all faster pieces together, if some pieces cannot be
     traced alone, or the whole exists as a file and its attention takes less than two seconds.
 
     Args:
-        network: The network.
+        network: The network of a graph, whose ``left`` gets the reasons.
+        facts: Its facts.
         resolved: Mechanism of every site.
         progress: Called with what is measured.
     """
     network.left.clear()
+    source = network.source.title
     exact = {path for path, mechanism in resolved.items() if isinstance(mechanism, Full)}
-    kinds: dict[str, list[Piece]] = {}
-    for piece in network.pieces(exact):
-        kinds.setdefault(piece.kind, []).append(piece)
+    kinds: dict[str, list[Replacement]] = {}  # those of one form take the same time
+    for item in network.replacements:
+        if exact.issuperset(item.sites):
+            kinds.setdefault(item.form, []).append(item)
     alone, seconds = True, 0.0
     for number, pieces in enumerate(kinds.values(), 1):
-        progress(f"{number}/{len(kinds)} time the attention of {network.source}")
+        progress(f"{number}/{len(kinds)} time the attention of {source}")
         try:
-            timed = pieces[0].timed()
+            timed = _piece(network, facts, resolved, pieces[0])
         except ExportError:  # it cannot be traced alone: it is timed with the whole
             alone = False
             continue
         times = _interleaved(timed, _GAIN)
-        if reason := _reason(times, network.source):
+        if reason := _reason(times, source):
             network.left.update((path, reason) for piece in pieces for path in piece.sites)
         else:
             seconds += len(pieces) * min(times[0])
     paths = {path for pieces in kinds.values() for piece in pieces for path in piece.sites}
     kept = paths - network.left.keys()
-    if kept and (not alone or (network.is_written and seconds < _LONG)):
-        progress(f"time {network.source} with its attention replaced")
-        if reason := _reason_of_all(network.whole(kept), network.source):
+    is_file = isinstance(network.source, FileSource)  # tracing all of a module takes longest
+    if kept and (not alone or (is_file and seconds < _LONG)):
+        progress(f"time {source} with its attention replaced")
+        if reason := _reason_of_all(_whole(network, facts, resolved, kept), source):
             network.left.update((path, reason) for path in sorted(kept))
     return {
         path: replace(mechanism, reason=network.left.get(path, mechanism.reason))
         for path, mechanism in resolved.items()
     }
+
+
+def _whole(
+    network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], paths: set[str]
+) -> Timed:
+    """Return the whole network, with those sites replaced and no others."""
+    replaced = rewritten(network, resolved, {*network.paths} - paths).model
+    attach_bodies(replaced)
+    feeds = network.feeds(_images(facts))
+    arrays = {name: value.numpy() for name, value in feeds.items()}
+    return Timed(network.source.model, replaced, arrays)
+
+
+def _piece(
+    network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], item: Replacement
+) -> Timed:
+    """Return the nodes that a replacement replaces, and the new ones."""
+    values = network.values([str(value.name) for value in item.inputs], _images(facts))
+    planned = planned_replacement(network, item, resolved)
+    own, replaced = (
+        _model(network.source.searched, nodes, item, values) for nodes in (item.own, planned.nodes)
+    )
+    attach_bodies(replaced)
+    feeds = {v.name: values[v.name].numpy() for v in (*own.graph.input, *replaced.graph.input)}
+    return Timed(own, replaced, feeds)
+
+
+def _model(
+    network: ir.Model,
+    nodes: Sequence[ir.Node],
+    item: Replacement,
+    values: Mapping[str, onnxruntime.OrtValue],
+) -> onnx.ModelProto:
+    """Return nodes as a model, with values that depend on no pixel as constants."""
+    (part,) = parts_between([nodes], [str(item.output.name)])
+    types = {name: values[name].element_type() for name in part.takes}
+    model = part_model(network, part, types)
+    for entry in list(model.graph.input):
+        value = values[entry.name]
+        if entry.name in item.fixed:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(value.numpy(), entry.name))
+            model.graph.input.remove(entry)
+        else:
+            shape = list(value.shape())
+            entry.CopyFrom(onnx.helper.make_tensor_value_info(entry.name, types[entry.name], shape))
+    if any(node.domain == DOMAIN for node in nodes):
+        model.opset_import.add(domain=DOMAIN, version=1)
+    return model
+
+
+def _images(facts: Facts) -> list[Tensor]:
+    size = facts.size(SIDE, SIDE)
+    random = torch.Generator().manual_seed(0)
+    return [torch.rand(port.shape(size), generator=random) for port in facts.inputs]
 
 
 def left_sentences(left: Mapping[str, str]) -> list[str]:

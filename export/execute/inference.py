@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -14,11 +13,6 @@ from .parts import Values
 
 _SMALL = 1024
 """Tensors with at most this many elements may be sizes, which shapes are computed from."""
-
-
-def sides_of(tensor: Any) -> list[int]:
-    """Return the shape of a constant that a model holds."""
-    return [int(side) for side in tensor.shape]
 
 
 def infer(
@@ -61,7 +55,7 @@ def infer(
             held.name = str(value.name)
             proto.graph.initializer.append(held)
         else:
-            proto.graph.input.append(make(str(value.name), int(tensor.dtype), sides_of(tensor)))
+            proto.graph.input.append(make(str(value.name), int(tensor.dtype), tensor.shape.numpy()))
     for node in model.graph:
         if node not in known:
             proto.graph.node.append(ir.serde.serialize_node(node))

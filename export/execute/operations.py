@@ -27,7 +27,6 @@ def graph_flops(nodes: Iterable[ir.Node], shapes: Shapes) -> int:
 
 
 def _products(node: ir.Node, shapes: Shapes) -> int:
-    """Return the multiply-adds of a node."""
     taken = [() if value is None else shapes.get(str(value.name), ()) for value in node.inputs]
     made = math.prod(shapes.get(str(node.outputs[0].name), (0,)))
     kind = node.op_type

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -96,6 +97,15 @@ def all_names_read(node: onnx.NodeProto) -> set[str]:
     return read
 
 
+def last_uses(nodes: Iterable[ir.Node]) -> dict[ir.Node, list[ir.Value]]:
+    """Return, for each of some nodes in order, the values that none after it reads."""
+    last = {value: node for node in nodes for value in names_read(node)}
+    uses: dict[ir.Node, list[ir.Value]] = {}
+    for value, node in last.items():
+        uses.setdefault(node, []).append(value)
+    return uses
+
+
 def is_held(value: ir.Value) -> bool:
     """Return whether a value is a constant that the model holds."""
     return value.const_value is not None and value.producer() is None
@@ -136,12 +146,9 @@ def parts_between(groups: Sequence[Sequence[ir.Node]], wanted: Collection[str]) 
 class PartRunner:
     """Runs parts of one model."""
 
-    def __init__(
-        self, model: ir.Model, threads: int | None = None, *, bounded: bool = False
-    ) -> None:
+    def __init__(self, model: ir.Model, *, bounded: bool = False) -> None:
         """Take a model, whose graph is not modified; ``bounded`` as in `session_of`."""
         self.model = model
-        self.threads = threads
         self.bounded = bounded
         self._functions = [
             ir.serde.serialize_function(function) for function in model.functions.values()
@@ -186,22 +193,14 @@ class PartRunner:
         """Return a session of a part, for inputs of these types."""
         types = {name: value.element_type() for name, value in feeds.items()}
         try:
-            return session_of(
-                self.proto(part, types),
-                optimized=optimized,
-                threads=self.threads,
-                bounded=self.bounded,
-            )
+            model = part_model(self.model, part, types, self._functions)
+            return session_of(model, optimized=optimized, bounded=self.bounded)
         except Exception as error:  # onnxruntime raises errors of several kinds
             if optimized:  # its optimizer makes some graphs invalid
                 return self.session(part, feeds)
             raise UnsupportedModelError(
                 f"onnxruntime cannot open it: {_first_line(error)}"
             ) from error
-
-    def proto(self, part: Part, types: Mapping[str, int]) -> onnx.ModelProto:
-        """Return a part as a model whose inputs have these types of ONNX, and any shape."""
-        return part_model(self.model, part, types, self._functions)
 
 
 def part_model(
@@ -242,11 +241,16 @@ def tensor_of(value: ir.Value) -> onnx.TensorProto:
     return proto
 
 
+def constant_of(name: str, tensor: Any) -> ir.Value:
+    """Return a value that holds a tensor of `onnx_ir`."""
+    kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+    return ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
+
+
 def session_of(
     model: onnx.ModelProto | bytes,
     *,
     optimized: bool = True,
-    threads: int | None = None,
     bounded: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Return a session of plain onnxruntime on the CPU.
@@ -254,7 +258,6 @@ def session_of(
     Args:
         model: The model.
         optimized: Whether nodes may be fused.
-        threads: Number of threads; None for all.
         bounded: Whether runs fail that need more than `MOST_BYTES`, instead of taking the memory.
     """
     options = onnxruntime.SessionOptions()
@@ -263,8 +266,6 @@ def session_of(
     if bounded:
         _bound_memory()
         options.add_session_config_entry("session.use_env_allocators", "1")
-    if threads is not None:
-        options.intra_op_num_threads = threads
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     content = model if isinstance(model, bytes) else model.SerializeToString()

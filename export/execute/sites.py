@@ -52,26 +52,25 @@ class SitedRunner:
             self._last[at] = [name for name in names if name not in seen]
             seen |= names
 
-    def run(self, values: Values, compute: Compute) -> Values:
+    def run(self, values: Values, compute: Compute | None = None) -> Values:
         """Return the wanted values.
 
         Args:
             values: Values that the nodes read, by name.
-            compute: Computes the sites.
+            compute: Computes the sites; None if there are none.
 
         Raises:
             UnsupportedModelError: onnxruntime cannot compute a node.
         """
         known = dict(values)
         for at, part in enumerate(self.parts):
-            if part.nodes[0].domain == SITE:
+            if compute is not None and part.nodes[0].domain == SITE:
                 known |= _computed(part.nodes[0], known, compute)
             elif part.gives:
                 feeds = {name: known[name] for name in part.takes}
                 if at not in self._sessions:
                     self._sessions[at] = self.runner.session(part, feeds, optimized=self.optimized)
-                made = self.runner.results(self._sessions[at], part, feeds)
-                known |= made
+                known |= self.runner.results(self._sessions[at], part, feeds)
             for name in self._last[at]:
                 known.pop(name, None)
         return {name: known[name] for name in self.wanted}
@@ -88,6 +87,13 @@ def _computed(node: ir.Node, values: Values, compute: Compute) -> Values:
         given.append(torch.from_numpy(np.array(array)))
     made = compute(str(node.name), given).contiguous().numpy()
     return {str(node.outputs[0].name): onnxruntime.OrtValue.ortvalue_from_numpy(made)}
+
+
+def computed(
+    nodes: Sequence[ir.Node], wanted: Sequence[str], runner: PartRunner, values: Values
+) -> Values:
+    """Return values that nodes of a graph, none of them a site, compute from others."""
+    return SitedRunner(runner, scheduled(nodes, wanted), wanted, optimized=False).run(values)
 
 
 def scheduled(nodes: Sequence[ir.Node], wanted: Collection[str]) -> list[ir.Node]:

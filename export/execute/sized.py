@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.arrays import Array
-from .inference import infer, sides_of
+from .inference import infer
 from .parts import (
     MOST_BYTES,
     PartRunner,
@@ -21,6 +21,7 @@ from .parts import (
     Values,
     graphs_of,
     is_held,
+    last_uses,
     names_read,
     parts_of,
 )
@@ -98,8 +99,10 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     """
     graph = model.graph
     sized = Sized(data=pixel_values(graph))
-    for value in graph.initializers.values():
-        _note(sized, value)
+    for name, value in graph.initializers.items():
+        if (tensor := value.const_value) is not None:
+            sized.shapes[name] = tuple(tensor.shape.numpy())
+            sized.types[name] = int(tensor.dtype)
     for name, array in feeds.items():
         sized.shapes[name] = array.shape
     folded = _Folded(model, feeds, sized)
@@ -109,7 +112,7 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     known = not model.functions and all(
         str(value.name) in sized.shapes and not graphs_of(node)
         for node in graph
-        if not folded.has(node)
+        if node not in folded.made
         for value in node.outputs
         if value.name
     )
@@ -123,15 +126,11 @@ class _Folded:
 
     def __init__(self, model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
         self.model, self.feeds, self.sized = model, feeds, sized
-        self._made: dict[ir.Node, Values] = {}
-
-    def has(self, node: ir.Node) -> bool:
-        """Return whether a node was computed."""
-        return node in self._made
+        self.made: dict[ir.Node, Values] = {}
 
     def values(self) -> Values:
         """Return the values that are still known, by name."""
-        return {name: value for made in self._made.values() for name, value in made.items()}
+        return {name: value for made in self.made.values() for name, value in made.items()}
 
     def advance(self) -> bool:
         """Infer shapes, and compute the nodes that this allows; return whether there were any.
@@ -142,15 +141,15 @@ class _Folded:
             TooLargeError: A tensor is too large, or all of them together need too much memory.
         """
         graph, sized = self.model.graph, self.sized
-        infer(self.model, self.feeds, self._made, sized.shapes, sized.types)
+        infer(self.model, self.feeds, self.made, sized.shapes, sized.types)
         _refuse_large(graph, sized)
         values, nodes = self.values(), self._next()
-        others = [node for node in graph if node not in self._made and node not in nodes]
+        others = [node for node in graph if node not in self.made and node not in nodes]
         read = {str(value.name) for value in graph.outputs}
         read |= {str(value.name) for node in others for value in names_read(node)}
         todo = []
         for node, known in nodes.items():
-            self._made[node] = known
+            self.made[node] = known
             if known:
                 values |= known
             else:
@@ -159,15 +158,15 @@ class _Folded:
         nested = bool(self.model.functions) or any(map(graphs_of, todo))
         runner = PartRunner(self.model, bounded=nested or not told)
         by_name = {str(v.name): node for node in nodes for v in node.outputs}
-        last = _last_uses(todo)
+        last = last_uses(todo)
         for part in parts_of(todo, read):
             made = {name: v for name, v in runner.run(part, values).items() if v.is_tensor()}
             values |= made
             for name, value in made.items():
-                self._made[by_name[name]][name] = value
-            for name in (name for node in part.nodes for name in last.get(node, ())):
-                values.pop(name, None)
-        for made in self._made.values():
+                self.made[by_name[name]][name] = value
+            for held in (held for node in part.nodes for held in last.get(node, ())):
+                values.pop(str(held.name), None)
+        for made in self.made.values():
             for name in made.keys() - read:
                 del made[name]
             for name, value in made.items():
@@ -179,7 +178,7 @@ class _Folded:
         sized, found = self.sized, dict[ir.Node, Values]()
         there = set(self.values())
         for node in self.model.graph:
-            if node in self._made or any(str(v.name) in sized.data for v in node.outputs):
+            if node in self.made or any(str(v.name) in sized.data for v in node.outputs):
                 continue
             source = node.inputs[0] if node.inputs else None
             of_pixels = source is not None and str(source.name) in sized.data
@@ -212,7 +211,6 @@ class _Folded:
 
 
 def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:
-    """Return the result of ``Shape`` or ``Size``."""
     start, end = (node.attributes.get(name) for name in ("start", "end"))
     cut = shape[
         slice(None if start is None else start.as_int(), None if end is None else end.as_int())
@@ -228,7 +226,11 @@ def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
         name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()
     }
     wanted = {str(value.name) for node in nodes for value in node.outputs if value.name}
-    last, kept = _last_uses(nodes), _read_with_pixels(model.graph, sized)
+    last, kept = last_uses(nodes), {str(value.name) for value in model.graph.outputs}
+    for node in nodes:  # what is combined with pixels; what only that is made of may be large
+        if any(str(value.name) in sized.data for value in node.outputs):
+            kept |= {str(value.name) for value in names_read(node)}
+    kept -= sized.data
     runner = PartRunner(model, bounded=True)
     for part in parts_of(nodes, wanted):
         made = runner.run(part, values)
@@ -239,44 +241,13 @@ def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
                 sized._constants[name] = value
         values |= made
         for node in part.nodes:
-            for name in last.get(node, ()):
-                values.pop(name, None)
-
-
-def _read_with_pixels(graph: ir.Graph, sized: Sized) -> set[str]:
-    """Return the names of values that depend on no pixel, and are combined with some that do.
-
-    Values from which only these are computed are not kept: they may be large.
-    """
-    read = {str(value.name) for value in graph.outputs}
-    for node in graph:
-        if any(str(value.name) in sized.data for value in node.outputs):
-            read |= {str(value.name) for value in names_read(node)}
-    return read - sized.data
-
-
-def _note(sized: Sized, value: ir.Value) -> None:
-    tensor = value.const_value
-    if tensor is not None:
-        sized.shapes[str(value.name)] = tuple(sides_of(tensor))
-        sized.types[str(value.name)] = int(tensor.dtype)
-
-
-def _last_uses(nodes: Sequence[ir.Node]) -> dict[ir.Node, list[str]]:
-    last: dict[str, ir.Node] = {}
-    for node in nodes:
-        for value in names_read(node):
-            last[str(value.name)] = node
-    uses: dict[ir.Node, list[str]] = {}
-    for name, node in last.items():
-        uses.setdefault(node, []).append(name)
-    return uses
+            for held in last.get(node, ()):
+                values.pop(str(held.name), None)
 
 
 def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
     """Raise TooLargeError for tensors that are too large by their inferred shapes."""
-    last = _last_uses(list(graph))
-    outputs = {str(value.name) for value in graph.outputs}
+    last = last_uses(list(graph))
     held, most = 0, 0
 
     def size(name: str) -> int:
@@ -294,9 +265,9 @@ def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
         held += sum(size(str(value.name)) for value in node.outputs if value.name)
         most = max(most, held)
         held -= sum(
-            size(name)
-            for name in last.get(node, ())
-            if name not in graph.initializers and name not in outputs
+            size(str(value.name))
+            for value in last.get(node, ())
+            if not value.is_initializer() and not value.is_graph_output()
         )
     if most > MOST_BYTES:
         raise TooLargeError(

@@ -18,8 +18,8 @@ from ..attention.site import swap
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from ..progress import Steps
-from ..rewrite.written import attach_fitting_bodies, written
-from ..tracing.bodies import inline_bodies
+from ..rewrite.written import written
+from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
@@ -138,7 +138,7 @@ def _graph(
         if options.with_preprocessing and facts.preprocessing is not None:
             prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
         if options.functions != "none":
-            attach_fitting_bodies(graph)
+            attach_bodies(graph)
             onnx.checker.check_model(graph)
     return model, transformed, notes
 

@@ -9,6 +9,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from ...core.arrays import Array
 from ..execute.parts import PartRunner, Values, is_held, names_read, parts_of
+from ..execute.sites import scheduled
 from ..rewrite.fixing import write_constant
 from ..search.operators import Kind, rule_of
 
@@ -40,7 +41,7 @@ def fold_constants(model: ir.Model) -> None:
     inside = [node for node in graph if node.outputs[0] in made_of]
     wanted = {str(held.name): held for held in border}
     values: Values = {}
-    for part in parts_of(_needed(inside, set(wanted)), wanted):
+    for part in parts_of(scheduled(inside, wanted), wanted):
         values |= PartRunner(model).run(part, values)
     for name, held in wanted.items():
         array: Array = values[name].numpy()
@@ -77,15 +78,6 @@ def _is_computed(held: ir.Value, made_of: dict[ir.Value, frozenset[ir.Value]]) -
             return True
         todo += [held for held in node.inputs[:1] if held is not None]
     return False
-
-
-def _needed(nodes: list[ir.Node], wanted: set[str]) -> list[ir.Node]:
-    kept: list[ir.Node] = []
-    for node in reversed(nodes):
-        if any(str(held.name) in wanted for held in node.outputs):
-            kept.append(node)
-            wanted |= {str(held.name) for held in names_read(node)}
-    return kept[::-1]
 
 
 def _is_small(array: Array, sources: frozenset[ir.Value]) -> bool:

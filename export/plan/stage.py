@@ -16,8 +16,7 @@ from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto_options import Proposal
 from ..load.file_type import is_onnx
 from ..load.stage import Prepared
-from ..paying import Replaceable, keep_faster, left_sentences
-from ..rewrite.timed import GraphPieces
+from ..paying import keep_faster, left_sentences
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 
@@ -74,9 +73,11 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     left: Mapping[str, str] = {}
     if is_onnx(loaded.checkpoint.path):
         refuse_own_source(target, loaded.checkpoint.path)
-    if (replaceable := _replaceable(prepared, resolved)) is not None:
-        resolved = keep_faster(replaceable, resolved, progress)
-        left = replaceable.left
+    # Padded heads are for GPUs: times on a CPU tell nothing.
+    graph, padded = prepared.graph, prepared.options.pad_heads is not None
+    if graph is not None and not prepared.fused and not padded:
+        resolved = keep_faster(graph, prepared.traced.facts, resolved, progress)
+        left = graph.left
     written = replace(
         plan,
         default=_written_default(plan.default, resolved),
@@ -93,15 +94,6 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
     return Planned(written, neutral(loaded.network), target, dict(left), warnings, proposal)
-
-
-def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
-    """Return the network if it can keep its own attention, None if its sites are always written."""
-    graph = prepared.graph
-    padded = prepared.options.pad_heads is not None  # for GPUs: times on a CPU tell nothing
-    if graph is None or prepared.fused or padded:
-        return None
-    return GraphPieces(graph, prepared.traced.facts, resolved)
 
 
 def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:

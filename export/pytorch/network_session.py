@@ -71,7 +71,6 @@ class NetworkSession:
         return _Promoting() if self.dtype == torch.float64 else contextlib.nullcontext()
 
     def _tensors(self, arrays: Iterable[npt.NDArray[Any]]) -> list[Tensor]:
-        """Return the inputs on the device."""
         tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
         return [
             tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
@@ -79,7 +78,6 @@ class NetworkSession:
         ]
 
     def _arrays(self, tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
-        """Return the outputs in their order."""
         with torch.inference_mode(), self._promoting():
             outputs = self.network(*tensors)
             values = outputs if isinstance(outputs, tuple) else (outputs,)

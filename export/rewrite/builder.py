@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ..execute.parts import constant_of
 from ..execute.sites import SITE
 from ..execute.sized import Sized
 from .site_modules import NotOnMap
@@ -26,14 +27,12 @@ class Builder:
         sized: The graph at the size of the search.
         other: The graph at another size; None if its sizes are fixed.
         nodes: The new nodes, in order.
-        constants: Their constants.
     """
 
     def __init__(self, graph: ir.Graph, sized: Sized, other: Sized | None, prefix: str) -> None:
         """Start without nodes; all names begin with the prefix."""
         self.graph, self.sized, self.other = graph, sized, other
         self.nodes: list[ir.Node] = []
-        self.constants: dict[str, ir.Value] = {}
         self._prefix = prefix
         self._count = 0
         self._known: dict[tuple[Any, ...], ir.Value] = {}
@@ -112,9 +111,7 @@ class Builder:
         if key not in self._known:
             name = self.name("constant")
             held = ir.tensor(array, dtype=dtype, name=name)
-            value = ir.Value(name=name, shape=ir.Shape(array.shape), const_value=held)
-            value.type = ir.TensorType(held.dtype)
-            self.constants[name] = self._known[key] = value
+            self._known[key] = constant_of(name, held)
         return self._known[key]
 
     def lengths(self, value: ir.Value) -> tuple[int, ...]:

@@ -68,7 +68,6 @@ def _moves_a_map(writer: MapWriter, held: ir.Value) -> bool:
 
 
 def _changes_type(writer: MapWriter, node: ir.Node) -> bool:
-    """Return whether a node converts its input to another type."""
     source = node.inputs[0] if node.inputs else None
     if node.op_type not in ("Cast", "CastLike") or source is None:
         return False

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
-from ..execute.parts import names_read
+from ..execute.parts import constant_of, names_read
 from ..execute.sized import at_size
 from .sources import inputs_of, kind_of
 
@@ -46,11 +46,6 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
 def write_constant(graph: ir.Graph, value: ir.Value, array: Array, suffix: str) -> None:
     """Let a graph read an array wherever it reads a value, under its name with a suffix."""
     tensor = ir.tensor(np.asarray(array, order="C"))  # ascontiguousarray gives a scalar an axis
-    constant = ir.Value(
-        name=f"{value.name}_{suffix}",
-        type=ir.TensorType(tensor.dtype),
-        shape=ir.Shape(array.shape),
-        const_value=tensor,
-    )
+    constant = constant_of(f"{value.name}_{suffix}", tensor)
     graph.register_initializer(constant)
     ir.convenience.replace_all_uses_with(value, constant)

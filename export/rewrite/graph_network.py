@@ -11,13 +11,12 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import UnsupportedModelError
 from ...models.sites import WindowSite
 from ..attention.full.parameters import Full
 from ..attention.implementation import as_trained
 from ..execute.operations import graph_flops
 from ..execute.parts import PartRunner
-from ..execute.sites import SitedRunner
+from ..execute.sites import SitedRunner, computed
 from ..execute.sized import at_size, pixel_values
 from .replacement import Replacement, compute_site, with_replacements
 from .rounding import Rounding
@@ -26,8 +25,6 @@ from .widening import widened
 
 
 class _Shared(dict[Any, Any]):
-    """What copies of a network share."""
-
     def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
         return self
 
@@ -86,7 +83,11 @@ class GraphNetwork(nn.Module):
             UnsupportedModelError: onnxruntime cannot compute the graph.
         """
         double = images[0].dtype == torch.float64
-        planned = [item for item in self.replacements if self._is_changed(item)]
+        planned = [
+            item
+            for item in self.replacements
+            if not all(_is_exact(self.get_submodule(path)) for path in item.sites)
+        ]
         if planned or self._rounding or (double and self.source.is_half):
             outputs = self._computed(images, planned, double=double)
         else:
@@ -115,9 +116,7 @@ class GraphNetwork(nn.Module):
     ) -> dict[str, onnxruntime.OrtValue]:
         """Return values of the graph with its own attention by name."""
         model = self.source.searched
-        nodes = with_replacements(list(model.graph), (), names)
-        run = SitedRunner(PartRunner(model), nodes, list(names), optimized=False)
-        return run.run(self.feeds(images), _no_site)
+        return computed(list(model.graph), list(names), PartRunner(model), self.feeds(images))
 
     def feeds(
         self, images: Sequence[Tensor], *, wide: bool = False
@@ -161,9 +160,6 @@ class GraphNetwork(nn.Module):
         run: SitedRunner = sessions[key]
         return run
 
-    def _is_changed(self, item: Replacement) -> bool:
-        return any(not _is_exact(self.get_submodule(path)) for path in item.sites)
-
 
 def _is_exact(site: Any) -> bool:
     """Return whether a site computes what the graph's own nodes do."""
@@ -176,12 +172,7 @@ def _is_exact(site: Any) -> bool:
     return mechanism.mask == "regions" or not masked
 
 
-def _no_site(path: str, values: Sequence[Tensor | None]) -> Tensor:
-    raise UnsupportedModelError(f"{path} is no node of the graph")
-
-
 def _put(root: nn.Module, path: str, site: nn.Module) -> None:
-    """Register a module under a path."""
     *parents, name = path.split(".")
     for parent in parents:
         if parent not in root._modules:

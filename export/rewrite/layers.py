@@ -113,7 +113,6 @@ Layer = tuple[ir.Value, ir.Value, ir.Value | None, int, int]
 
 
 def _convolution(writer: MapWriter, node: ir.Node) -> Layer:
-    """Return the parts of a pointwise convolution."""
     source, weight = node.inputs[:2]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if source is None or weight is None or writer.data_of(node) != [source]:
@@ -127,7 +126,6 @@ def _convolution(writer: MapWriter, node: ir.Node) -> Layer:
 
 
 def _factor(writer: MapWriter, node: ir.Node) -> Layer:
-    """Return the parts of a product with a constant."""
     data = writer.data_of(node)
     held = [value for value in node.inputs[:2] if value is not None]
     product = product_of(node, [writer.value(value).shape for value in held])

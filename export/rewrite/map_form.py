@@ -16,6 +16,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ..search.movement import along
 from ..search.places import unshared
 from ..search.values import Core, Value
 from .builder import Builder, Side
@@ -335,7 +336,7 @@ class MapWriter:
         what = what.expand(channel.shape)
         inside = self.places.number(place) >= 0
         if bool(unshared(inside).all()):
-            channels, whats = _together(channel, what)
+            (channels, whats), _ = along((), channel, what)  # what all share is the same
         else:
             channels, whats = _on_map(inside.expand(channel.shape), channel, what)
         out = torch.zeros(count, dtype=what.dtype)
@@ -384,12 +385,3 @@ def _on_map(inside: Tensor, *tensors: Tensor) -> list[Tensor]:
         elif shared:
             inside = inside.any(axis, keepdim=True)
     return [tensor[tuple(corner)][inside] for tensor in tensors]
-
-
-def _together(*tensors: Tensor) -> list[Tensor]:
-    """Return tensors of one shape without the axes along which all of them share memory."""
-    corner = tuple(
-        slice(1 if all(t.stride(axis) == 0 for t in tensors) else None)
-        for axis in range(tensors[0].dim())
-    )
-    return [tensor[corner] for tensor in tensors]

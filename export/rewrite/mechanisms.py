@@ -16,46 +16,30 @@ from ...plugins.domain import DOMAIN
 from ...plugins.operators.window_cluster.schema import MAX_BLOCK
 from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
+from ..execute.parts import constant_of
 from ..tracing.trace import trace_piece
 from .replacement import Shapes
 from .single_node import single_node
-from .site_modules import AnyFound, FoundFreeTokens, FoundMap, FoundWindows
+from .site_modules import AnyFound, FoundFreeTokens, FoundMap
 
 _TABLE = "relative_position_bias_table"
 _OUTPUT = "out"
-_FORM = ("geometry", "grid", "heads", "head_dim", "value_dim", "scale")
 _SEVERAL = 2 * MAX_BLOCK + 1
 """A side of so many places has three blocks, a line of its square even more."""
-_OPSETS = (18, 20)
-"""The oldest and newest opsets that nodes are traced for; those of others have the same meaning."""
 
 
-class _WithTable(nn.Module):
-    """A site whose table of position biases is an input."""
+class _Called(nn.Module):
+    """A site without inputs that are omitted; a table of position biases is its last input."""
 
-    def __init__(self, site: FoundWindows) -> None:
+    def __init__(self, site: nn.Module, given: Sequence[bool], *, table: bool) -> None:
         super().__init__()
-        self.site = site
-
-    def forward(self, packed: Tensor, table: Tensor) -> Any:
-        return torch.func.functional_call(self.site, {_TABLE: table}, (packed,))
-
-
-class _Given(nn.Module):
-    """A site without some inputs that precede others."""
-
-    def __init__(self, site: nn.Module, given: Sequence[bool]) -> None:
-        super().__init__()
-        self.site, self.given = site, given
+        self.site, self.given, self.table = site, given, table
 
     def forward(self, *inputs: Tensor) -> Any:
         left = iter(inputs)
-        return self.site(*(next(left) if given else None for given in self.given))
-
-
-def traced_opset(opset: int) -> int:
-    """Return the opset that nodes are traced for, of a model of that opset."""
-    return min(max(opset, _OPSETS[0]), _OPSETS[1])
+        taken = tuple(next(left) if given else None for given in self.given)
+        held = {_TABLE: next(left)} if self.table else {}
+        return torch.func.functional_call(self.site, held, taken)
 
 
 def mechanism_nodes(
@@ -158,15 +142,14 @@ def _traced(
         sizes = _with_blocks(site, shapes, free)
         given = [torch.zeros(shape, dtype=dtype) for shape in sizes if shape is not None]
         axes = [axis for axis, shape in zip(free, shapes, strict=True) if shape is not None]
-        table = getattr(site, _TABLE, None)
-        if table is not None and not apart and isinstance(site, FoundWindows):
-            module, given, axes = _WithTable(site), [*given, table.detach()], [*axes, ()]
+        table = None if apart else getattr(site, _TABLE, None)
+        if table is not None:
+            given, axes = [*given, table.detach()], [*axes, ()]
         names = [f"in_{at}" for at in range(len(given))]
-        dynamic = None
-        if any(axes):
-            dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes)
-        if any(shape is None for shape in shapes[: len(given)]):
-            module = _Given(module, [shape is not None for shape in shapes])
+        dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes) if any(axes) else None
+        if table is not None or None in shapes[: len(given)]:
+            there = [shape is not None for shape in shapes]
+            module = _Called(site, there, table=table is not None)
         single = None if apart else single_node(module, given, names, _OUTPUT, opset)
         return single or trace_piece(module, tuple(given), dynamic, opset, names, _OUTPUT)
     finally:
@@ -181,12 +164,12 @@ def _copied(
     given = [value for value in node.inputs if value is not None]
     values: dict[ir.Value, ir.Value] = {}
     for held in model.graph.initializers.values():
-        values[held] = _constant(prefix + str(held.name), held.const_value)
+        values[held] = constant_of(prefix + str(held.name), held.const_value)
     inputs = list(model.graph.inputs)
     values.update(zip(inputs, given, strict=False))
     if table is not None:
         array = table.detach().numpy()
-        values[inputs[len(given)]] = _constant(prefix + "table", ir.tensor(array))
+        values[inputs[len(given)]] = constant_of(prefix + "table", ir.tensor(array))
     copies, uses = [], 0
     for inner in model.graph:
         outputs = []
@@ -206,9 +189,3 @@ def _copied(
             ir.Node(inner.domain, inner.op_type, taken, attributes, outputs=outputs, name=name)
         )
     return copies
-
-
-def _constant(name: str, tensor: Any) -> ir.Value:
-    value = ir.Value(name=name, shape=ir.Shape(tensor.shape), const_value=tensor)
-    value.type = ir.TensorType(tensor.dtype)
-    return value

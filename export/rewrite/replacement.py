@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 from ...core.arrays import Array
 from ...core.errors import NystraError, foreign_text
 from ..execute.parts import PartRunner, Values, is_held, names_read
-from ..execute.sites import SITE, Compute, SitedRunner, scheduled
+from ..execute.sites import SITE, Compute, SitedRunner, computed, scheduled
 from ..execute.sized import Sized
 from .builder import Builder
 from .site_modules import AnyFound, blind
@@ -65,11 +66,6 @@ class Replacement:
         ]
         return repr((self.shapes, geometries, [node.op_type for node in self.own]))
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Paths of its sites in the network."""
-        return tuple(self.sites)
-
 
 def replacement_of(
     builder: Builder, sites: Mapping[str, AnyFound], goal: ir.Value, out: ir.Value
@@ -117,7 +113,8 @@ def _own_nodes(
     while todo:
         value = todo.pop()
         node = value.producer()
-        if value is not goal and (value in borders or node is None or not _on_pixels(value, sized)):
+        on_pixels = str(value.name) in sized.data
+        if value is not goal and (value in borders or node is None or not on_pixels):
             if not is_held(value):
                 taken[value] = None
             continue
@@ -128,8 +125,44 @@ def _own_nodes(
     return tuple(node for node in graph if node in inside), list(taken)
 
 
-def _on_pixels(value: ir.Value, sized: Sized) -> bool:
-    return str(value.name) in sized.data
+def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
+    """Return what a replacement's check depends on, as a digest.
+
+    These are the nodes on both sides with their attributes, how they are connected, shapes, sites,
+    and all constants except the elements of floating-point tensors.
+    """
+    tables = [tensor.shape for site in item.sites.values() for tensor in site.parameters()]
+    digest = hashlib.sha256(repr((item.form, item.type, tables)).encode())
+    numbers: dict[ir.Value, int] = {}
+    for value in item.inputs:
+        numbers[value] = len(numbers)
+        if str(value.name) in item.fixed:
+            for sized in sizes:
+                digest.update(_described(sized.held(value).numpy()))
+    for node in (*item.own, None, *item.nodes):
+        if node is None:  # the new nodes begin
+            digest.update(b"|")
+            continue
+        digest.update(f"{node.domain}:{node.op_type}".encode())
+        for name, attribute in sorted(node.attributes.items()):
+            digest.update(
+                name.encode() + ir.serde.serialize_attribute(attribute).SerializeToString()
+            )
+        for read in [*node.inputs, None, *names_read(node)]:
+            held = read.const_value if read is not None and is_held(read) else None
+            if held is not None and read not in numbers:
+                digest.update(_described(held.numpy()))
+            else:
+                digest.update(repr(None if read is None else numbers.get(read)).encode())
+        numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
+    digest.update(repr(numbers[item.output]).encode())
+    return digest.digest()
+
+
+def _described(array: Array) -> bytes:
+    """Return the type and shape of a constant, and its elements unless they are weights."""
+    told = array.dtype.kind != "f" or array.size == 1
+    return repr((array.dtype.str, array.shape)).encode() + (array.tobytes() if told else b"")
 
 
 def fault_of(
@@ -180,19 +213,6 @@ def fault_of(
     if alone and not min(telling) > _TELLING * worst:
         return "its result does not differ from attention that ignores its scores"
     return ""
-
-
-def computed(
-    nodes: Sequence[ir.Node], wanted: Sequence[str], runner: PartRunner, values: Values
-) -> Values:
-    """Return values that nodes of a graph compute."""
-    return SitedRunner(runner, scheduled(nodes, wanted), wanted, optimized=False).run(
-        values, _no_site
-    )
-
-
-def _no_site(path: str, given: Sequence[Tensor | None]) -> Tensor:
-    raise RuntimeError(f"{path} is no node of the graph")
 
 
 def noise(replacement: Replacement, sized: Sized) -> Values:
@@ -294,7 +314,6 @@ def with_replacements(
 
 
 def _without(node: ir.Node, names: Collection[str]) -> ir.Node:
-    """Return a copy of a node without some of its results."""
     outputs = [ir.Value(name="" if v.name in names else v.name) for v in node.outputs]
     return ir.Node(
         node.domain, node.op_type, node.inputs, node.attributes, outputs=outputs, name=node.name

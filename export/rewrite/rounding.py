@@ -49,7 +49,8 @@ class Rounding:
                 written.append(node)
                 continue
             bias = biases.get(str(node.outputs[0].name), "")
-            names = {_module(str(held.name)), _module(bias), node.name, node.outputs[0].name}
+            modules = {name.rpartition(".")[0] for name in (str(held.name), bias)}
+            names = {*modules, node.name, node.outputs[0].name}
             if any(self.is_exact(str(name)) for name in names):
                 written.append(node)
                 continue
@@ -96,14 +97,12 @@ class _Writer:
         return self.op("Mul", self.op("Round", self.op("Div", value, step)), step)
 
     def constant(self, number: float | list[int]) -> ir.Value:
-        """Return a constant."""
         array = np.array(number, np.int64 if isinstance(number, list) else np.float32)
         self._count += 1
         tensor = ir.tensor(array)
         return ir.Value(name=f"{self._prefix}_{self._count}", const_value=tensor)
 
     def op(self, operator: str, *inputs: ir.Value | None, name: str = "") -> ir.Value:
-        """Add a node and return its result."""
         self._count += 1
         output = ir.Value(name=name or f"{self._prefix}_{self._count}")
         self._nodes.append(ir.Node("", operator, inputs, (), outputs=[output]))
@@ -139,8 +138,3 @@ def _biases(nodes: Sequence[ir.Node]) -> dict[str, str]:
                 if _parameter(other) is not None:
                     added[str(value.name)] = str(other.name)  # type: ignore[union-attr]
     return added
-
-
-def _module(name: str) -> str:
-    """Return the path of the module of a parameter, or ""."""
-    return name.rpartition(".")[0]

@@ -165,12 +165,8 @@ def _dilated(x: Tensor, rows: int, columns: int) -> Tensor:
     return moved
 
 
-def blind(site: AnyFound) -> AnyFound:
-    """Make a site ignore its scores, in place: every query gets the mean of its values.
-
-    Returns:
-        The same site.
-    """
+def blind(site: AnyFound) -> None:
+    """Make a site ignore its scores, in place: every query gets the mean of its values."""
     if isinstance(site, FoundWindows):
         geometry = site.geometry
         site.implementation = lambda qkv, _table, _geometry: _mean_of_windows(qkv, geometry)
@@ -182,17 +178,7 @@ def blind(site: AnyFound) -> AnyFound:
         site.implementation = lambda q, _k, v, _bias, _geometry: v.mean(2, keepdim=True).expand(
             -1, -1, q.shape[2], -1
         )
-    return site
 
 
 def _mean_of_windows(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
-    whole = WindowGeometry(
-        geometry.heads,
-        geometry.head_dim,
-        geometry.value_dim,
-        geometry.window,
-        geometry.shift,
-        scale=0.0,
-        margin=geometry.margin,
-    )
-    return exact_windows(qkv, None, whole)
+    return exact_windows(qkv, None, replace(geometry, masked=False, scale=0.0))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import onnx
@@ -23,7 +23,7 @@ from .widening import has_half
 _BFLOAT16 = onnx.TensorProto.BFLOAT16
 
 
-class GraphSource(Protocol):
+class GraphSource:
     """A graph and what it was made from; copies of a network share it.
 
     Attributes:
@@ -33,29 +33,30 @@ class GraphSource(Protocol):
         is_converted: Whether that opset was asked for, so that it is written in any case.
         title: What computes exact attention, for messages.
         own: The source as what a file is timed against, for messages.
+        model: The whole model, as it was read or traced.
+        is_half: Whether the graph has values of half precision.
     """
 
     path: Path
     searched: ir.Model
-    raised: onnx.ModelProto | None
-    is_converted: bool
-    title: str
-    own: str
-
-    @property
-    def model(self) -> onnx.ModelProto:
-        """The whole model, as it was read or traced."""
-
-    @property
-    def is_half(self) -> bool:
-        """Whether the graph has values of half precision."""
+    raised: onnx.ModelProto | None = None
+    is_converted: bool = False
+    title: ClassVar[str]
+    own: ClassVar[str]
+    model: Any
+    is_half: Any
 
     def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs with the attention of the source."""
+        raise NotImplementedError
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the same object."""
+        return self
 
 
 @dataclass
-class FileSource:
+class FileSource(GraphSource):
     """An ONNX file; its attributes are those of `GraphSource`."""
 
     path: Path
@@ -63,15 +64,11 @@ class FileSource:
     searched: ir.Model
     raised: onnx.ModelProto | None = None
     is_converted: bool = False
-    title: str = field(default="the file", init=False)
-    own: str = field(default="the original file", init=False)
+    title = "the file"
+    own = "the original file"
     _last: tuple[list[onnxruntime.OrtValue], tuple[Tensor, ...]] | None = field(
         default=None, init=False
     )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FileSource:
-        """Return the same object."""
-        return self
 
     @cached_property
     def is_half(self) -> bool:
@@ -106,7 +103,7 @@ class FileSource:
 
 
 @dataclass
-class ModuleSource:
+class ModuleSource(GraphSource):
     """A PyTorch network and its plain graph; its attributes are those of `GraphSource`.
 
     Attributes:
@@ -116,20 +113,10 @@ class ModuleSource:
     path: Path
     module: nn.Module
     searched: ir.Model
-    raised: onnx.ModelProto | None = field(default=None, init=False)
-    is_converted: bool = field(default=False, init=False)
-    title: str = field(default="the network", init=False)
-    own: str = field(default="the network with its own attention", init=False)
+    is_half = False
+    title = "the network"
+    own = "the network with its own attention"
     _others: dict[Any, nn.Module] = field(default_factory=dict, init=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleSource:
-        """Return the same object."""
-        return self
-
-    @property
-    def is_half(self) -> bool:
-        """False: networks are float32."""
-        return False
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -176,7 +163,6 @@ def as_tensor(value: onnxruntime.OrtValue) -> Tensor:
 
 
 def _same(one: onnxruntime.OrtValue, other: onnxruntime.OrtValue) -> bool:
-    """Return whether two tensors are equal."""
     if one.element_type() != other.element_type() or one.shape() != other.shape():
         return False
     if one.element_type() == _BFLOAT16:

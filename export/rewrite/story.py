@@ -26,12 +26,11 @@ from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
 from ..search.values import Core
 from .builder import Builder
-from .fingerprint import fingerprint
 from .map_places import Places
-from .replacement import Replacement, fault_of, replacement_of
+from .replacement import Replacement, fault_of, fingerprint, replacement_of
 from .site_modules import NotOnMap, refusal
 from .tokens import put_tokens
-from .windows import NearSite, Sites, put_on_map
+from .windows import Sites, WriteSite, put_on_map, write_site
 
 Level = Literal["map", "tokens", "as trained"]
 _UNSERVED = ("channels", "neighbourhood")
@@ -93,7 +92,7 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
         sized: The graph at one size.
         other: The graph at another size; None if it has one size only.
     """
-    second = None if other is None else _layouts(model.graph, other)
+    second = None if other is None else Provenance(other).run(model.graph).layouts
     run = Provenance(sized).run(model.graph)
     readings = _readings(run, second)
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
@@ -106,10 +105,6 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
     ]
     changing = any(reading.agreed.changing for reading in readings)
     return Found(tuple(kept), tuple(found), changing)
-
-
-def _layouts(graph: ir.Graph, sized: Sized) -> dict[ir.Value, Layout]:
-    return Provenance(sized).run(graph).layouts
 
 
 def _readings(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:
@@ -139,7 +134,7 @@ class _Checks:
         fault = _MIXED if len(floating) > 1 else self._fault(item)
         if fault:
             for reading in readings:
-                if reading.path in item.paths:
+                if reading.path in item.sites:
                     reading.level, reading.reason = "as trained", fault
         return not fault
 
@@ -180,7 +175,7 @@ def _replaced(
             continue
         replacements.append(item)
         for part in readings:
-            if part.path in item.paths:
+            if part.path in item.sites:
                 done.add(part.core.out)
                 near.pop(part.core.out, None)
     return replacements
@@ -197,15 +192,19 @@ def _on_map(
     reading.reason = refusal(reading.layout) or reading.agreed.reason
     if reading.reason:
         return None
-    near_sites = {
-        held: NearSite(other.core, other.layout, other.path, sites)
+
+    def writing(of: _Reading) -> WriteSite:
+        whole = of.agreed.whole
+        return lambda writer: write_site(writer, of.core, of.layout, of.path, sites, whole=whole)
+
+    others = {
+        held: writing(other)
         for held, other in near.items()
         if other is not reading and not other.agreed.whole
     }
-    site = NearSite(reading.core, reading.layout, reading.path, sites)
     try:
         goal, out, with_it = put_on_map(
-            builder, lying(reading), site, reading.agreed.whole, near_sites
+            builder, lying(reading), reading.core, writing(reading), others
         )
     except NotOnMap as why:
         reading.reason = str(why)

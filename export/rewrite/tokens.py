@@ -14,7 +14,7 @@ from ...models.geometry import TokenGeometry
 from ..search.agreement import Agreement
 from ..search.layout import Layout
 from ..search.provenance import Provenance
-from ..search.values import Core, Matrices
+from ..search.values import Core, Matrices, token_places
 from .builder import Builder, Side
 from .channels import form_of
 from .map_form import MapWriter
@@ -72,16 +72,14 @@ def _sides(builder: Builder, places: Places, core: Core) -> ir.Value | None:
         with builder.tentative():
             sides = MapWriter(builder, places, core, form_of).sides[1:]
             parts = [torch.tensor([n]) if isinstance(n, int) else n for n in sides]
-            dtype = ir.DataType(builder.sized.types[str(core.q.name)])
-            zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
-            return builder.op("ConstantOfShape", builder.op("Concat", *parts, axis=0), value=zero)
+            return _filled(builder, core, builder.op("Concat", *parts, axis=0))
     except NotOnMap:
         return None
 
 
 def _free_geometry(core: Core, layout: Layout, *, mapped: bool, biased: bool) -> TokenGeometry:
     """Return the geometry of tokens of any number, with or without the map of the queries."""
-    queries, keys = (core.token_places(place)[0] for place in (core.q_place, core.k_place))
+    queries, keys = (token_places(place)[0] for place in (core.q_place, core.k_place))
     apart = not torch.equal(queries, keys)
     first = layout.before[0] if mapped else 0
     scale = layout.scale if isinstance(layout.scale, float) else 1.0
@@ -276,12 +274,17 @@ def _zeros(builder: Builder, core: Core) -> ir.Value:
         else:
             back = at - len(product.out_as.order)
             sides[axis] = builder.side(product.right, right[back])
-    dtype = ir.DataType(builder.sized.types[str(core.q.name)])
-    zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
     listed = [sides[axis] for axis in range(len(shape))]
     if all(isinstance(side, int) for side in listed):
         sizes = builder.constant(torch.tensor(listed))
     else:
         parts = [torch.tensor([side]) if isinstance(side, int) else side for side in listed]
         sizes = builder.op("Concat", *parts, axis=0)
+    return _filled(builder, core, sizes)
+
+
+def _filled(builder: Builder, core: Core, sizes: ir.Value) -> ir.Value:
+    """Return zeros of these sizes, of the type of the queries."""
+    dtype = ir.DataType(builder.sized.types[str(core.q.name)])
+    zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
     return builder.op("ConstantOfShape", sizes, value=zero)

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, numpy_helper
 
-from ..execute.parts import is_held, names_read, subgraphs, tensor_of
+from ..execute.parts import is_held, names_read, nodes_of, subgraphs, tensor_of
 
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPES = ("to", "dtype", "output_dtype", "stash_type")
@@ -62,9 +62,8 @@ def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and its subgraphs."""
     yield graph
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _graphs(inner)
+    for node in nodes_of(graph):
+        yield from subgraphs(node)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import onnx_ir as ir
 import torch
 from torch import Tensor
@@ -17,33 +19,24 @@ from .site_modules import FoundMap, FoundWindows, NotOnMap, map_site
 
 Sites = dict[str, "FoundWindows | FoundMap"]
 
-
-class NearSite:
-    """An attention whose result another attention on the same map uses."""
-
-    def __init__(self, core: Core, layout: Layout, path: str, sites: Sites) -> None:
-        """Take an attention that is a site of windows; ``sites`` gets its module."""
-        self.core, self.layout, self.path, self.sites = core, layout, path, sites
-
-    def form(self, writer: MapWriter) -> MapForm:
-        """Write the attention for a site on the same map; return the form of its result."""
-        return write_site(writer, self.core, self.layout, self.path, self.sites, whole=False)
+WriteSite = Callable[[MapWriter], MapForm]
+"""Adds the node of a site, and returns the form of its result: `write_site` of an attention."""
 
 
 def put_on_map(
     builder: Builder,
     places: Places,
-    site: NearSite,
-    whole: bool,
-    near: dict[ir.Value, NearSite],
+    core: Core,
+    write: WriteSite,
+    near: Mapping[ir.Value, WriteSite],
 ) -> tuple[ir.Value, ir.Value, list[ir.Value]]:
     """Write an attention as a site of its map.
 
     Args:
         builder: Collects the nodes.
         places: The positions of the graph's tensors on the map.
-        site: The attention.
-        whole: As in `map_site`.
+        core: The attention.
+        write: Writes it.
         near: Result of other attention -> how to write it, if queries, keys or values use it.
 
     Returns:
@@ -53,24 +46,15 @@ def put_on_map(
     Raises:
         NotOnMap: The attention is not one of its map; no node was added.
     """
-    core = site.core
     goals = _goals(builder, places, core)
     with builder.tentative():
         writer = MapWriter(builder, places, core, form_of)
-        for held, other in near.items():
-            writer.near[held] = other.form
-        form = write_site(writer, core, site.layout, site.path, site.sites, whole=whole)
-        writer.forms[core.out] = form
+        writer.near.update(near)
+        writer.forms[core.out] = write(writer)
         for goal in goals:
             if goal is not core.out:
-                form = writer.forms[goal] = rewritten(writer, goal)
-        if form.factor != 1.0:
-            form = MapForm(
-                builder.op("Mul", form.node, builder.constant(torch.tensor(form.factor), core.out)),
-                form.channel,
-                form.count,
-            )
-        out = writer.placed(goals[-1], form)
+                writer.forms[goal] = rewritten(writer, goal)
+        out = writer.placed(goals[-1], writer.multiplied(goals[-1]))
     return goals[-1], out, [held for held in near if held not in writer.near]
 
 

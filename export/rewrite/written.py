@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +19,12 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
 from ..execute.parts import is_held, names_read, nodes_of, tensor_of
 from ..execute.sites import SITE
-from ..tracing.bodies import nodes_of_type, used_operators
+from ..tracing.bodies import attach_bodies, traced_opset
 from ..tracing.tidy import tidy
 from ..tracing.trace import optimized
 from .fixing import fix_sizes
 from .graph_network import GraphNetwork
-from .mechanisms import mechanism_nodes, traced_opset
+from .mechanisms import mechanism_nodes
 from .replacement import Replacement, with_replacements
 from .sources import FileSource
 
@@ -122,7 +123,7 @@ def written(
     except ExportError as error:
         raise TraceError(str(error)) from error
     if facts.sides is not None:
-        attach_fitting_bodies(made)  # onnxruntime computes sizes of what comes after their nodes
+        attach_bodies(made)  # onnxruntime computes sizes of what comes after their nodes
     model: ir.Model = ir.from_proto(made)
     if facts.sides is not None:
         fix_sizes(model, {port.name: port.shape(facts.test_size()) for port in facts.inputs})
@@ -150,10 +151,8 @@ def _fits(item: Replacement, opset: int) -> bool:
 
 
 def _version(operator: str, opset: int) -> int:
-    try:
-        return int(onnx.defs.get_schema(operator, opset).since_version)
-    except onnx.defs.SchemaError:
-        return 0
+    known = onnx.defs.has(operator, opset)
+    return int(onnx.defs.get_schema(operator, opset).since_version) if known else 0
 
 
 def planned_replacement(
@@ -218,7 +217,8 @@ def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
     gone = {str(value.name) for node in nodes for value in node.outputs} - given
     needed |= {value.name for value in graph.input}
     copies = [
-        _copy(protos[node]) if node in protos else ir.serde.serialize_node(node) for node in listed
+        copy.deepcopy(protos[node]) if node in protos else ir.serde.serialize_node(node)
+        for node in listed
     ]
     del graph.node[:]
     graph.node.extend(copies)
@@ -230,26 +230,7 @@ def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
     _remove(graph.value_info, gone)
 
 
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
-
-
 def _remove(listed: Any, names: set[str]) -> None:
     for place in reversed(range(len(listed))):
         if listed[place].name in names:
             del listed[place]
-
-
-def attach_fitting_bodies(model: onnx.ModelProto) -> None:
-    """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
-    opset, present = opset_of(model), {function.name for function in model.functions}
-    for name in used_operators(model):
-        if name in present:
-            continue
-        body = operator_body(name, traced_opset(opset), nodes_of_type(model, name))
-        for entry in body.opset_import:
-            if entry.domain == "":
-                entry.version = opset
-        model.functions.append(body)

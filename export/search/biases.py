@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .places import unshared
-from .tokens import Tokens
+from .values import Core
 
 if TYPE_CHECKING:
     from .layout import Layout
@@ -41,7 +41,7 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
     return float(heads[0, 0]) if bool((heads == heads[0, 0]).all()) else heads[0]
 
 
-def read_biases(core: Tokens, layout: Layout) -> None:
+def read_biases(core: Core, layout: Layout) -> None:
     """Write the scale, mask and position bias of an attention into its layout, in place."""
     layout.scale = read_scale(core.alpha, layout)
     beta = core.beta
@@ -82,17 +82,17 @@ def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
     kinds: list[tuple[list[int], list[int]]] = []
     for number, heads in enumerate(group.tolist()):
         known = kinds[:_MOST_KINDS]
-        same = (kind for kind, first in known if _are_equal(beta, first, heads))
+        same = (
+            kind
+            for kind, first in known
+            if all(torch.equal(beta[a], beta[b]) for a, b in zip(first, heads, strict=True))
+        )
         kind = next(same, None)
         if kind is None:
             kinds.append(([number], heads))
         else:
             kind.append(number)
     return [kind for kind, _ in kinds]
-
-
-def _are_equal(beta: Tensor, ones: list[int], others: list[int]) -> bool:
-    return all(torch.equal(beta[a], beta[b]) for a, b in zip(ones, others, strict=True))
 
 
 def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) -> str:

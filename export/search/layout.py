@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .biases import read_biases, read_scale
 from .places import MIXED, MOVED, decode
-from .tokens import Tokens
+from .values import Core, token_places
 
 WINDOWS = ("windows", "grid", "stripes", "global")
 """Kinds of layouts whose queries are windows of a map."""
@@ -106,12 +106,12 @@ def _sides(sides: tuple[int, ...]) -> str:
     return "x".join(map(str, sides))
 
 
-def layout_of(core: Tokens) -> Layout:
+def layout_of(core: Core) -> Layout:
     """Return the layout of an attention."""
     groups, tokens, head_dim = core.q_place.shape
     sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, core.k_place.shape[1])
     layout = Layout("", *sizes, group=torch.arange(groups)[:, None], reason=core.reason)
-    queries, one = core.token_places(core.q_place)
+    queries, one = token_places(core.q_place)
     if not bool(one.all()):
         if bool((queries == MIXED).all()) or _by_channels(core):
             layout.unread("channels", "its tokens are channels")
@@ -135,9 +135,9 @@ def layout_of(core: Tokens) -> Layout:
     return layout
 
 
-def _by_channels(core: Tokens) -> bool:
+def _by_channels(core: Core) -> bool:
     """Return whether places vary along the summed axis of the scores: the tokens are channels."""
-    _, same = core.token_places(core.q_place.transpose(1, 2))
+    _, same = token_places(core.q_place.transpose(1, 2))
     return bool(same.float().mean() > 0.99)
 
 
@@ -260,9 +260,9 @@ def _read_runs(
     layout.shift = (shifts[0].pop(), shifts[1].pop())
 
 
-def _read_keys(layout: Layout, rows: Tensor, core: Tokens) -> None:
+def _read_keys(layout: Layout, rows: Tensor, core: Core) -> None:
     """Compare the positions of the keys with those of the queries, (windows, N)."""
-    keys, one = (tensor[layout.group[:, 0]] for tensor in core.token_places(core.k_place))
+    keys, one = (tensor[layout.group[:, 0]] for tensor in token_places(core.k_place))
     if not bool(one.all()):
         layout.unread(layout.kind, "a key combines several positions")
         return
@@ -314,7 +314,6 @@ def _ranked(places: Tensor, sides: Tensor) -> Tensor:
 
 
 def _close(y: Tensor, x: Tensor, found: tuple[int, int, bool]) -> bool:
-    """Return whether rows and columns are consecutive."""
     rows, columns, flipped = found
     if flipped:
         return False

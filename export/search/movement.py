@@ -180,7 +180,7 @@ def as_onnx_does(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> lis
     feeds = {
         f"i{at}": part.contiguous().numpy() for at, part in enumerate(parts) if part is not None
     }
-    made = evaluator.run(None, feeds)
+    made = evaluator.run(None, feeds, attributes={})
     return [torch.from_numpy(np.ascontiguousarray(array)) for array in made]
 
 
@@ -200,15 +200,9 @@ def _reference(content: bytes, opset: int) -> onnx.reference.ReferenceEvaluator:
     from onnx.reference import ReferenceEvaluator
 
     node = onnx.NodeProto.FromString(content)
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [node],
-        "move",
-        [value(name, onnx.TensorProto.INT64, None) for name in node.input if name],
-        [value(name, onnx.TensorProto.INT64, None) for name in node.output],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    return ReferenceEvaluator(model)
+    inputs, opsets = [name for name in node.input if name], [onnx.helper.make_opsetid("", opset)]
+    function = onnx.helper.make_function("moves", "move", inputs, node.output, [node], opsets)
+    return ReferenceEvaluator(function)
 
 
 def elements(shape: Sequence[int]) -> Tensor:

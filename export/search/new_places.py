@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from .operators import RESIZES, rule_of
-from .places import agreed, broadcasts, fresh_places
-from .products import unread_place
+from .places import MIXED, agreed, broadcasts, fresh_places
 from .scores import Step
 
 
 def new_map(out: tuple[int, ...]) -> Tensor:
     """Return the places of a result that no rule knows."""
-    return fresh_places(out) if len(out) >= 4 else unread_place(out)
+    return fresh_places(out) if len(out) >= 4 else torch.tensor(MIXED).expand(out)
 
 
 def unread(step: Step) -> list[Tensor]:

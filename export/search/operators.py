@@ -55,11 +55,6 @@ def _moves(move: Move = movement.as_onnx_does, *moved: int) -> Operator:
 
 _ORDERED = Operator(Kind.MOVES, movement.reshape, ordered=True)
 _SAME = Operator(Kind.MOVES, movement.reshape, ordered=True, change=scores.kept)
-_POINTWISE = Operator(Kind.POINTWISE)
-_NORM = Operator(Kind.NORM)
-_REDUCES = Operator(Kind.REDUCES)
-_PRODUCT = Operator(Kind.PRODUCT)
-_CONVOLUTION = Operator(Kind.CONVOLUTION)
 
 
 def _each(names: str, operator: Operator) -> dict[str, Operator]:
@@ -91,18 +86,19 @@ OPERATORS: dict[str, Operator] = {
         "HardSigmoid HardSwish Swish Softplus Softsign ThresholdedRelu Clip Erf Sin Cos Tan Floor "
         "Ceil Round Sign Max Min Mean Sum Mod Not And Or Xor Equal Less Greater LessOrEqual "
         "GreaterOrEqual IsNaN IsInf QuickGelu FastGelu BiasGelu Shrink",
-        _POINTWISE,
+        Operator(Kind.POINTWISE),
     ),
     **_each(
-        "LayerNormalization RMSNormalization SimplifiedLayerNormalization LpNormalization", _NORM
+        "LayerNormalization RMSNormalization SimplifiedLayerNormalization LpNormalization",
+        Operator(Kind.NORM),
     ),
     **_each(
         "ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceProd ReduceSumSquare "
         "ReduceLogSumExp ArgMax ArgMin",
-        _REDUCES,
+        Operator(Kind.REDUCES),
     ),
-    **_each("MatMul FusedMatMul Gemm Einsum", _PRODUCT),
-    **_each("Conv FusedConv ConvTranspose AveragePool MaxPool LpPool", _CONVOLUTION),
+    **_each("MatMul FusedMatMul Gemm Einsum", Operator(Kind.PRODUCT)),
+    **_each("Conv FusedConv ConvTranspose AveragePool MaxPool LpPool", Operator(Kind.CONVOLUTION)),
     "Softmax": Operator(Kind.SOFTMAX),
     **_each("Attention MultiHeadAttention", Operator(Kind.FUSED)),
 }

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from .movement import attribute, elements, whole
-from .places import MIXED, NONE, agreed
-from .tokens import Number
-from .values import Core, Matrices, Product, Score, Value
+from .places import NONE, agreed
+from .values import Core, Matrices, Number, Product, Score, Value
 
 Shape = tuple[int, ...]
 
@@ -44,10 +43,6 @@ def _matmul(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
         Matrices.last(max(len(left), len(right))),
         float(attribute(node, "alpha", 1.0)),  # type: ignore[arg-type]
     )
-
-
-def _gemm(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product | None:
-    return _matmul(node, shapes, like)
 
 
 def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product | None:
@@ -83,7 +78,7 @@ def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
     )
 
 
-PRODUCTS = {"MatMul": _matmul, "FusedMatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum}
+PRODUCTS = {**dict.fromkeys(("MatMul", "FusedMatMul", "Gemm"), _matmul), "Einsum": _einsum}
 """Operators that multiply two tensors."""
 
 
@@ -112,11 +107,6 @@ def product_place(product: Product, a: Value, b: Value, out: Shape) -> Tensor:
     use = (left >= 0) & exact
     chosen = torch.where(use, left, torch.where(right >= 0, right, left))
     return product.out_as.back(chosen.expand(stack), out)
-
-
-def unread_place(out: Shape) -> Tensor:
-    """Return the places of a result that combines several positions."""
-    return torch.tensor(MIXED).expand(out)
 
 
 def attention_place(core: Core, out: Shape) -> Tensor | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..execute.parts import names_read
+from ..execute.parts import last_uses
 from ..execute.sized import Sized
-from .hints import Hint, unserved
 from .layout import Layout, layout_of
 from .movement import numbers_of, padded_places
 from .new_places import convolved, new_map, unread
@@ -24,9 +24,8 @@ from .products import (
     product_of,
     product_place,
 )
-from .scores import Step, changed, softmax
-from .tokens import Number, as_number
-from .values import Core, Passed, Score, Value
+from .scores import Step, changed, softmax, unserved
+from .values import Core, Hint, Number, Passed, Score, Value, as_number
 
 Results = tuple[list[Tensor], list[Score | None]]
 
@@ -64,13 +63,7 @@ class Provenance:
         for held in graph.inputs:
             if str(held.name) in self.sized.data and (value := self.value(held)) is not None:
                 value.place = fresh_places(value.shape)
-        last: dict[ir.Value, ir.Node] = {}
-        for node in graph:
-            for read in names_read(node):
-                last[read] = node
-        spent: dict[ir.Node, list[ir.Value]] = {}
-        for held, node in last.items():
-            spent.setdefault(node, []).append(held)
+        spent = last_uses(graph)
         for node in graph:
             self._follow(node)
             for held in spent.get(node, ()):
@@ -86,7 +79,7 @@ class Provenance:
             return
         inputs = [self.value(held) for held in node.inputs]
         outs = [self.sized.shapes.get(str(held.name), ()) for held in node.outputs]
-        step = Step(node, inputs, outs, lambda at: self._constant(node, at))
+        step = Step(node, inputs, outs, self.sized)
         rule = rule_of(node)
         known = rule is not None and all(
             value is not None
@@ -102,12 +95,6 @@ class Provenance:
         for held, shape, place, score in zip(node.outputs, outs, places, scores, strict=False):
             if held in made:
                 self.values[held] = Value(shape, place, score, hint)
-
-    def _constant(self, node: ir.Node, at: int) -> Tensor:
-        held = node.inputs[at]
-        if held is None:
-            raise ValueError(f"{node.op_type} without its input {at}")
-        return self.sized.constant(held)
 
     def _results(self, rule: Operator, step: Step) -> Results:
         none: list[Score | None] = [None] * len(step.outs)
@@ -143,7 +130,7 @@ class Provenance:
         if move is None:
             return unread(step), none
         fixed = {
-            at: self._constant(step.node, at)
+            at: step.constant(at)
             for at, value in enumerate(step.inputs)
             if value is not None and at not in moving
         }
@@ -164,7 +151,7 @@ class Provenance:
         return [compact(place) for place in places], self._moved_scores(rule, step, given, numbers)
 
     def _moved_scores(
-        self, rule: Operator, step: Step, given: dict[int, Value], numbers: object
+        self, rule: Operator, step: Step, given: dict[int, Value], move: Callable[..., list[Tensor]]
     ) -> list[Score | None]:
         scores = [v.score for v in given.values() if v.score is not None and v.score.hint is None]
         hinted = [v.score for v in given.values() if v.score is not None]
@@ -176,7 +163,6 @@ class Provenance:
                 replace(kept, number=torch.empty(out, dtype=torch.int64, device="meta"))
                 for out in step.outs
             ]
-        move: object = numbers
         base = scores[0]
         same = all(score.product is base.product for score in scores)
         if not same or len(scores) < sum(v.place is not None for v in given.values()):
@@ -194,7 +180,7 @@ class Provenance:
             if not needed and not isinstance(held, Tensor):
                 return [held] * len(step.outs)
             return list(
-                move(  # type: ignore[operator]
+                move(
                     {
                         at: spread(getattr(v.score, name) if v.score else without, v)
                         for at, v in given.items()
@@ -205,7 +191,7 @@ class Provenance:
         if ordered and base.number.device.type == "meta":
             moved = [torch.empty(out, dtype=torch.int64, device="meta") for out in step.outs]
         else:
-            moved = move(  # type: ignore[operator]
+            moved = move(
                 {
                     at: v.score.numbers if v.score else torch.tensor(-1).expand(v.shape)
                     for at, v in given.items()
@@ -241,7 +227,7 @@ class Provenance:
             return [new_map(out)], [None]
         if constant:
             return [product_place(product, a, b, out)], [None]
-        if score is not None and score.product is not None and score.softmax is not None:
+        if score is not None:
             place = self._attention(step, (a, b), weights[0], score)
             if place is not None:
                 return [place], [None]
@@ -306,18 +292,15 @@ class Provenance:
         value = step.inputs[0]
         if value is None or value.place is None:
             return new_map(step.outs[0])
-        parts = [None] * len(step.inputs) if len(step.inputs) < 2 else [None, self._axes(step)]
-        name = "axis" if step.node.op_type.startswith("Arg") else "axes"
-        held = step.node.attributes.get("axis") if name == "axis" else None
-        dims = [held.as_int()] if held is not None else numbers_of(step.node, parts, "axes", 1)
+        axes = step.constant(1) if len(step.inputs) > 1 and step.inputs[1] is not None else None
+        held = step.node.attributes.get("axis") if step.node.op_type.startswith("Arg") else None
+        told = numbers_of(step.node, [None, axes], "axes", 1)
+        dims = told if held is None else [held.as_int()]
         if dims is None:
             dims = list(range(len(value.shape)))
         dims = [dim % len(value.shape) for dim in dims]
         reduced = agreed(value.place, dims)[0] if dims else value.place
         return reduced.reshape(step.outs[0])
-
-    def _axes(self, step: Step) -> Tensor | None:
-        return None if step.inputs[1] is None else step.constant(1)
 
     def _pass_the_rest(self, graph: ir.Graph) -> None:
         """Record every softmax of scores that is in no attention."""

@@ -9,10 +9,9 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from .hints import Hint
+from ..execute.sized import Sized
 from .places import broadcasts
-from .tokens import as_number, lighter
-from .values import Score, Value
+from .values import Hint, Score, Value, as_number, lighter
 
 
 @dataclass(frozen=True)
@@ -23,17 +22,24 @@ class Step:
         node: The node.
         inputs: Values of its inputs; None for one that is omitted.
         outs: Shapes of its results.
-        constant: Returns an input that depends on no pixel, by its number.
+        sized: The graph at that size.
     """
 
     node: ir.Node
     inputs: Sequence[Value | None]
     outs: Sequence[tuple[int, ...]]
-    constant: Callable[[int], Tensor]
+    sized: Sized
 
     def data(self) -> list[int]:
         """Return the numbers of the inputs that depend on pixels."""
         return [at for at, v in enumerate(self.inputs) if v is not None and v.place is not None]
+
+    def constant(self, at: int) -> Tensor:
+        """Return an input that depends on no pixel, by its number."""
+        held = self.node.inputs[at]
+        if held is None:
+            raise ValueError(f"{self.node.op_type} without its input {at}")
+        return self.sized.constant(held)
 
 
 Change = Callable[[Step, Score, int], Score | None]
@@ -172,3 +178,18 @@ def softmax(step: Step) -> Score | None:
         return None
     number = torch.empty(step.outs[0], dtype=torch.int64, device="meta")
     return Score(None, number, softmax=step.node, hint=hint)
+
+
+def unserved(hint: Hint | None, *, constant: bool) -> str:
+    """Return why weights that are multiplied with values are not supported attention, or "".
+
+    A softmax of a linear layer, multiplied with values that depend on the input, may be linear
+    attention, whose softmax normalizes features. It is not reported.
+
+    Args:
+        hint: Of the scores of the weights.
+        constant: Whether the values do not depend on the input.
+    """
+    if hint is None or (hint is Hint.CONSTANT_KEYS and not constant):
+        return ""
+    return hint.value

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from .hints import Hint
-from .places import reshaped
-from .tokens import Number, Tokens
+from .places import agreed, reshaped, unshared
+
+Number = Tensor | float
 
 _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
+
+
+class Hint(enum.Enum):
+    """What the scores of a later softmax may be if they are no matrix product of two tensors.
+
+    Each value is the reason that is reported for attention with such scores.
+    """
+
+    PRODUCTS = "two tensors multiplied element by element"
+    SUMS = "its scores are sums of element-wise products, not a matrix product"
+    CONSTANT_KEYS = "its keys do not depend on the input"
+    CONSTANT_QUERIES = "its queries do not depend on the input"
 
 
 @dataclass(frozen=True)
@@ -169,10 +183,17 @@ class Value:
 
 
 @dataclass(kw_only=True)
-class Core(Tokens):
-    """One attention of a graph.
+class Core:
+    """One attention of a graph: softmax(alpha q k^T + beta) v in groups g (windows times heads).
 
     Attributes:
+        q_place: Places of the queries, (g, N, d).
+        k_place: Places of the keys, (g, Nk, d).
+        v_place: Places of the values, (g, Nk, e).
+        alpha: Factor of the scores, broadcastable to (g, N, Nk).
+        beta: Term added to the scores; after `without_pairs` only whether there is one.
+        by_data: Whether the added term depends on the input.
+        reason: Why the attention cannot be replaced, or "".
         q: Value with the queries; ``q_as`` reads it as (g, N, d).
         k: Value with the keys; ``k_as`` reads it as (g, Nk, d).
         v: Value with the values; ``v_as`` reads it as (g, Nk, e).
@@ -186,6 +207,13 @@ class Core(Tokens):
         swapped: Whether the scores are k q^T.
     """
 
+    q_place: Tensor
+    k_place: Tensor
+    v_place: Tensor
+    alpha: Number
+    beta: Number
+    by_data: bool
+    reason: str = ""
     q: ir.Value
     k: ir.Value
     v: ir.Value
@@ -202,6 +230,21 @@ class Core(Tokens):
     swapped: bool = False
     mask: ir.Value | None = None
 
+    def without_pairs(self) -> Core:
+        """Return the attention without values per pair: with one factor per group."""
+        alpha, beta = self.alpha, self.beta
+        if isinstance(beta, Tensor):
+            beta = (unshared(beta) != 0).any().double()
+        if isinstance(alpha, Tensor):
+            alpha = alpha[:, :1, :1].clone()
+        return replace(self, alpha=alpha, beta=beta)
+
+    def map_codes(self) -> Tensor:
+        """Return the sorted places of the map that the queries cover."""
+        codes = self.q_place[..., 0].flatten()
+        covered: Tensor = codes[codes >= 0].unique()
+        return covered
+
 
 @dataclass(frozen=True)
 class Passed:
@@ -214,3 +257,24 @@ class Passed:
 
     softmax: ir.Node
     reason: str
+
+
+def token_places(places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the place of each token and whether all its channels have it, (g, N) both."""
+    place, exact = agreed(places, 2)
+    return place[..., 0], exact[..., 0]
+
+
+def as_number(number: Any) -> Tensor:
+    """Return a number as float64, and a tensor with axes as float32 unless it is float64.
+
+    Values per pair of tokens take most of the memory of a search.
+    """
+    if isinstance(number, Tensor) and number.dim():
+        return number if number.dtype == torch.float64 else number.float()
+    return torch.as_tensor(number, dtype=torch.float64)
+
+
+def lighter(value: Tensor) -> Number:
+    """Return a tensor without axes as a number, which needs no memory per pair of tokens."""
+    return value if value.dim() else float(value)

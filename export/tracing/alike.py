@@ -96,7 +96,9 @@ class Repeats:
         leaves = [next(entered) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         args, kwargs = tree_unflatten(leaves, spec)
         returned, returns = tree_flatten(forward(*args, **kwargs))
-        if returned and all(_is_like(value, tensors[0]) for value in returned):
+        if returned and all(
+            isinstance(value, Tensor) and value.dtype == tensors[0].dtype for value in returned
+        ):
             kind.shapes = [tuple(value.shape) for value in returned]
             kind.returns = returns
             returned = MARK(returned, f"{LEAVE}_{name}")
@@ -136,10 +138,6 @@ def _copied(network: nn.Module, first: str, path: str, number: str) -> Copied:
     )
 
 
-def _is_like(value: object, tensor: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.dtype == tensor.dtype
-
-
 def _described(leaf: object) -> object:
     """Return the properties of an argument on which the nodes of a trace depend."""
     if isinstance(leaf, Tensor):
@@ -152,7 +150,11 @@ def _alike(network: nn.Module, observed: Observed) -> list[list[str]]:
     kinds: list[tuple[list[Any], list[str]]] = []
     for path, module in network.named_modules():
         parts = list(module.modules())
-        if path and len(parts) >= _SMALLEST and not any(_has_hooks(part) for part in parts):
+        if (
+            path
+            and len(parts) >= _SMALLEST
+            and not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+        ):
             own = {name[len(path) + 1 :] for name in observed.idle if name.startswith(f"{path}.")}
             build = build_of(module, own)
             same = next((paths for other, paths in kinds if is_equal(other, build)), None)
@@ -172,33 +174,28 @@ def observe(network: nn.Module, inputs: tuple[Tensor, ...]) -> Observed:
     """
     idle: dict[str, bool] = {}
     runs: Counter[str] = Counter()
-    hooks = []
-    for path, module in network.named_modules():
-        hooks.append(module.register_forward_hook(partial(_note_run, runs, path)))
-        if path and not module._modules and not [*module.parameters(), *module.buffers()]:
-            hooks.append(module.register_forward_hook(partial(_note_idle, idle, path)))
+
+    def note(path: str, _: nn.Module, taken: Any, given: Any) -> None:
+        runs[path] += 1
+        idle[path] = idle.get(path, True) and len(taken) == 1 and given is taken[0]
+
+    modules = dict(network.named_modules())
+    hooks = [module.register_forward_hook(partial(note, path)) for path, module in modules.items()]
     try:
         with torch.no_grad():
             network(*(tensor.clone() for tensor in inputs))
     finally:
         for hook in hooks:
             hook.remove()
+    bare = {
+        path
+        for path, module in modules.items()
+        if path and not (module._modules or [*module.parameters(), *module.buffers()])
+    }
     return Observed(
-        frozenset(path for path, is_idle in idle.items() if is_idle),
+        frozenset(path for path in bare if idle.get(path)),
         frozenset(path for path, count in runs.items() if count > 1),
     )
-
-
-def _note_run(runs: Counter[str], path: str, *_: Any) -> None:
-    runs[path] += 1
-
-
-def _note_idle(idle: dict[str, bool], path: str, _: nn.Module, taken: Any, given: Any) -> None:
-    idle[path] = idle.get(path, True) and len(taken) == 1 and given is taken[0]
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def build_of(module: nn.Module, idle: Iterable[str] = ()) -> list[Any]:

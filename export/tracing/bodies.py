@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import onnx
 import onnx.inliner
 
-from ...plugins.domain import DOMAIN
+from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import operator_body
+
+_OPSETS = (18, 20)
+"""The oldest and newest opsets that nodes are traced for; those of others have the same meaning."""
 
 
 def used_operators(model: onnx.ModelProto) -> list[str]:
@@ -21,17 +24,22 @@ def nodes_of_type(model: onnx.ModelProto, name: str) -> Iterator[onnx.NodeProto]
     return (node for node in model.graph.node if (node.domain, node.op_type) == (DOMAIN, name))
 
 
-def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
-    """Add the body of every nystra operator that a model uses to the model, in place.
+def traced_opset(opset: int) -> int:
+    """Return the opset that nodes are traced for, of a model of that opset."""
+    return min(max(opset, _OPSETS[0]), _OPSETS[1])
 
-    Args:
-        model: The model.
-        opset: Version of the default domain in the bodies.
-    """
-    present = {function.name for function in model.functions}
+
+def attach_bodies(model: onnx.ModelProto) -> None:
+    """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
+    opset, present = opset_of(model), {function.name for function in model.functions}
     for name in used_operators(model):
-        if name not in present:
-            model.functions.append(operator_body(name, opset, nodes_of_type(model, name)))
+        if name in present:
+            continue
+        body = operator_body(name, traced_opset(opset), nodes_of_type(model, name))
+        for entry in body.opset_import:
+            if entry.domain == "":
+                entry.version = opset
+        model.functions.append(body)
 
 
 def inline_bodies(model: onnx.ModelProto) -> None:

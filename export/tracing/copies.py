@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from torch import Tensor, nn
 
+from ..execute.parts import constant_of
 from .marks import DOMAIN, ENTER, LEAVE
 from .tidy import SCOPES
 
@@ -107,9 +108,7 @@ def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Val
     """Return the initializer of a tensor of the network; create it if there is none yet."""
     if name not in graph.initializers:
         tensor = ir.Tensor(tensors[name].detach().numpy(), name=name)
-        kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
-        value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
-        graph.register_initializer(value)
+        graph.register_initializer(constant_of(name, tensor))
     return graph.initializers[name]
 
 

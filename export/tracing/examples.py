@@ -24,8 +24,8 @@ _LEAST_UNIT = 8
 _FEWEST_STEPS = 4
 
 
-def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
-    """Return the shape of each input to trace with, such that all free axes stay free.
+def examples_of(facts: Facts) -> tuple[Tensor, ...]:
+    """Return zeros of each port's type to trace with, such that all free axes stay free.
 
     Sides, in pixels, are no sizes that the network pads to, or that its code compares with.
 
@@ -33,13 +33,9 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     this size would fix the sides of the graph.
     """
     size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
-    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
-
-
-def examples_of(facts: Facts) -> tuple[Tensor, ...]:
-    """Return the inputs to trace with: zeros of each port's type."""
-    shapes = zip(facts.inputs, example_shapes(facts), strict=True)
-    return tuple(torch.from_numpy(np.zeros(shape, port.dtype)) for port, shape in shapes)
+    whole = trace_size(facts.inputs, size)
+    arrays = [np.zeros(port.shape(whole), port.dtype) for port in facts.inputs]
+    return tuple(map(torch.from_numpy, arrays))
 
 
 def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:

@@ -1,4 +1,4 @@
-"""Translates a torch op of the namespace ``nystra`` to a node of the ONNX domain ``nystra``."""
+"""Translations of torch ops for ``torch.onnx``: those of ``nystra``, and some that it lacks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import onnx
 import torch
+from onnxscript import opset18 as op
+from onnxscript.function_libs.torch_lib.ops.core import aten_remainder, aten_remainder_scalar
 from onnxscript.values import Op, Opset
 
 from ...plugins.domain import DOMAIN
@@ -18,8 +20,11 @@ _FLOAT_TYPES = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 
 
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return the translations of nystra operators to single nodes for ``torch.onnx.export``."""
-    table: dict[Callable[..., Any], Callable[..., Any]] = {}
+    """Return the translations of operators for ``torch.onnx.export``; nystra's are single nodes."""
+    table: dict[Callable[..., Any], Callable[..., Any]] = {
+        torch.ops.aten.remainder.Scalar: _remainder,
+        torch.ops.aten.sort.stable: _sort,
+    }
     for name, folder in OPERATORS.items():
         importlib.import_module(f"...plugins.operators.{folder}.torch_op", __package__)
         overload = getattr(torch.ops.nystra, folder).default
@@ -69,3 +74,20 @@ def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
         type_constraints=[("T", _FLOAT_TYPES, "")],
         attributes=attributes,
     )
+
+
+def _remainder(tensor: Any, divisor: Any) -> Any:
+    """Translate a remainder whose divisor may be a size.
+
+    A cyclic shift (``torch.roll``) of a map of any size is an index modulo its size.
+    """
+    if isinstance(divisor, (int, float)):
+        return aten_remainder_scalar(tensor, divisor)
+    return aten_remainder(tensor, op.CastLike(divisor, tensor))
+
+
+def _sort(tensor: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    """Translate a sort as TopK of all elements, which is stable: equal ones keep their order."""
+    axis = dim % len(tensor.shape)
+    whole = op.Shape(tensor, start=axis, end=axis + 1)
+    return op.TopK(tensor, whole, axis=axis, largest=int(descending), sorted=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -92,7 +91,7 @@ def exported(
 def _program(
     network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
 ) -> ExportedProgram:
-    with torch.no_grad(), _quiet(), without_fast_paths():
+    with torch.no_grad(), without_fast_paths():
         return torch.export.export(
             network,
             tuple(tensor.clone() for tensor in examples),
@@ -113,7 +112,7 @@ def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgra
     def run(*inputs: Tensor) -> Any:
         return network(*inputs)
 
-    with torch.no_grad(), _quiet(), without_fast_paths(), _paths(network):
+    with torch.no_grad(), without_fast_paths(), _paths(network):
         inputs = tuple(tensor.clone() for tensor in examples)
         try:
             graph = _recorded(torch.func.functionalize(run, remove="mutations"), inputs)
@@ -156,13 +155,6 @@ def without_fast_paths() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @contextlib.contextmanager

@@ -55,9 +55,8 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
 
 def site_path(node: onnx.NodeProto) -> str:
     """Return the path of the innermost module that a traced node comes from, or ""."""
-    scopes = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
-    named = [scope for scope in ast.literal_eval(scopes)[:-1] if scope]
-    return named[-1] if named else ""
+    listed = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
+    return next((scope for scope in reversed(ast.literal_eval(listed)[:-1]) if scope), "")
 
 
 def _name_axes(value: onnx.ValueInfoProto, port: Port, factor: int) -> None:

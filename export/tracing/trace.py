@@ -8,7 +8,7 @@ import gc
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -34,8 +34,6 @@ from .shortcuts import (
     without_stack_traces,
 )
 from .trace_fault import trace_fault
-from .translations import missing_translations
-from .weights import squeeze_weights
 
 _NEWEST_IN_PIECES = 22
 """The newest opset for which PyTorch writes its fused attention in pieces."""
@@ -120,12 +118,21 @@ def converted(
         Exception: Any error of PyTorch's tracer.
     """
     traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
-    with _tracing(), _shortcuts():
-        made = _converted_undecomposed(program, _converter(traced, inputs, outputs))
+    with (
+        _tracing(),
+        translations_once(),
+        signatures_once(),
+        without_quadratic_rules(),
+        promoted_where_needed(),
+    ):
+        made = _written(program, traced, inputs, outputs)
         if made is None:
             raise ExportError("torch.onnx.export returned no program")
         expand_calls(made.model, copied, network)
-        _merge_equal_nodes(made.model)
+        # Most nodes have an equal one. The optimizer merges them only after a rule that compares
+        # every node with every other, which takes most of the time of an export of CSNLN.
+        CommonSubexpressionEliminationPass()(made.model)
+        RemoveUnusedNodesPass()(made.model)
     model = made.model
     model.opset_imports[""] = opset
     least = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
@@ -137,11 +144,36 @@ def optimized(model: ir.Model) -> onnx.ModelProto:
     """Return a graph after onnxscript's optimizer; the graph must not be used then."""
     from onnxscript import optimizer
 
-    squeeze_weights(model)
+    _squeeze_weights(model)
     with _quiet(), without_quadratic_rules():
         optimizer.optimize_ir(model)
     made: onnx.ModelProto = ir.to_proto(model)
     return made
+
+
+def _squeeze_weights(model: ir.Model) -> None:
+    """Store weights that the network squeezes in their squeezed shape, in place.
+
+    The optimizer computes small constants only. A large weight would stay the input of a Squeeze,
+    and neither the conversion to low precision nor other programs would recognize it as a weight.
+    """
+    for node in list(model.graph):
+        weight = node.inputs[0] if node.op_type == "Squeeze" else None
+        if weight is None or weight.const_value is None or len(weight.uses()) != 1:
+            continue
+        values = _squeezed(node, weight.const_value.numpy())
+        if values is None:
+            continue
+        weight.const_value = ir.Tensor(values, name=weight.name)
+        weight.shape = ir.Shape(values.shape)
+        ir.convenience.replace_all_uses_with(node.outputs[0], weight)
+
+
+def _squeezed(node: ir.Node, values: Any) -> Any:
+    """Return the squeezed values, or None if the axes are no constant."""
+    places = node.inputs[1] if len(node.inputs) == 2 else None
+    axes = None if places is None else ir.convenience.get_const_tensor(places)
+    return None if axes is None else values.squeeze(tuple(axes.numpy().reshape(-1)))
 
 
 def trace_piece(
@@ -178,40 +210,26 @@ def trace_piece(
         raise ExportError(f"PyTorch could not trace a piece of the graph: {error}") from error
 
 
-def _converter(
-    opset: int, inputs: Sequence[str], outputs: Sequence[str]
-) -> Callable[..., torch.onnx.ONNXProgram | None]:
-    return functools.partial(
+def _written(
+    program: torch.export.ExportedProgram, opset: int, inputs: Sequence[str], outputs: Sequence[str]
+) -> torch.onnx.ONNXProgram | None:
+    """Return a program as ONNX; it is decomposed only if an operator has no translation."""
+    convert = functools.partial(
         torch.onnx.export,
+        program,
         dynamo=True,
         input_names=inputs,
         output_names=outputs,
         opset_version=opset,
-        custom_translation_table=translation_table() | mark_translations() | missing_translations(),
+        custom_translation_table=translation_table() | mark_translations(),
         optimize=False,
         verbose=False,
     )
-
-
-def _converted_undecomposed(
-    program: torch.export.ExportedProgram, convert: Callable[..., torch.onnx.ONNXProgram | None]
-) -> torch.onnx.ONNXProgram | None:
-    """Return a converted program; it is decomposed only if an operator has no translation."""
     try:
         with decomposed_where_needed(program):
-            return convert(program)
+            return convert()
     except torch.onnx.OnnxExporterError:
-        return convert(program)
-
-
-def _merge_equal_nodes(model: ir.Model) -> None:
-    """Merge equal nodes of a raw graph, in place; most of its nodes have an equal one.
-
-    The optimizer merges them too, but only after a rule that compares every node with every other.
-    For 12 steps of CSNLN this rule takes most of the time of an export.
-    """
-    CommonSubexpressionEliminationPass()(model)
-    RemoveUnusedNodesPass()(model)
+        return convert()
 
 
 @contextlib.contextmanager
@@ -239,18 +257,6 @@ def _sizes_of_one() -> Iterator[None]:
         stack.enter_context(without_memory_formats())
         if hasattr(_config, "backed_size_oblivious"):
             stack.enter_context(_config.patch(backed_size_oblivious=True))  # type: ignore[attr-defined]
-        yield
-
-
-@contextlib.contextmanager
-def _shortcuts() -> Iterator[None]:
-    """Skip steps of a conversion that take time and do not change the file."""
-    with (
-        translations_once(),
-        signatures_once(),
-        without_quadratic_rules(),
-        promoted_where_needed(),
-    ):
         yield
 
 

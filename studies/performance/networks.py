@@ -160,7 +160,7 @@ def _ours(
     tidy(model, facts.inputs, facts.outputs)
     if int8:
         _quantize(model)
-    attach_bodies(model, OPSET)
+    attach_bodies(model)
     if inline:
         inline_bodies(model)
     onnx.save(model, path)

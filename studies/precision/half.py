@@ -109,7 +109,7 @@ def lowest(get: Callable[[Any], Any], feeds: list[Any], wanted: list[Any]) -> fl
 def session_of(model: onnx.ModelProto, folder: Path) -> Callable[[Any], Any]:
     """Return a function that runs a model without bodies on named arrays."""
     whole = onnx.ModelProto.FromString(model.SerializeToString())
-    attach_bodies(whole, 20)
+    attach_bodies(whole)
     path = folder / "m.onnx"
     path.write_bytes(whole.SerializeToString())
     session = Session(path)

@@ -54,7 +54,7 @@ def outputs(
 ) -> list[Array]:
     """Return the outputs of a model without bodies."""
     whole = onnx.ModelProto.FromString(model.SerializeToString())
-    attach_bodies(whole, 20)
+    attach_bodies(whole)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "m.onnx")
         path.write_bytes(whole.SerializeToString())

@@ -134,7 +134,7 @@ def file(name: str, shape: str, folder: Path) -> Path:
         swapped, facts = network(name, shape, "operator")
         model = trace(swapped, facts, OPSET)
         tidy(model, facts.inputs, facts.outputs)
-        attach_bodies(model, OPSET)
+        attach_bodies(model)
         onnx.save(model, path)
     return path
 

@@ -24,7 +24,6 @@ from nystra.export.load.module_sites import with_found_sites
 from nystra.export.load.network import load_fixed
 from nystra.export.load.source import load_source
 from nystra.export.report.figures import figures_of
-from nystra.export.rewrite.timed import GraphPieces
 from nystra.export.tracing.trace import trace
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
@@ -157,7 +156,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
         raise ExportError("it is this piece")
 
     if refused:
-        monkeypatch.setattr(GraphPieces, "_timed", refusing)
+        monkeypatch.setattr(paying, "_piece", refusing)
     timed = iter(times)
     monkeypatch.setattr(paying, "_interleaved", lambda *_: next(timed))
     network = Restorer(toys.lively(toys.SharedWeights()))

@@ -111,7 +111,7 @@ def test_one_graph_serves_any_number(name: str, apart: bool) -> None:
     axes = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in ((0, 2), (0, 2), (0, 2), (0, 1)))
     example = tuple(_inputs(site, (2, 20, 18, 30)))
     model = trace_piece(site.eval(), example, axes, 20, names, "out")
-    attach_bodies(model, 20)
+    attach_bodies(model)
     run = session(model)
     for sizes in ((1, 9, 6, 70), (3, 4, 21, 5)):
         inputs = _inputs(site, sizes)

@@ -256,7 +256,7 @@ def test_a_wrong_body_is_named_by_the_library(tmp_path: Path) -> None:
     )
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("nystra", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    attach_bodies(model, 20)
+    attach_bodies(model)
     pixels = np.random.default_rng(0).integers(0, 25, (2, 1, 6, 6), dtype=np.uint8)
     references = References((ReferenceCase({"input": pixels}, {}),), {"tolerances": [1e-4]})
     path = tmp_path / "m.onnx"

@@ -47,7 +47,7 @@ def built(
 ) -> onnx.ModelProto:
     model = trace(swap(network, resolve(Plan(parameters), network), "operator"), facts, 20)
     tidy(model, facts.inputs, facts.outputs)
-    attach_bodies(model, 20)
+    attach_bodies(model)
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return model

@@ -103,7 +103,7 @@ def test_a_network_that_keeps_the_size(tmp_path: Path) -> None:
     weights = {tensor.name for tensor in model.graph.initializer}
     convolutions = [node.input[1] for node in model.graph.node if node.op_type == "Conv"]
     assert {"upsampler.0.weight", "feat_extract.1.weight"} <= set(convolutions) <= weights
-    attach_bodies(model, 20)
+    attach_bodies(model)
     (tmp_path / "film.onnx").write_bytes(model.SerializeToString())
     session = onnxruntime.InferenceSession(tmp_path / "film.onnx")
     plain = swap(loaded.network, resolved)

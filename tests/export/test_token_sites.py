@@ -156,7 +156,7 @@ def test_exact_attention_between_many_tokens_is_one_node(
     many = queries * keys >= FEWEST_SCORES
     assert kinds.count("NystraAttention") == many
     assert ("Softmax" in kinds) != many
-    attach_bodies(model, 20)
+    attach_bodies(model)
     feeds = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
     plain = _Attention(implement(Full(), site, "plain"), geometry)(*inputs)
     (got,) = session(model).run(None, feeds)
@@ -179,7 +179,7 @@ def test_exact_attention_over_a_map_of_any_size_is_one_node() -> None:
 
     model = trace_piece(Whole(), tuple(maps), (sizes,) * 3, 20, ["q", "k", "v"], "out")
     assert [node.op_type for node in model.graph.node].count("NystraAttention") == 1
-    attach_bodies(model, 20)
+    attach_bodies(model)
     feeds = {name: map_.numpy() for name, map_ in zip("qkv", maps, strict=True)}
     (got,) = session(model).run(None, feeds)
     torch.testing.assert_close(torch.from_numpy(got), expected, atol=1e-5, rtol=0)
@@ -208,7 +208,7 @@ def test_the_pseudoinverse_of_few_landmarks_is_one_node(
     few = math.prod(landmarks) + before <= MOST_OF_ONE_NODE
     kinds = [node.op_type for node in model.graph.node]
     assert kinds.count("NystraPinv") == few
-    attach_bodies(model, 20)
+    attach_bodies(model)
     feeds = {name: tensor.numpy() for name, tensor in zip("qkv", tokens, strict=True)}
     for library in (None, library_path()):
         (got,) = session(model, library).run(None, feeds)

@@ -310,7 +310,7 @@ def test_export_is_one_node_and_its_body_is_the_torch_op() -> None:
         "seed",
         "plugin_version",
     }
-    attach_bodies(model, 20)
+    attach_bodies(model)
     rng = np.random.default_rng(0)
     shapes = ((3, 3, 9, 5), (3, 3, 4, 12))
     fresh = [torch.from_numpy(rng.integers(-4, 5, shape)).float() for shape in shapes]

@@ -9,7 +9,6 @@ import onnx
 
 from ....core.files.scratch import scratch_folder
 from ....core.metadata import key_of
-from ....plugins.domain import opset_of
 from ....runtime.session import Session
 from ...tracing.bodies import attach_bodies
 
@@ -18,7 +17,7 @@ from ...tracing.bodies import attach_bodies
 def session_of(model: onnx.ModelProto) -> Iterator[Session]:
     """Return a session of a model without bodies, which is not modified."""
     whole = onnx.ModelProto.FromString(model.SerializeToString())
-    attach_bodies(whole, opset_of(whole))
+    attach_bodies(whole)
     whole.metadata_props.add(key=key_of("version"), value="0")
     with scratch_folder() as folder:
         path = folder / "probe.onnx"

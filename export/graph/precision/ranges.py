@@ -12,7 +12,6 @@ from onnx import TensorProto, helper
 
 from ....core.files.scratch import scratch_folder
 from ....core.metadata import key_of
-from ....plugins.domain import opset_of
 from ....runtime.session import Session
 from ...tracing.bodies import attach_bodies
 from .choice import LowPrecision
@@ -36,7 +35,6 @@ def largest_values(
     """
     probe = onnx.ModelProto.FromString(model.SerializeToString())
     graph, wanted = probe.graph, sorted(names)
-    opset = opset_of(probe)
     for place, name in enumerate(wanted):
         sizes = f"nystra.abs.{place}"
         graph.node.append(helper.make_node("Abs", [name], [sizes]))
@@ -46,7 +44,7 @@ def largest_values(
         graph.output.append(
             helper.make_tensor_value_info(f"nystra.max.{place}", TensorProto.FLOAT, [])
         )
-    attach_bodies(probe, opset)
+    attach_bodies(probe)
     probe.metadata_props.add(key=key_of("version"), value="0")
     largest = dict.fromkeys(wanted, 0.0)
     with scratch_folder() as folder:
