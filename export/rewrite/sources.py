@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -50,7 +50,7 @@ class GraphSource:
         """Return the outputs with the attention of the source."""
         raise NotImplementedError
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphSource:
         """Return the same object."""
         return self
 
