@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+# torch.export's own trees of arguments; they have no public name.
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ...core.errors import UnsupportedModelError

@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+# PyTorch documents this mode, and has no public name for it.
 from torch.utils._python_dispatch import TorchDispatchMode
+
+# torch.export's own trees of arguments; they have no public name.
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 

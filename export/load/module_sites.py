@@ -9,6 +9,8 @@ from dataclasses import replace
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
+
+# PyTorch documents this mode, and has no public name for it.
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...models.facts import Facts

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ...models.sites import WindowSite
 from ..attention.full.parameters import Full
+from ..attention.graph_flops import graph_flops
 from ..attention.implementation import as_trained
-from ..execute.operations import graph_flops
 from ..execute.parts import PartRunner
 from ..execute.sites import SitedRunner, computed
 from ..execute.sized import at_size, pixel_values

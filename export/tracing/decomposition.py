@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
+
+# torch.export's own trees of arguments; they have no public name.
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 Table = Mapping[Any, Callable[..., Any]]

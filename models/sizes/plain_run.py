@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+# Neither the class of operators that take functions nor the mode in use has a public name.
 from torch._ops import HigherOrderOperator
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, shape_inference
 from torch.utils.flop_counter import FlopCounterMode
 
 from nystra.cli.main import main
-from nystra.export.execute.operations import graph_flops
+from nystra.export.attention.graph_flops import graph_flops
 from onnx_files import window_attention
 
 ONES = (1, 1)
