@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(count: int, noun: str) -> str:
     """Return ``1 site``, ``2 sites``: a number with a noun whose plural ends in s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_named(names: Sequence[str], most: int = 4) -> str:
+    """Return ``a, b, c, d and 3 more``: the first of some names."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def milliseconds(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..arrays import Array
-from .port import IMPLIED_RANGES, SIDES, UNIT, Port, Size
+from .port import CONDITION, IMPLIED_RANGES, PER_TOKEN_AXES, SIDES, UNIT, Port, Size
 
 _FLOATING = ("float16", "float32", "float64")
 _TRACED = {"batch": 2, "frames": 3, "steps": 7}
@@ -18,7 +18,8 @@ _OWN_SIZE = {"height": 3, "width": -2}
 def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
     """Return an array for every input by name: noise in its range, a hole, or zeros.
 
-    Integers are noise if they are an image, and zeros otherwise.
+    Integers are noise if they are an image, and zeros otherwise. A number per token is 1, and 0 for
+    the last quarter, as in a padding mask.
 
     Args:
         ports: The inputs of a network.
@@ -32,7 +33,9 @@ def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
 
 def example_array(port: Port, size: Size) -> Array:
     """Return an array for one input; see `example_arrays`."""
-    return _MAKERS.get(port.role, _noise)(port, port.shape(size))
+    per_token = port.role == CONDITION and port.axes == PER_TOKEN_AXES
+    make = _kept if per_token else _MAKERS.get(port.role, _noise)
+    return make(port, port.shape(size))
 
 
 def batch_sizes(ports: Sequence[Port], sides: Size) -> list[Size]:
@@ -74,6 +77,14 @@ def _noise(port: Port, shape: tuple[int, ...]) -> Array:
         return np.random.default_rng(0).integers(int(low), int(high), shape).astype(port.dtype)
     noise: Array = low + (high - low) * np.random.default_rng(0).random(shape).astype(port.dtype)
     return noise
+
+
+def _kept(port: Port, shape: tuple[int, ...]) -> Array:
+    """Return 1 for each token, and 0 for the last quarter; at least the first is 1."""
+    low, high = port.range or UNIT
+    values = np.full(shape, high, port.dtype)
+    values[:, shape[1] - shape[1] // 4 :] = low
+    return values
 
 
 def _hole(port: Port, shape: tuple[int, ...]) -> Array:

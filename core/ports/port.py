@@ -62,10 +62,23 @@ ARRAY_AXES = ("batch", "groups", "steps", "classes")
 """Axes of an output that is no image; the ones in the middle are left out where it has fewer."""
 
 CONDITION = "condition"
-"""The role of an input of values: a step or a strength, a vector, or a list of tokens."""
+"""The role of an input of values: see `CONDITION_AXES`."""
 
-CONDITION_AXES = (("batch",), ("batch", "classes"), ("batch", "steps", "classes"))
-"""The axes that an input of values may have: one number, a vector or a list for each image."""
+NUMBER_AXES = ("batch",)
+VECTOR_AXES = ("batch", "classes")
+TOKENS_AXES = ("batch", "steps", "classes")
+PER_TOKEN_AXES = ("batch", "steps")
+
+CONDITION_AXES = {
+    NUMBER_AXES: "a number",
+    VECTOR_AXES: "{} numbers",
+    TOKENS_AXES: "a list of tokens of {} numbers",
+    PER_TOKEN_AXES: "one number per token",
+}
+"""The axes that an input of values may have -> what it is for each image, with its channels.
+
+All inputs with ``steps`` have the same number of them: a list of tokens and its padding mask.
+"""
 
 ROLES = ("image", "mask", "reference", CONDITION, "frames", "picture", "logits")
 UNKNOWN = "unknown"
@@ -108,7 +121,7 @@ class Port:
                     f"an input or output has the {what} {text!r:.80}, expected {PLAIN_NAME}: "
                     "rename it"
                 )
-        if self.role == CONDITION and self.axes not in CONDITION_AXES:
+        if self.role == CONDITION and self.axes not in tuple(CONDITION_AXES):
             known = " or ".join(f"({', '.join(axes)})" for axes in CONDITION_AXES)
             raise NystraError(
                 f"the condition {self.name!r} has the axes ({', '.join(self.axes)}), expected "

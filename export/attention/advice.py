@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from torch import nn
 
-from ...core.text import counted
+from ...core.text import counted, first_named
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
@@ -24,7 +24,7 @@ def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechan
         *_another_checkpoint(plan, loaded.checkpoint.sha256),
         *_dropped_biases(sites, resolved),
         *_not_faster(sites, resolved),
-        *_kept(plan, resolved),
+        *_kept(plan, sites, resolved),
     ]
 
 
@@ -57,15 +57,21 @@ def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
     return [f"{text}; exact attention takes fewer operations there"]
 
 
-def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
+def _kept(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
     """Return the sites that keep another mechanism than planned, and why."""
-    others = [site for path, site in resolved.items() if site != plan.at(path)]
+    groups: dict[str, list[str]] = {}
+    for site in sites:
+        planned, chosen = plan.at(site.path), resolved[site.path]
+        reason = unsupported_reason(planned, site.module) or chosen.reason
+        if chosen != planned and reason:
+            groups.setdefault(reason, []).append(site.path)
     warnings = []
-    for reason in sorted({site.reason for site in others if site.reason}):
-        kept = [site for site in others if site.reason == reason]
+    for reason, paths in sorted(groups.items()):
         own = "the attention they were trained with"
-        what = own if any(isinstance(site, AsTrained) for site in kept) else "full attention"
-        warnings.append(f"{counted(len(kept), 'site')} with {what}: {reason}")
+        as_trained = any(isinstance(resolved[path], AsTrained) for path in paths)
+        what = own if as_trained else "full attention"
+        where = f"{counted(len(paths), 'site')} ({first_named(paths)})"
+        warnings.append(f"{where} with {what}: {reason}")
     return warnings
 
 

@@ -101,7 +101,7 @@ def unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
         )
     geometry = geometry_for(mechanism, site)
     if isinstance(geometry, TokenGeometry) and geometry.biased and not isinstance(mechanism, Full):
-        return f"{mechanism.name} does not add to the scores of tokens of any number"
+        return f"{mechanism.name} takes no bias or mask between tokens of any number"
     return mechanism.fits(geometry)
 
 

@@ -15,11 +15,14 @@ from ...core.ports.examples import example_arrays, own_sizes
 from ...core.ports.port import (
     ARRAY_AXES,
     CONDITION,
-    CONDITION_AXES,
     IMAGE_AXES,
     LOGITS_AXES,
+    NUMBER_AXES,
+    PER_TOKEN_AXES,
     SIDES,
+    TOKENS_AXES,
     UNIT,
+    VECTOR_AXES,
     Port,
 )
 from ...models.facts import Facts
@@ -145,12 +148,15 @@ def _beside_image(path: Path, port: Port) -> Port:
     if port.axes == IMAGE_AXES and dtype == "float32":
         role = "mask" if port.channels == 1 else "reference"
         return replace(port, role=role, dtype=dtype, range=UNIT)
-    axes = next((axes for axes in CONDITION_AXES if len(axes) == len(port.axes)), None)
-    if axes is None or dtype not in ("float32", "int32", "int64"):
+    per_token = dtype == "bool" or not set(port.axes[1:]) <= set(port.lengths)
+    pair = PER_TOKEN_AXES if per_token else VECTOR_AXES
+    axes = {1: NUMBER_AXES, 2: pair, 3: TOKENS_AXES}.get(len(port.axes))
+    if axes is None or dtype not in ("float32", "int32", "int64", "bool"):
         raise UnsupportedModelError(
             f"{path} takes {port.name!r}, {port.dtype} ({', '.join(port.axes)}), beside its image: "
             "expected another image (batch, channels, height, width), or numbers for each image: "
-            "(batch), (batch, numbers) or (batch, tokens, numbers); see docs/own.md"
+            "(batch), (batch, numbers), (batch, tokens) or (batch, tokens, numbers); see "
+            "docs/own.md"
         )
     lengths = {
         axis: port.lengths[old]

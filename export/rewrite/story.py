@@ -18,6 +18,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from ...core.text import first_named
 from ..execute.parts import PartRunner
 from ..execute.sized import Sized
 from ..search.agreement import Agreement, agreement
@@ -34,7 +35,6 @@ from .windows import Sites, WriteSite, put_on_map, write_site
 
 Level = Literal["map", "tokens", "as trained"]
 _UNSERVED = ("channels", "neighbourhood")
-_NAMED = 4
 """Largest number of attentions that are listed by name for one reason."""
 _MIXED = "its inputs and outputs have several types in the file"
 
@@ -239,9 +239,6 @@ def left_as_trained(attentions: Sequence[FoundAttention]) -> list[str]:
             groups.setdefault((attention.level, attention.reason), []).append(attention.path)
     sentences = []
     for (level, reason), paths in groups.items():
-        where = ", ".join(paths[:_NAMED])
-        if len(paths) > _NAMED:
-            where += f" and {len(paths) - _NAMED} more"
         how = "is served as a list of tokens" if level == "tokens" else "stays as trained"
-        sentences.append(f"attention {how}: {reason} ({where})")
+        sentences.append(f"attention {how}: {reason} ({first_named(paths)})")
     return sentences

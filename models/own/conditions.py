@@ -11,23 +11,35 @@ import torch
 from torch import nn
 
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import CONDITION, CONDITION_AXES, Port, image_size
+from ...core.ports.port import (
+    CONDITION,
+    CONDITION_AXES,
+    NUMBER_AXES,
+    PER_TOKEN_AXES,
+    TOKENS_AXES,
+    VECTOR_AXES,
+    Port,
+    Size,
+    image_size,
+)
 from ..sizes.plain_run import plain_run
 
 _SIDES = (64, 48, 56)
 _MOST_WIDTHS = 8
-_MOST_RUNS = 400
+_MOST_RUNS = 600
+_TRIALS: tuple[dict[str, int], ...] = ({"batch": 2, "steps": 8}, {"batch": 3, "steps": 5})
+"""Two sizes: an argument that fits one of them by accident is not found."""
 
 
 def with_conditions(module: nn.Module, image: Port) -> tuple[Port, ...]:
     """Return the image with a port for each further argument that a module requires.
 
-    An argument is the first that runs of a number for each image (float32, then int64), a vector,
-    and a list of tokens, as wide as the input of one of its linear layers. The image alone if there
-    is none, or nothing runs.
+    An argument is the first that runs of a number for each image (float32, then int64), one for
+    each token (float32, bool, then int64), a vector, and a list of tokens, as wide as the input of
+    one of its linear layers. The image alone if there is none, or nothing runs.
 
     Args:
-        module: In evaluation mode; called with two images, since one would hide wrong shapes.
+        module: In evaluation mode; called with several images, since one would hide wrong shapes.
         image: The port of its first argument, of free height and width.
     """
     names = _required(module)[1:]
@@ -39,13 +51,18 @@ def with_conditions(module: nn.Module, image: Port) -> tuple[Port, ...]:
             if place == _MOST_RUNS:
                 break
             ports = (image, *conditions)
-            arrays = example_arrays(ports, {"batch": 2, **image_size(side, side)})
-            try:
-                module(*map(torch.from_numpy, arrays.values()))
-            except Exception:  # any error means that it does not take them
-                continue
-            return ports
+            if all(_runs(module, ports, image_size(side, side) | trial) for trial in _TRIALS):
+                return ports
     return (image,)
+
+
+def _runs(module: nn.Module, ports: tuple[Port, ...], size: Size) -> bool:
+    arrays = example_arrays(ports, size)
+    try:
+        module(*map(torch.from_numpy, arrays.values()))
+    except Exception:  # any error means that it does not take them
+        return False
+    return True
 
 
 def found_text(ports: tuple[Port, ...]) -> list[str]:
@@ -58,8 +75,7 @@ def found_text(ports: tuple[Port, ...]) -> list[str]:
 
 
 def _in_words(port: Port) -> str:
-    kinds = ("a number", f"{port.channels} numbers", f"a list of tokens of {port.channels} numbers")
-    return f"{kinds[len(port.axes) - 1]} for each image ({port.dtype})"
+    return f"{CONDITION_AXES[port.axes].format(port.channels)} for each image ({port.dtype})"
 
 
 def _required(module: nn.Module) -> list[str]:
@@ -76,10 +92,11 @@ def _required(module: nn.Module) -> list[str]:
 def _guesses(module: nn.Module, names: list[str]) -> Iterator[tuple[Port, ...]]:
     layers = (part for part in module.modules() if isinstance(part, nn.Linear))
     widths = list(dict.fromkeys(layer.in_features for layer in layers))[:_MOST_WIDTHS]
-    number, vector, tokens = CONDITION_AXES
     kinds: list[tuple[tuple[str, ...], dict[str, int], str]]
-    kinds = [(number, {}, "float32"), (number, {}, "int64")]
-    kinds += [(axes, {"classes": n}, "float32") for axes in (vector, tokens) for n in widths]
+    kinds = [(NUMBER_AXES, {}, dtype) for dtype in ("float32", "int64")]
+    kinds += [(PER_TOKEN_AXES, {}, dtype) for dtype in ("float32", "bool", "int64")]
+    wide = (VECTOR_AXES, TOKENS_AXES)
+    kinds += [(axes, {"classes": n}, "float32") for axes in wide for n in widths]
     return product(
         *(
             [

@@ -72,6 +72,11 @@ def test_examples_are_noise_in_range_a_hole_or_zeros() -> None:
     hole = np.zeros((6, 9))
     hole[2:4, 3:6] = 1.0
     np.testing.assert_array_equal(arrays["mask"], hole[None, None])
+    text = Port("text", "condition", ("batch", "steps", "classes"), {"classes": 2})
+    kept = Port("kept", "condition", ("batch", "steps"), range=None, dtype="bool")
+    arrays = example_arrays([text, kept], {"batch": 2})
+    assert arrays["text"].shape == (2, 8, 2)
+    assert arrays["kept"].tolist() == [[True] * 6 + [False] * 2] * 2
     half = example_array(
         Port("x", "frames", FRAMES_AXES, {"channels": 1}, dtype="float16"),
         {"height": 2, "width": 3, "frames": 7},

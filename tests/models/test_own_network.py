@@ -348,6 +348,33 @@ def test_conditions_are_found_by_trial() -> None:
     assert "text as a list of tokens of 12 numbers for each image" in loaded.warnings[0]
 
 
+class Masked(nn.Module):
+    """Tokens that an image attends to, but for those that a mask leaves out."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.read, self.scale = how, nn.Linear(8, 3), nn.Linear(1, 3)
+
+    def forward(self, image: Tensor, step: Tensor, text: Tensor, mask: Tensor) -> Tensor:
+        context = self.read(text)
+        scores = image.flatten(2).transpose(1, 2) @ context.transpose(1, 2)
+        if self.how == "bool":
+            scores = scores.masked_fill(~mask.unsqueeze(1), -1e4)
+        else:
+            scores = scores + (1 - mask[:, None]) * -1e4
+        read = (scores.softmax(-1) @ context).transpose(1, 2).reshape(image.shape)
+        return image + read * self.scale(step[:, None])[:, :, None, None]
+
+
+@pytest.mark.parametrize("how", ["float32", "bool"])
+def test_a_mask_of_tokens_is_found_by_trial(how: str) -> None:
+    loaded = load(Masked(how))
+    step, text, mask = loaded.facts.inputs[1:]
+    assert (step.axes, text.lengths) == (("batch",), {"classes": 8})  # as long as the trial's list
+    assert (mask.axes, mask.lengths, mask.dtype) == (("batch", "steps"), {}, how)
+    assert f"mask as one number per token for each image ({how})" in loaded.warnings[0]
+
+
 def test_conditions_have_no_sides() -> None:
     with pytest.raises(NystraError, match=r"condition 'step' has the axes .*, expected \(batch\)"):
         Port("step", "condition")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.reading import regular_file
 from ....core.option_kinds import real_number
-from ....core.ports.port import Port
+from ....core.ports.port import CONDITION_AXES, TOKENS_AXES, Port
 from ...options import Given
 
 MOST_BYTES = 64 << 20
@@ -84,13 +85,13 @@ def condition_values(port: Port, values: Array) -> Array:
     fits = len(array.shape) == len(shape) and all(
         wanted in (None, got) and got for wanted, got in zip(shape, array.shape, strict=True)
     )
-    if not fits or array.dtype.kind not in "fiu":
+    if not fits or array.dtype.kind not in "fiub":
         raise NystraError(
             f"{port.name} is {array.dtype} {array.shape}, expected {wanted_values(port)}"
         )
     if not np.isfinite(array).all():
         raise NystraError(f"{port.name} holds NaN or infinity, expected {wanted_values(port)}")
-    if np.dtype(port.dtype).kind in "iu" and (array != np.rint(array)).any():
+    if np.dtype(port.dtype).kind in "iub" and (array != np.rint(array)).any():
         raise NystraError(f"{port.name} holds fractions, expected {wanted_values(port)}")
     if port.range is not None and (array.min() < port.range[0] or array.max() > port.range[1]):
         raise NystraError(
@@ -100,11 +101,25 @@ def condition_values(port: Port, values: Array) -> Array:
     return array.astype(port.dtype)
 
 
+def refuse_unequal(ports: Sequence[Port], values: Mapping[str, Array]) -> None:
+    """Raise NystraError where values (1, ...) differ in the length of an axis that they share."""
+    first: dict[str, tuple[str, int]] = {}
+    for port in ports:
+        for place, axis in port.free_axes().items():
+            length = values[port.name].shape[place]
+            name, expected = first.setdefault(axis, (port.name, length))
+            if length != expected:
+                raise NystraError(
+                    f"{name} is of {expected} tokens, {port.name} of {length}: expected the same "
+                    "number"
+                )
+
+
 def wanted_values(port: Port) -> str:
     """Return in words what an input takes for one image."""
-    names = ("a number", "{} numbers", "tokens of {} numbers, an array (tokens, {})")
     channels = port.channels or "K"
-    words = names[len(port.axes) - 1].format(channels, channels)
+    words = CONDITION_AXES[port.axes].format(channels)
+    words += f", an array (tokens, {channels})" if port.axes == TOKENS_AXES else ""
     kind = "" if port.dtype.startswith("float") else f" ({port.dtype})"
     between = "" if port.range is None else " from {:g} to {:g}".format(*port.range)
     return f"{words}{between}{kind}"

@@ -114,15 +114,19 @@ def _is_picture(output: Array, source: Array) -> bool:
     return finite and not (beyond_doubt(output) or contrast_doubt(output, source))
 
 
-def padded(
-    function: Callable[[Array], Array], multiple: int, scale: int
-) -> Callable[[Array], Array]:
-    """Return a function for any size from one for multiples: images are mirrored, then cropped."""
+def padded(function: Callable[..., Array], multiple: int, scale: int) -> Callable[..., Array]:
+    """Return a function for any size from one for multiples: images are mirrored, then cropped.
 
-    def call(image: Array) -> Array:
+    So are further images (B, C, H, W) by name; arrays of fewer axes are passed on.
+    """
+
+    def up(array: Array) -> Array:
+        sides = (-(-side // multiple) * multiple for side in array.shape[2:])
+        return mirror_to(array, *sides) if array.ndim == 4 else array
+
+    def call(image: Array, **others: Array) -> Array:
         height, width = image.shape[2:]
-        rows, columns = (-(-side // multiple) * multiple for side in (height, width))
-        whole = function(mirror_to(image, rows, columns))
+        whole = function(up(image), **{name: up(array) for name, array in others.items()})
         return whole[:, :, : height * scale, : width * scale]
 
     return call

@@ -16,7 +16,7 @@ from ...tiling.mirror import mirror_to
 from ...tiling.tile_plan import even_tile
 from ...tiling.tiled_network import TiledNetwork
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
-from .conditions import condition_values
+from .conditions import condition_values, refuse_unequal
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class Restorer(TiledNetwork):
             for port in self.auxiliary
             if not port.has_sides
         }
+        refuse_unequal([port for port in self.auxiliary if port.name in values], values)
         for port in maps:
             if AUXILIARY_ROLES[port.role].same_size:
                 check_same_size(matched[port.name].shape, size, f"the {port.role}")

@@ -8,8 +8,9 @@ import numpy as np
 
 from ....core.arrays import Array
 from ....core.errors import NystraError
+from ....core.ports.examples import example_array
 from ....core.ports.pixels import from_port, to_port
-from ....core.ports.port import CONDITION, UNIT, UNKNOWN
+from ....core.ports.port import CONDITION, UNIT, UNKNOWN, image_size
 from ...session import Session
 from ...tiling.fixed_batch import fill_batch
 from ...tiling.memory_meter import MemoryMeter
@@ -54,7 +55,7 @@ def restorer_for(session: Session) -> Restorer:
             feeds = {
                 name: to_port(array, ports[name])
                 if ports[name].role != CONDITION
-                else np.repeat(array, len(planes), axis=0)
+                else np.repeat(array, len(planes) // len(array), axis=0)
                 for name, array in given.items()
             }
             return from_port(session.run(feeds, release=release)[restored.name], restored)
@@ -65,7 +66,18 @@ def restorer_for(session: Session) -> Restorer:
     scale, inputs, outputs = facts.scale, image.channels, restored.channels
     ranges = (image.range, restored.range)
     if scale is None or inputs is None or outputs is None or None in ranges:
-        probed = probe(session.path, trial, inputs, fixed, ranges)
+
+        def tried(planes: Array) -> Array:
+            examples = {
+                port.name: example_array(port, image_size(*planes.shape[2:])) for port in auxiliary
+            }
+            values = {
+                name: from_port(array, ports[name]) if ports[name].has_sides else array
+                for name, array in examples.items()
+            }
+            return trial(planes, **{name: array[:1] for name, array in values.items()})
+
+        probed = probe(session.path, tried, inputs, fixed, ranges)
         if probed.multiple > 1:
             function, trial = (
                 padded(run, probed.multiple, probed.scale) for run in (function, trial)

@@ -16,9 +16,10 @@ from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.load.onnx_file import load_onnx
 from nystra.runtime import Session
+from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from onnx_files import window_attention
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 def with_input(
@@ -55,11 +56,13 @@ def with_input(
         (["batch"], FLOAT, "condition", ("batch",)),
         (["batch"], INT64, "condition", ("batch",)),
         (["batch", 5], FLOAT, "condition", ("batch", "classes")),
+        (["batch", "tokens"], FLOAT, "condition", ("batch", "steps")),
+        (["batch", "tokens"], BOOL, "condition", ("batch", "steps")),
         (["batch", "tokens", 5], FLOAT, "condition", ("batch", "steps", "classes")),
         (["batch", 1, "h", "w"], FLOAT, "mask", ("batch", "channels", "height", "width")),
         (["batch", 3, "rh", "rw"], FLOAT, "reference", ("batch", "channels", "height", "width")),
     ],
-    ids=["step", "whole_step", "vector", "tokens", "mask", "reference"],
+    ids=["step", "whole_step", "vector", "per_token", "kept_tokens", "tokens", "mask", "reference"],
 )
 @pytest.mark.parametrize("first", [False, True])
 def test_another_input_is_read_by_its_shape(
@@ -83,7 +86,7 @@ def test_another_input_is_read_by_its_shape(
     random = np.random.default_rng(0)
     feeds = {"x": random.random((2, 3, 12, 16)).astype(np.float32)}
     given = 9 * random.random([sizes.get(str(side), side) for side in shape])
-    feeds["other"] = given.astype(np.int64 if kind == INT64 else np.float32)
+    feeds["other"] = given.astype({INT64: np.int64, BOOL: bool}.get(kind, np.float32))
     with torch.no_grad():
         made = loaded.network.with_sites([torch.from_numpy(array) for array in feeds.values()])
     expected = Session(path).run(feeds)["y"]
@@ -117,4 +120,10 @@ def test_an_image_and_a_step_are_exported(name: str, tmp_path: Path) -> None:
     export_model(path, fixed, ExportOptions(plan, speed=False, static=(2, 3, 12, 16)))
     shapes = {tensor.name: tensor.shape for tensor in Session(fixed).inputs}
     assert shapes == {"other": (2,), "x": (2, 3, 12, 16)}
+    pixels = np.random.default_rng(0).random((12, 16, 3)).astype(np.float32)
+    for file in (ours, fixed):  # neither states its scale, which is measured
+        restorer = restorer_for(Session(file, threads=1))
+        one, other = (restorer(pixels, 0, 0, auxiliary={"other": np.float64(n)})[0] for n in (0, 1))
+        assert one.shape == other.shape == pixels.shape
+        assert np.abs(one - other).max() > 1e-4
     assert main(["validate", str(fixed), "--checkpoint", str(path), "-q"]) == 0
