@@ -132,8 +132,9 @@ def found_graph(
     try:
         return _searched(loaded, facts, plain_graph(loaded.network, facts, opset))
     except Exception as error:  # the graph of a module may depend on more than its structure
-        progress(f"find attention without reuse of equal modules: {trace_fault(error)}")
-        return _searched(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
+        fault = trace_fault(error)  # the error itself would keep the first graph's memory
+    progress(f"find attention without reuse of equal modules: {fault}")
+    return _searched(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
 
 
 def _searched(loaded: LoadedModel, facts: Facts, model: ir.Model) -> tuple[GraphNetwork, Found]:
