@@ -35,7 +35,6 @@ from .windows import Sites, WriteSite, put_on_map, write_site
 
 Level = Literal["map", "tokens", "as trained"]
 _UNSERVED = ("channels", "neighbourhood")
-"""Largest number of attentions that are listed by name for one reason."""
 _MIXED = "its inputs and outputs have several types in the file"
 
 

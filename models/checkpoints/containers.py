@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ...core.errors import CheckpointError
+from ...core.text import first_named
 from ..registry import nearness, read_by_another, recognized
 from .averages import averages_of, is_averaged, is_trained_beside, unnamed_average
 from .forms import Leaf, Leaves, unwrapped
@@ -292,14 +293,13 @@ def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found
             f"{path.name} holds {listed}: using {one.name}, the moving average of the weights"
         )
     if one.left:
-        shown = ", ".join(one.left[:_SHOWN])
-        more = f" and {len(one.left) - _SHOWN} more" if len(one.left) > _SHOWN else ""
+        shown = first_named(one.left, _SHOWN)
         advice = (
             "; if they are part of your network, give its code as `module`"
             if _names(one.left) - _TRAINING_ONLY
             else ""
         )
-        notes.append(f"{path.name}: ignored the tensors of {shown}{more}{advice}")
+        notes.append(f"{path.name}: ignored the tensors of {shown}{advice}")
     return one, tuple(notes)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...core.text import first_named
+
 _SAVE = (
     "import torch; from safetensors.torch import save_file; "
     "save_file({values}, 'model.safetensors')"
@@ -111,6 +113,5 @@ def archive_kind(path: Path, names: Sequence[str]) -> str:
             f"numpy.load({path.name!r:.100})), 'model.safetensors')"
         )
     inside = [name for name in names if not name.endswith("/")]
-    shown = ", ".join(f"{name!r:.60}" for name in inside[:3])
-    more = f" and {len(inside) - 3} more" if len(inside) > 3 else ""
-    return f"a zip archive of {shown or 'nothing'}{more}: {_UNPACK} (unzip) and give the file in it"
+    shown = first_named([f"{name!r:.60}" for name in inside], 3)
+    return f"a zip archive of {shown or 'nothing'}: {_UNPACK} (unzip) and give the file in it"

@@ -15,7 +15,7 @@ import onnx
 
 from ....core.errors import UnsupportedModelError
 from ....core.json_text import json_number
-from ....core.text import counted
+from ....core.text import counted, first_named
 from ....models.architecture import PrecisionPolicy
 from ....runtime.metrics.measures import Measure, measure_for
 from ...transforms import TransformInputs
@@ -76,15 +76,12 @@ class Quantized:
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
         texts = [f"{done}: {left} and on copies of higher contrast"]
         if kept.returned:
-            named = ", ".join(
+            named = [
                 f"{layer.path} ({measure.text(layer.alone)} with only this layer in int8)"
-                for layer in kept.returned[:3]
-            )
-            more = len(kept.returned) - 3
-            others = f" and {more} more" if more > 0 else ""
-            texts.append(
-                f"{counted(len(kept.returned), 'layer')} returned to float32: {named}{others}"
-            )
+                for layer in kept.returned
+            ]
+            count = counted(len(kept.returned), "layer")
+            texts.append(f"{count} returned to float32: {first_named(named, 3)}")
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
 
 
