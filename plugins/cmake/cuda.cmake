@@ -35,7 +35,6 @@ find_package(CUDAToolkit REQUIRED)
 
 list(TRANSFORM operators REPLACE "(.+)" "csrc/kernels/cuda/\\1.cu" OUTPUT_VARIABLE sources)
 add_library(nystra_cuda_kernels STATIC ${sources})
-target_include_directories(nystra_cuda_kernels PUBLIC csrc)
 # In place of the options for C++, which nvcc does not know.
 set_target_properties(nystra_cuda_kernels PROPERTIES COMPILE_OPTIONS "-Xcompiler=-Wall,-Wextra")
 if(NYSTRA_WERROR)

@@ -80,7 +80,9 @@ def compile_source(nvcc: str, source: Path, architectures: list[int], folder: st
     Raises:
         SystemExit: nvcc refused the source; its messages are printed.
     """
-    command = [nvcc, "-std=c++17", "-O3", "-I", str(ROOT / "plugins" / "csrc"), "-c", str(source)]
+    csrc, tables = ROOT / "plugins" / "csrc", Path(folder) / "tables"
+    subprocess.run([sys.executable, str(csrc / "write_tables.py"), str(tables)], check=True)
+    command = [nvcc, "-std=c++17", "-O3", f"-I{csrc}", f"-I{tables}", "-c", str(source)]
     command += ["-Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror", "-Xptxas", "-v"]
     for architecture in architectures:
         command += ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]

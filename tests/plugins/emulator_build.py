@@ -7,6 +7,7 @@ g++.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -19,8 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "plugins" / "csrc"
 EMULATOR = ROOT / "tests" / "plugins" / "emulator"
 KERNELS = sorted((CSRC / "kernels" / "cuda").glob("*.cu"))
-HARNESS = [*sorted((CSRC / "operators").glob("*.cc")), *sorted(EMULATOR.glob("*.cc"))]
 CACHE = ROOT / "build" / "emulator"
+TABLES = CACHE / "tables"
+HARNESS = [*sorted((CSRC / "operators").glob("*.cc")), *sorted(EMULATOR.glob("*.cc"))]
+HARNESS.append(TABLES / "operators" / "relations.cc")
 
 FLAGS = [
     "-std=c++17",
@@ -36,6 +39,7 @@ FLAGS = [
     '-DNYSTRA_VERSION="0.0.0"',
     "-Itests/plugins/emulator",
     "-Iplugins/csrc",
+    f"-I{TABLES.relative_to(ROOT)}",
 ]
 KERNEL_FLAGS: dict[str, list[str]] = {
     "plain": ["-O2"],
@@ -59,11 +63,21 @@ def missing() -> str | None:
     return None
 
 
+@functools.cache
+def write_tables() -> None:
+    """Write the tables of the operators, as CMake does."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "tables.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes run side by side
+        subprocess.run([sys.executable, str(CSRC / "write_tables.py"), str(TABLES)], check=True)
+
+
 def _key(kind: str) -> str:
+    write_tables()
     digest = hashlib.sha256(kind.encode())
     version = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     digest.update(version + repr((FLAGS, KERNEL_FLAGS, HARNESS_FLAGS, LINK_FLAGS)).encode())
-    folders = [CSRC / "kernels", CSRC / "operators", EMULATOR]
+    folders = [CSRC / "kernels", CSRC / "operators", EMULATOR, TABLES]
     for file in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
         digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()[:16]
@@ -100,6 +114,8 @@ def compile_library(kind: str, sources: list[Path], library: Path) -> None:
     Raises:
         EmulatorError: g++ refused the sources.
     """
+
+    write_tables()
 
     def compile_one(source: Path) -> Path:
         target = library.with_name(f"{library.stem}-{source.name}.o")

@@ -1,4 +1,4 @@
-"""The C++ that is generated from the schemas, and other files that state a limit."""
+"""The C++ that is written from the schemas, and other files that state a limit."""
 
 from __future__ import annotations
 
@@ -12,35 +12,20 @@ from nystra.plugins.operators import OPERATORS, find_schema
 CSRC = Path(__file__).resolve().parents[2] / "plugins" / "csrc"
 
 
-def test_the_tables_are_what_the_schemas_say() -> None:
-    command = [sys.executable, str(CSRC / "write_tables.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_stale_table_is_noticed(tmp_path: Path) -> None:
-    folder = tmp_path / "csrc"
-    generated = [f"{part}.h" for part in ("kernels/limits", "kernels/operators", "operators/table")]
-    for name in (
-        *generated,
-        "operators/operators.h",
-        "operators/relations.cc",
-        "../cmake/operators.cmake",
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes((CSRC / name).read_bytes())
-    script = folder / "write_tables.py"
-    script.write_bytes((CSRC / "write_tables.py").read_bytes())
-    table = folder / "operators" / "table.h"
-    table.write_text(
-        table.read_text().replace('"guard", false, 0.0, 0.5', '"guard", false, 0.0, 1')
-    )
-    command = [sys.executable, str(script)]
-    check = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
-    assert check.returncode == 1
-    assert f"{table}: out of date with the schemas; run " in check.stderr
+def test_the_tables_are_what_the_schemas_say(tmp_path: Path) -> None:
+    """Without numpy and an installed nystra, as in a build; what is there and right stays."""
+    command = [sys.executable, "-IS", str(CSRC / "write_tables.py"), str(tmp_path)]
     subprocess.run(command, check=True)
-    assert table.read_bytes() == (CSRC / "operators" / "table.h").read_bytes()
+    table, limits = tmp_path / "operators" / "table.h", tmp_path / "kernels" / "limits.h"
+    rows = re.findall(r'^    \{"(\w+)", (?:true|false), (\S+), (\S+),', table.read_text(), re.M)
+    schemas = [find_schema(name) for name in OPERATORS]
+    stated = [(a.name, str(a.minimum), str(a.maximum)) for s in schemas for a in s.attributes]
+    assert rows == stated
+    kept = limits.stat().st_mtime_ns
+    table.write_text(table.read_text().replace("0.5", "1"))
+    subprocess.run(command, check=True)
+    assert '"guard", false, 0.0, 0.5' in table.read_text()
+    assert limits.stat().st_mtime_ns == kept
 
 
 def test_bindings_state_no_attribute() -> None:

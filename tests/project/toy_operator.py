@@ -147,7 +147,7 @@ HEADER = """// NystraToyScale: X -> Y of its shape.
 #include "attributes.h"
 #include "kernels/toy_scale.h"
 #include "shape.h"
-#include "table.h"
+#include "operators/table.h"
 #include "tensors.h"
 #include "threads.h"
 

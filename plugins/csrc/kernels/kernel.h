@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "limits.h"
+#include "kernels/limits.h"
 
 namespace nystra {
 

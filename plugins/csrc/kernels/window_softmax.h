@@ -23,9 +23,8 @@ struct WindowSoftmaxParams {
 namespace cuda {
 
 // bias_table ((2wh-1)(2ww-1), h), or null: none.
-size_t window_softmax_workspace(const WindowShape& shape, const LaunchLimits& limits = {});
 Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                      void* out, void* workspace, Stream stream, const LaunchLimits& limits = {});
+                      void* out, Stream stream, const LaunchLimits& limits = {});
 
 }  // namespace cuda
 }  // namespace nystra

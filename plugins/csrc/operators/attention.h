@@ -5,7 +5,7 @@
 #include "attributes.h"
 #include "kernels/attention.h"
 #include "shape.h"
-#include "table.h"
+#include "operators/table.h"
 #include "tensors.h"
 #include "threads.h"
 

@@ -15,7 +15,7 @@
 #include "attributes.h"
 #include "kernels/pinv.h"
 #include "shape.h"
-#include "table.h"
+#include "operators/table.h"
 #include "tensors.h"
 #include "threads.h"
 

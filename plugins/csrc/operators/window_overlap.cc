@@ -1,28 +1,10 @@
 #include "window_overlap.h"
 
-#include <memory>
-
 namespace nystra {
-
-void WindowOverlap::check(const Shape* in) const {
-  windows_.check(in[0]);
-  if (bias_) windows_.check_bias_table(in[1]);
-}
 
 void WindowOverlap::compute(const Tensors& t, const Threads& threads,
                             const Kernels& kernels) const {
-  const WindowShape shape = params(t.shapes);
-  std::unique_ptr<AlignedFloats> bias;
-  if (bias_) {
-    bias = std::make_unique<AlignedFloats>(size_t(kernels.window_overlap_bias_size(shape)));
-    kernels.window_overlap_bias(shape, t.type, t.inputs[1], bias->get());
-  }
-  const WindowSoftmaxParams p{shape, bias ? bias->get() : nullptr};
-  threads.parallel(kernels.window_overlap_tasks(shape), kernels.window_overlap_scratch(shape),
-                   [&](int64_t first, int64_t last, float* scratch) {
-                     return kernels.window_overlap(p, t.type, t.inputs[0], t.outputs[0], first,
-                                                   last, scratch);
-                   });
+  WindowSoftmax::compute(t, threads, kernels, kernels.window_overlap);
 }
 
 }  // namespace nystra

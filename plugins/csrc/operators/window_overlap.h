@@ -2,36 +2,23 @@
 #pragma once
 
 #include "kernels/window_overlap.h"
-#include "windows.h"
+#include "window_softmax.h"
 
 namespace nystra {
 
-class WindowOverlap {
+class WindowOverlap : public WindowSoftmax {
  public:
   static constexpr const Schema& kSchema = kWindowOverlapSchema;
 
-  explicit WindowOverlap(const Attributes& a)
-      : windows_(Windows::around(a)), bias_(a.flag("bias")) {}
-
-  void check(const Shape* in) const;
-  Shape output(int, const Shape* in) const { return windows_.output(in[0]); }
-  WindowShape params(const Shape* in) const { return windows_.shape(in[0]); }
+  explicit WindowOverlap(const Attributes& a) : WindowSoftmax(Windows::around(a), a) {}
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_overlap_workspace(params(in), limits);
-  }
-  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
+  Status launch(const Tensors& t, void*, cuda::Stream stream,
                 const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_overlap(params(t.shapes), t.type, t.inputs[0],
-                                bias_ ? t.inputs[1] : nullptr, t.outputs[0], workspace, stream,
-                                limits);
+    return cuda::window_overlap(params(t.shapes), t.type, t.inputs[0], bias_table(t), t.outputs[0],
+                                stream, limits);
   }
-
- private:
-  Windows windows_;
-  bool bias_;
 };
 
 }  // namespace nystra

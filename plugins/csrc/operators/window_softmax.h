@@ -10,23 +10,32 @@ class WindowSoftmax {
  public:
   static constexpr const Schema& kSchema = kWindowSoftmaxSchema;
 
-  explicit WindowSoftmax(const Attributes& a) : windows_(a), bias_(a.flag("bias")) {}
+  explicit WindowSoftmax(const Attributes& a) : WindowSoftmax(Windows(a), a) {}
 
   void check(const Shape* in) const;
   Shape output(int, const Shape* in) const { return windows_.output(in[0]); }
   WindowShape params(const Shape* in) const { return windows_.shape(in[0]); }
 
-  void compute(const Tensors&, const Threads&, const Kernels&) const;
+  void compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
+    compute(t, threads, kernels, kernels.window_softmax);
+  }
 
-  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_softmax_workspace(params(in), limits);
-  }
-  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
+  size_t workspace(const Shape*, Type, const cuda::LaunchLimits& = {}) const { return 0; }
+  Status launch(const Tensors& t, void*, cuda::Stream stream,
                 const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_softmax(params(t.shapes), t.type, t.inputs[0],
-                                bias_ ? t.inputs[1] : nullptr, t.outputs[0], workspace, stream,
-                                limits);
+    return cuda::window_softmax(params(t.shapes), t.type, t.inputs[0], bias_table(t), t.outputs[0],
+                                stream, limits);
   }
+
+ protected:
+  WindowSoftmax(const Windows& windows, const Attributes& a)
+      : windows_(windows), bias_(a.flag("bias")) {}
+
+  using Kernel = Status (*)(const WindowSoftmaxParams&, Type, const void*, void*, int64_t, int64_t,
+                            float*);
+  void compute(const Tensors&, const Threads&, const Kernels&, Kernel) const;
+
+  const void* bias_table(const Tensors& t) const { return bias_ ? t.inputs[1] : nullptr; }
 
  private:
   Windows windows_;

@@ -4,7 +4,7 @@
 #include "attributes.h"
 #include "kernels/window_shape.h"
 #include "shape.h"
-#include "table.h"
+#include "operators/table.h"
 #include "tensors.h"
 #include "threads.h"
 

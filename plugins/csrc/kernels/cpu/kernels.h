@@ -7,7 +7,7 @@
 // needs, aligned to 64 bytes, `maxima` functions merge into `result`.
 #pragma once
 
-#include "../operators.h"
+#include "kernels/operators.h"
 
 namespace nystra {
 

@@ -68,12 +68,6 @@ void run_all(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t fi
   }
 }
 
-int64_t softmax_scratch(const WindowShape& s) { return head_scratch(head_size(s)); }
-
-void softmax_bias(const WindowShape& s, Type type, const void* table, float* bias) {
-  with_elements(type, [&](auto t) { fill_bias(s, t.of(table), bias); });
-}
-
 template <bool kAround>
 Status softmax_tasks(const WindowSoftmaxParams& params, Type type, const void* qkv, void* out,
                      int64_t first, int64_t last, float* scratch) {

@@ -6,10 +6,8 @@
 
 namespace nystra::cuda {
 
-size_t window_overlap_workspace(const WindowShape&, const LaunchLimits&) { return 0; }
-
 Status window_overlap(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                      void* out, void*, Stream stream, const LaunchLimits& limits) {
+                      void* out, Stream stream, const LaunchLimits& limits) {
   return softmax_windows<Area::kAround>(shape, type, qkv, bias_table, out, stream, limits);
 }
 
