@@ -66,8 +66,7 @@ class PageOptions(Options):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ...export.options import ExportOptions
-    from ..flags.auto_flags import add_auto_arguments
-    from ..flags.plan_flags import add_plan_arguments
+    from ..flags.plan_flags import add_auto_arguments, add_plan_arguments
 
     parser.add_argument(
         "checkpoint",
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     from ...export.pipeline import export_model
     from ...export.report.page import check_report_folder, write_export_page
     from ...runtime.images.images import image_format
-    from ..flags.auto_flags import plan_or_auto
+    from ..flags.plan_flags import plan_or_auto
 
     if args.report is not None:
         check_report_folder(args.report)

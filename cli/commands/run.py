@@ -18,10 +18,10 @@ from ...core.option_kinds import File, Text
 from ..console import echo, print_json, print_table, warn
 from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
-from ..flags.ray_flags import add_cluster_arguments, cluster_options
 from ..flags.session_flags import add_session_arguments, open_session
 
 if TYPE_CHECKING:
+    from ...runtime.distributed.options import ClusterOptions
     from ...runtime.session import Session
     from ...runtime.tasks.result import Result
     from ...runtime.tasks.task import Report, Summary, Task
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(record.heading) if record.heading else parser
         add_options(group, record, [name for name in record.declared() if name not in shown])
         shown |= record.declared().keys()
-    add_cluster_arguments(parser)
+    _add_cluster_arguments(parser)
     add_session_arguments(parser)
 
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     prints = args.output == "-" or (args.output is None and args.format is not None)
     if args.json and prints:
         raise NystraError("--json and an output on stdout contradict each other: give one")
-    cluster = cluster_options(args)
+    cluster = _cluster_options(args)
     if cluster is None:
         _check_threads(args.threads)
     begin = time.perf_counter()
@@ -225,3 +225,31 @@ def _counts(results: Sequence[Result], seconds: float) -> str:
         f"{counts['done']} done, {counts['failed']} failed, {counts['skipped']} skipped{why} in "
         f"{seconds:.1f} s"
     )
+
+
+def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add them."""
+    from ...runtime.distributed.options import ClusterOptions
+
+    cluster = parser.add_argument_group("several machines (needs the extra ray)")
+    add_options(cluster, ClusterOptions, ("address", "workers"))
+    cluster.set_defaults(address=None)  # no cluster
+
+
+def _cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
+    """Return what was given, or None without ``--ray``.
+
+    Raises:
+        NystraError: It is not an address, ``--workers`` was given without one, or ``--jobs`` with
+            it.
+    """
+    if args.address is None:
+        if args.workers is not None:
+            raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")
+        return None
+    if args.jobs is not None:
+        raise NystraError("--jobs and --ray contradict each other: use --workers with --ray")
+    from ...runtime.distributed.options import ClusterOptions
+
+    threads = 1 if args.threads is None else args.threads
+    return ClusterOptions(args.address, args.workers, threads, args.library)

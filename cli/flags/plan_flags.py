@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ...core.option import Options, option
@@ -15,6 +15,9 @@ from ...export.attention.plan import Plan, read_plan
 from ...export.attention.registry import mechanism, mechanism_class, mechanism_names
 from .option_flags import add_options
 from .shared_flags import Records, add_shared_options, flag_among, given_texts, read_shared
+
+if TYPE_CHECKING:
+    from ...export.auto_options import AutoOptions
 
 AUTO = "auto"
 """The value of ``--attn`` with which `export.auto` chooses the plan."""
@@ -27,6 +30,18 @@ class PlanOptions(Options):
     """Where a plan is read from."""
 
     plan: Path | None = option(File(None, "a plan file: the mechanism of each site"))
+
+
+@dataclass(frozen=True)
+class SearchOptions(Options):
+    """Options of the search, in addition to those of an export."""
+
+    costs: Path | None = option(
+        File(
+            None,
+            "table of attention times: read if it exists, otherwise measured and written",
+        )
+    )
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
@@ -105,3 +120,33 @@ def _refuse_with_a_plan(args: argparse.Namespace, texts: dict[str, Any]) -> None
 def parameter_flag(name: str) -> str:
     """Return the flag of a parameter, whichever mechanism has it."""
     return flag_among(_records(), name)
+
+
+def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what goes with ``--attn auto``."""
+    group = parser.add_argument_group(
+        "--attn auto",
+        "the fastest plan that stays above --min-psnr (default: 50) on the images of --calibrate",
+    )
+    add_options(group, SearchOptions)
+
+
+def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
+    """Return the plan of the command line, or how to search for one.
+
+    Raises:
+        NystraError: As `plan_from`; flags that need ``--attn auto``, or do not go with it.
+    """
+    if args.mechanism != AUTO or args.plan is not None:
+        if args.costs is not None:
+            raise NystraError("--costs is for --attn auto: add that, or omit --costs")
+        return plan_from(args)
+    texts = given_parameters(args)
+    if texts:
+        flag = parameter_flag(next(iter(texts)))
+        raise NystraError(
+            f"{flag} does not apply to --attn auto, which chooses it: omit it, or name a mechanism"
+        )
+    from ...export.auto_options import AutoOptions
+
+    return AutoOptions(args.costs, tuple(args.keep_full))

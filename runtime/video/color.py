@@ -3,7 +3,9 @@
 A video stores luma and two color differences, Y'CbCr, in whole numbers; four tags state their
 meaning: the matrix (weights of red and blue in the luma; ITU-R BT.601, BT.709, BT.2020), the range
 (full, or black at 16 and white at 235 of 255), the bits, and how much smaller the planes of the
-differences are. R', G', B' themselves are not converted: primaries and transfer are copied.
+differences are. Chroma samples have the default positions of H.264 and HEVC: horizontally at every
+second luma sample, vertically half-way between two. R', G', B' themselves are not converted:
+primaries and transfer are copied.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import numpy.typing as npt
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from .chroma import enlarge, shrink
 
 MATRICES = {
     1: ("BT.709", 0.2126, 0.0722),
@@ -95,7 +96,7 @@ def to_rgb(planes: list[Array], color: Color) -> npt.NDArray[np.float32]:
         return gray
     factors = SUBSAMPLINGS[color.subsampling]
     blue, red = (
-        enlarge((plane.astype(np.float32) - zero) / difference_swing, luma.shape, factors)
+        _enlarge((plane.astype(np.float32) - zero) / difference_swing, luma.shape, factors)
         for plane in planes[1:3]
     )
     _, weight_r, weight_b = MATRICES[color.matrix]
@@ -127,7 +128,7 @@ def from_rgb(pixels: Array, color: Color, alpha: Array | None = None) -> list[Ar
         return planes
     for channel, weight in ((blue, weight_b), (red, weight_r)):
         difference = (channel - luma) / np.float32(2.0 * (1.0 - weight))
-        small = shrink(difference, SUBSAMPLINGS[color.subsampling])
+        small = _shrink(difference, SUBSAMPLINGS[color.subsampling])
         planes.append(_rounded(small * difference_swing + zero, color.bits))
     if color.alpha:
         opaque = np.ones_like(luma) if alpha is None else np.clip(alpha, 0.0, 1.0)
@@ -148,3 +149,49 @@ def _scale(color: Color) -> tuple[float, float, float, float]:
 def _rounded(plane: Array, bits: int) -> Array:
     whole: Array = np.clip(np.rint(plane), 0, (1 << bits) - 1)
     return whole.astype(np.uint8 if bits == 8 else np.uint16)
+
+
+def _enlarge(plane: Array, size: tuple[int, ...], factors: tuple[int, int]) -> Array:
+    """Enlarge a plane by linear interpolation, its edge repeated.
+
+    Args:
+        plane: (h, w).
+        size: Height and width of the luma.
+        factors: Subsampling of the plane, down and across: 1 or 2.
+    """
+    down, across = factors
+    if down == 2:
+        plane = _between(plane, (np.arange(size[0]) - 0.5) / 2.0, 0)
+    if across == 2:
+        plane = _between(plane, np.arange(size[1]) / 2.0, 1)
+    return plane
+
+
+def _shrink(plane: Array, factors: tuple[int, int]) -> Array:
+    """Reduce a plane by the mean around each sample, its edge repeated.
+
+    Args:
+        plane: (H, W).
+        factors: Subsampling of the result, down and across: 1 or 2.
+    """
+    down, across = factors
+    if down == 2:
+        plane = np.pad(plane, ((0, plane.shape[0] % 2), (0, 0)), "edge")
+        plane = (plane[0::2] + plane[1::2]) * np.float32(0.5)
+    if across == 2:
+        wide = np.pad(plane, ((0, 0), (1, 1 + plane.shape[1] % 2)), "edge")
+        left, middle, right = wide[:, 0:-2:2], wide[:, 1:-1:2], wide[:, 2::2]
+        plane = left * np.float32(0.25) + middle * np.float32(0.5) + right * np.float32(0.25)
+    return plane
+
+
+def _between(plane: Array, places: Array, axis: int) -> Array:
+    """Return a plane at positions along an axis, interpolated between its samples."""
+    last = plane.shape[axis] - 1
+    floor = np.floor(places).astype(np.int64)
+    shape = (-1, 1) if axis == 0 else (1, -1)
+    share = (places - floor).astype(np.float32).reshape(shape)
+    first = np.take(plane, np.clip(floor, 0, last), axis)
+    second = np.take(plane, np.clip(floor + 1, 0, last), axis)
+    mixed: Array = first * (1 - share) + second * share
+    return mixed

@@ -17,13 +17,12 @@ from ...core.files.reading import open_regular
 from ..images.extras import colors_of
 from ..images.image_data import ImageData, Metadata
 from .accompanying import is_still
-from .boxes import check_boxes
 from .clip import Clip, Frame
 from .color import SUBSAMPLINGS, UNSPECIFIED, Color, to_rgb, usual_matrix
 from .containers import HEAD, demuxer_of
 from .library import av_errors, load_av
 from .light import OTHERS, Light
-from .survey import survey
+from .survey import check_boxes, survey
 
 MAX_PIXELS = 1 << 26
 """Largest frame that is decoded, in pixels: 8192x8192."""

@@ -5,16 +5,22 @@ Defects of a file are reported here, before hours are spent on its frames.
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
+
+_HEAD = 8
+_TO_THE_END, _LONG = 0, 1
+"""Lengths of boxes of mp4 that have a meaning of their own."""
 
 _MOST_FRAMES = 10_000_000
 _SHORT = 0.25
@@ -100,3 +106,34 @@ def _cut(path: Path, count: int, stated: int) -> NystraError:
         f"the video {path} is truncated: it ends after frame {count}{of}. Copy it again, or save "
         "the rest with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
     )
+
+
+def check_boxes(file: BinaryIO, path: Path) -> None:
+    """Check that the last box of an mp4 is complete, since decoders read a part in silence.
+
+    The layout is that of ISO/IEC 14496-12 (section 4.2).
+
+    Args:
+        file: The file; it is left at its beginning.
+        path: For the messages.
+
+    Raises:
+        NystraError: It is truncated, or the length of a box is invalid.
+    """
+    length = file.seek(0, os.SEEK_END)
+    position = 0
+    while position + _HEAD <= length:
+        file.seek(position)
+        size = struct.unpack(">I", file.read(_HEAD)[:4])[0]
+        if size == _TO_THE_END:
+            break
+        if size == _LONG:
+            size = struct.unpack(">Q", file.read(8).ljust(8, b"\xff"))[0]
+        if size < _HEAD:
+            raise NystraError(f"the video {path} is damaged: one of its boxes has {size} bytes")
+        position += size
+    file.seek(0)
+    if position > length:
+        raise NystraError(
+            f"the video {path} is truncated: its last {position - length} bytes are missing"
+        )
