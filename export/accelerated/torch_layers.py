@@ -94,6 +94,14 @@ def layer_norm(attributes: Attributes, x: Tensor, scale: Tensor, bias: Any = Non
     return F.layer_norm(x, sizes, scale, bias, attributes.get("epsilon", 1e-5))
 
 
+def batch_norm(
+    attributes: Attributes, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+) -> Tensor:
+    """Return the result of ``BatchNormalization`` by the given mean and variance."""
+    only(attributes, training_mode=0)
+    return F.batch_norm(x, mean, var, scale, bias, eps=attributes.get("epsilon", 1e-5))
+
+
 def resize(
     attributes: Attributes,
     x: Tensor,

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from .torch_layers import (
     Attributes,
+    batch_norm,
     convolution,
     gemm,
     layer_norm,
@@ -227,6 +228,16 @@ def _reduced(function: Callable[..., Tensor]) -> Row:
     return Row(compute, 1)
 
 
+def _place(function: Callable[..., Tensor]) -> Row:
+    """Return the row of an operator that finds a place, of equal numbers the first one."""
+
+    def compute(attributes: Attributes, x: Tensor) -> Tensor:
+        only(attributes, select_last_index=0)
+        return function(x, attributes.get("axis", 0), bool(attributes.get("keepdims", 1)))
+
+    return Row(compute)
+
+
 def _top_k(attributes: Attributes, x: Tensor, count: Sequence[int]) -> Any:
     axis, largest = attributes.get("axis", -1), bool(attributes.get("largest", 1))
     ordered = x.sort(dim=axis, descending=largest, stable=True)  # equal ones: the first of them
@@ -330,8 +341,8 @@ OPERATORS: dict[str, Row] = {
     "ReduceL1": _reduced(lambda x, axes, keepdim: x.abs().sum(axes, keepdim=keepdim)),
     "ReduceL2": _reduced(lambda x, axes, keepdim: torch.linalg.vector_norm(x, 2, axes, keepdim)),
     "ReduceSumSquare": _reduced(lambda x, axes, keepdim: (x * x).sum(axes, keepdim=keepdim)),
-    "ArgMax": Row(lambda a, x: x.argmax(a.get("axis", 0), bool(a.get("keepdims", 1)))),
-    "ArgMin": Row(lambda a, x: x.argmin(a.get("axis", 0), bool(a.get("keepdims", 1)))),
+    "ArgMax": _place(torch.argmax),
+    "ArgMin": _place(torch.argmin),
     "TopK": Row(_top_k, 1),
     "Softmax": Row(lambda a, x: x.softmax(a.get("axis", -1))),
     "LogSoftmax": Row(lambda a, x: x.log_softmax(a.get("axis", -1))),
@@ -354,11 +365,7 @@ OPERATORS: dict[str, Row] = {
             x, a["num_groups"], scale, bias, a.get("epsilon", 1e-5)
         )
     ),
-    "BatchNormalization": Row(
-        lambda a, x, scale, bias, mean, var: F.batch_norm(
-            x, mean, var, scale, bias, eps=a.get("epsilon", 1e-5)
-        )
-    ),
+    "BatchNormalization": Row(batch_norm),
     "Resize": Row(resize, 1),
 }
 """The operators, by name."""
