@@ -154,16 +154,17 @@ def _model(
 ) -> onnx.ModelProto:
     """Return nodes as a model, with values that depend on no pixel as constants."""
     (part,) = parts_between([nodes], [str(item.output.name)])
-    types = {name: values[name].element_type() for name in part.takes}
-    model = part_model(network, part, types)
+    model = part_model(network, part, values)
     for entry in list(model.graph.input):
         value = values[entry.name]
         if entry.name in item.fixed:
             model.graph.initializer.append(onnx.numpy_helper.from_array(value.numpy(), entry.name))
             model.graph.input.remove(entry)
         else:
-            shape = list(value.shape())
-            entry.CopyFrom(onnx.helper.make_tensor_value_info(entry.name, types[entry.name], shape))
+            sized = onnx.helper.make_tensor_value_info(
+                entry.name, value.element_type(), list(value.shape())
+            )
+            entry.CopyFrom(sized)
     if any(node.domain == DOMAIN for node in nodes):
         model.opset_import.add(domain=DOMAIN, version=1)
     return model

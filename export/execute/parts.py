@@ -188,16 +188,22 @@ class PartRunner:
         return dict(zip(part.gives, made, strict=True))
 
     def session(
-        self, part: Part, feeds: Mapping[str, onnxruntime.OrtValue], *, optimized: bool = False
+        self,
+        part: Part,
+        feeds: Mapping[str, onnxruntime.OrtValue],
+        *,
+        optimized: bool = False,
+        sized: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """Return a session of a part, for inputs of these types."""
-        types = {name: value.element_type() for name, value in feeds.items()}
+        """Return a session of a part; arguments as of `run` and `part_model`."""
         try:
-            model = part_model(self.model, part, types, self._functions)
+            model = part_model(self.model, part, feeds, self._functions, sized=sized)
             return session_of(model, optimized=optimized, bounded=self.bounded)
         except Exception as error:  # onnxruntime raises errors of several kinds
             if optimized:  # its optimizer makes some graphs invalid
                 return self.session(part, feeds)
+            if not sized:
+                return self.session(part, feeds, sized=True)
             raise UnsupportedModelError(
                 f"onnxruntime cannot open it: {_first_line(error)}"
             ) from error
@@ -206,17 +212,34 @@ class PartRunner:
 def part_model(
     model: ir.Model,
     part: Part,
-    types: Mapping[str, int],
+    feeds: Mapping[str, onnxruntime.OrtValue],
     functions: Sequence[onnx.FunctionProto] = (),
+    *,
+    sized: bool = False,
 ) -> onnx.ModelProto:
-    """Return a part as a model; ``types`` are those of its inputs, in numbers of ONNX."""
+    """Return a part as a model, whose inputs have the types and numbers of axes of ``feeds``.
+
+    Args:
+        model: The model.
+        part: Some of its nodes.
+        feeds: Values of its inputs.
+        functions: Bodies of operators that the nodes call.
+        sized: Whether lists of integers, such as shapes, have the length of those of ``feeds``:
+            onnxruntime 1.32 does not resize to a shape whose length it does not know.
+    """
+
+    def declared(name: str) -> onnx.ValueInfoProto:
+        kind, shape = feeds[name].element_type(), feeds[name].shape()
+        known = sized and kind == onnx.TensorProto.INT64 and len(shape) == 1
+        axes = list(shape) if known else [None] * len(shape)
+        return onnx.helper.make_tensor_value_info(name, kind, axes)
+
     read = {value.name: value for node in part.nodes for value in names_read(node)}
     held = [tensor_of(value) for name, value in read.items() if is_held(value)]
-    inputs = [onnx.helper.make_tensor_value_info(name, types[name], None) for name in part.takes]
     graph = onnx.helper.make_graph(
         [ir.serde.serialize_node(node) for node in part.nodes],
         "part",
-        inputs,
+        [declared(name) for name in part.takes],
         [onnx.ValueInfoProto(name=name) for name in part.gives],
         held,
     )

@@ -70,7 +70,31 @@ class Joint(Registers):
         return self.back(y)[:, : -self.count].mT.unflatten(2, map_.shape[2:])
 
 
-@pytest.mark.parametrize(("kind", "before"), [(Registers, (3, 3)), (Joint, (0, 0))])
+class Placed(Registers):
+    """The same with a table of places, resized to the map before each attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(1, 16, 7, 7))
+
+    def forward(self, image: Tensor) -> Tensor:
+        height, width = image.shape[2:]
+        sides = height // 4, width // 4
+        y = self.patches(image).flatten(2).mT
+        for at, layer in enumerate(self.qkv):
+            antialias = at == 1
+            table = F.interpolate(self.table, size=sides, mode="bicubic", antialias=antialias)
+            first = self.registers.expand(image.shape[0], -1, -1)
+            tokens = torch.cat([first, y + table.flatten(2).mT], 1)
+            q, k, v = layer(tokens).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            tokens = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            y = y + tokens[:, self.count :]
+        return self.back(y).mT.unflatten(2, sides)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"), [(Registers, (3, 3)), (Joint, (0, 0)), (Placed, (3, 3))]
+)
 def test_tokens_of_any_number_are_found(kind: type[Registers], before: tuple[int, int]) -> None:
     torch.manual_seed(0)
     network = kind().eval()
