@@ -1,9 +1,12 @@
 """Time exact attention between tokens: the kernel, onnxruntime's operators and PyTorch's SDPA.
 
     python -m studies.performance.tokens --tokens 1024 4096 --threads 2
+    python -m studies.performance.tokens --tokens 16384 --threads 2 --type bfloat16
 
 Prints milliseconds (processor time, and time on the clock), the medians of rounds in which all run
-in turn, and how much memory one run of each adds to a process of its own.
+in turn, how much memory one run of each adds to a process of its own, and the median over the
+rounds of the first kind's time divided by the last's. In bfloat16 the kernel and SDPA run alone,
+the kernel by its C interface: onnxruntime does not compute in bfloat16 on a CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -21,24 +23,34 @@ import onnxruntime as ort
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from nystra.plugins import native
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.schema import VERSION, node_attributes
+from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 
 KINDS = ("NystraAttention", "MatMul and Softmax", "Attention", "SDPA")
+BOTH = (KINDS[0], KINDS[-1])
+Case = tuple[str, int, int, int, int, str]
 
 
 def attention(
-    kind: str, heads: int, channels: int, tokens: int, threads: int
+    kind: str, heads: int, channels: int, tokens: int, threads: int, dtype: str
 ) -> Callable[[], object]:
     """Return a call of one of `KINDS` on random lists (1, heads, tokens, channels)."""
     random, scale = np.random.default_rng(0), channels**-0.5
     shape = (1, heads, tokens, channels)
     lists = {name: random.standard_normal(shape, dtype=np.float32) for name in "qkv"}
+    tensors = [torch.from_numpy(array).to(getattr(torch, dtype)) for array in lists.values()]
     if kind == "SDPA":
         torch.set_num_threads(threads)
-        tensors = [torch.from_numpy(array) for array in lists.values()]
         return lambda: torch.nn.functional.scaled_dot_product_attention(*tensors)
+    if dtype == "bfloat16":
+        arrays = [tensor.view(torch.int16).numpy() for tensor in tensors]
+        arrays.append(np.zeros((1, 1, 1, 1), np.int16))
+        settings = {"bias": 0, "scale": scale}
+        types = [dtype] * len(arrays)
+        return lambda: native.run(kind, arrays, settings, threads, kinds=types)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -73,17 +85,14 @@ def _model(kind: str, scale: float) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=11)
 
 
-def _peak() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) // 1024  # of this process since it began
-
-
-def _added(case: tuple[str, int, int, int, int]) -> int:
-    """Return by how many MB one run raises this process's memory, lists and result included."""
-    attention(*case[:3], 8, case[4])()  # what the libraries take
-    call, before = attention(*case), _peak()
+def _added(case: Case) -> int:
+    """Return by how many MB one run raises this process's memory, result included."""
+    attention(*case[:3], 8, *case[4:])()  # what the libraries take
+    call = attention(*case)
+    release_free_memory()
+    memory = PeakMemory()
     call()
-    return _peak() - before
+    return (memory.above or 0) // 1_000_000
 
 
 def main() -> None:
@@ -92,13 +101,18 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="*", default=[256, 1024, 4096])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
+    parser.add_argument("--type", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--kinds", nargs="*", choices=KINDS)
     chosen = parser.parse_args()
-    print(f"| heads, channels | tokens | {' | '.join(chosen.kinds)} |")
-    print("| --- | ---: |" + " ---: |" * len(chosen.kinds))
+    kinds = chosen.kinds or (KINDS if chosen.type == "float32" else BOTH)
+    if chosen.type == "bfloat16" and not set(kinds) <= set(BOTH):
+        parser.error(f"in bfloat16 there are the kinds {' and '.join(BOTH)}")
+    print(f"| heads, channels | tokens | {' | '.join(kinds)} | first / last |")
+    print("| --- | ---: |" + " ---: |" * (len(kinds) + 1))
     for heads, channels in ((2, 32), (6, 64)):
         for tokens in chosen.tokens:
-            cases = [(kind, heads, channels, tokens, chosen.threads) for kind in chosen.kinds]
+            sizes = heads, channels, tokens, chosen.threads, chosen.type
+            cases: list[Case] = [(kind, *sizes) for kind in kinds]
             calls = [attention(*case) for case in cases]
             times: list[list[tuple[float, float]]] = [[] for _ in calls]
             for _ in range(chosen.rounds):
@@ -111,6 +125,9 @@ def main() -> None:
                 cpu, clock = (1e3 * statistics.median(part) for part in zip(*rounds, strict=True))
                 with multiprocessing.get_context("spawn").Pool(1) as apart:
                     cells.append(f"{cpu:.1f} / {clock:.1f} ms, {apart.map(_added, [case])[0]} MB")
+            ratios = [a[0] / b[0] for a, b in zip(times[0], times[-1], strict=True)]
+            middle = statistics.median(ratios)
+            cells.append(f"{middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
             print(f"| {heads}, {channels} | {tokens:,} | {' | '.join(cells)} |", flush=True)
 
 

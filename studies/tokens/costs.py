@@ -28,6 +28,7 @@ from nystra.export.attention.implementation import implement
 from nystra.export.rewrite.site_modules import FoundMap
 from nystra.export.tracing.trace import trace_piece
 from nystra.plugins.library import library_path
+from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 
 HEADS, CHANNELS = 2, 32
 SIDES = {1024: (32, 32), 4096: (64, 64), 8192: (64, 128), 16384: (128, 128)}
@@ -71,18 +72,15 @@ def write(folder: Path) -> None:
         (folder / f"{kind}.onnx").write_bytes(model.SerializeToString())
 
 
-def _peak() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
-
-
 def _added(case: tuple[str, Path, int]) -> float:
     """Return the MB that a run adds to this process, which ran 1,024 tokens before."""
     attention(case[0], case[1], 1024)()
-    call, before = attention(*case), _peak()
+    call = attention(*case)
+    release_free_memory()
+    memory = PeakMemory()
     call()
     result = 4 * case[2] * HEADS * CHANNELS
-    return max(_peak() - before - result, 0) / 1e6
+    return max((memory.above or 0) - result, 0) / 1e6
 
 
 def main() -> None:
