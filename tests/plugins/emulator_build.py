@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,10 +107,12 @@ def build(kind: str = "plain") -> Path:
         return library
 
 
-def compile_library(kind: str, sources: list[Path], library: Path) -> None:
+def compile_library(
+    kind: str, sources: list[Path], library: Path, more: Sequence[str] = ()
+) -> None:
     """Compile kernels (``.cu``) and what drives them (``.cc``) into a library of that build.
 
-    The sources are compiled side by side, the largest first.
+    The sources are compiled side by side, the largest first, with ``more`` flags at the end.
 
     Raises:
         EmulatorError: g++ refused the sources.
@@ -120,7 +123,7 @@ def compile_library(kind: str, sources: list[Path], library: Path) -> None:
     def compile_one(source: Path) -> Path:
         target = library.with_name(f"{library.stem}-{source.name}.o")
         flags = KERNEL_FLAGS if source.suffix == ".cu" else HARNESS_FLAGS
-        _compile([*FLAGS, *flags[kind], "-x", "c++", "-c", str(source), "-o", str(target)])
+        _compile([*FLAGS, *flags[kind], *more, "-x", "c++", "-c", str(source), "-o", str(target)])
         return target
 
     largest_first = sorted(sources, key=lambda source: -source.stat().st_size)

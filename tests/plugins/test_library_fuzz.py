@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import library_fuzz
 from native_nodes import NODES, library
+
+PROGRAM = Path(__file__).with_name("library_fuzz.py")
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_any_node_runs_or_is_refused(examples: int, tmp_path: Path) -> None:
     library()
     log = tmp_path / "example.txt"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, library_fuzz.__file__, str(examples), str(log)]
+    command = [sys.executable, str(PROGRAM), str(examples), str(log)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (
         f"{done.stdout}exit {done.returncode} at the next operator's example\n"
