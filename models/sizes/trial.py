@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from .padded_network import PaddedNetwork, in_order
+
+Outcome: TypeAlias = tuple[Tensor, ...]
 
 _LARGEST_MULTIPLE = 128
 _LEAST = (2, 4, 8, 16)  # sides to try if a network without a stated minimum fails at 1
@@ -94,16 +97,17 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     first = ""
     for multiple in _multiples(known):
         candidate = network.padded_to(multiple)
-        sizes = _sizes(max(minimum, multiple), multiple, square=stated.square)
-        faults = [_fault(candidate, stated.inputs, *size) for size in sizes]
-        if not any(faults):
-            refuse_random(candidate, stated, sizes[0])
+        sizes = _sizes(minimum, multiple, square=stated.square)
+        outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
+        if not any(isinstance(outcome, str) for outcome in outcomes):
+            refuse_random(candidate, stated, sizes[0], outcomes[0])
             return _measured(candidate, stated, least, sizes, known)
-        first = first or next(filter(None, faults))
+        first = first or next(outcome for outcome in outcomes if isinstance(outcome, str))
     side = stated.works or max(minimum, known)
-    if not _fault(network, stated.inputs, side, side):
-        refuse_random(network, stated, (side, side))
-        single = bool(_fault(network, stated.inputs, side, side, batch=2))
+    outcome = _outcome(network, stated.inputs, side, side)
+    if not isinstance(outcome, str):
+        refuse_random(network, stated, (side, side), outcome)
+        single = not _runs(network, stated.inputs, side, side, batch=2)
         text = f"it takes {side}x{side} only: {first}"
         return Trial(network, least, (side, side), single, (text,))
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
@@ -121,31 +125,37 @@ def _measured(
     if network.sides.multiple != multiple:
         needed = f"it needs sides that are multiples of {network.sides.multiple}"
         notes = (f"{stated.found(needed)}; they are padded to it",)
-    single = bool(_fault(network, stated.inputs, *sizes[0], batch=2))
+    smallest = least if stated.square else _least(network, stated.inputs, least, sizes)
+    tested = sizes[0] if stated.square else (smallest, max(smallest, sizes[0][0]))
+    single = not _runs(network, stated.inputs, *tested, batch=2)
     if single:
         notes += ("it takes a batch of 1 only: a batch of 2 fails",)
     if stated.square:
         return Trial(network, least, sizes[0], single, notes)
-    smallest = _least(network, stated.inputs, least, sizes[0][0])
     if smallest > least:
         notes += (stated.found(f"it needs sides of at least {smallest} pixels"),)
     return Trial(network, smallest, None, single, notes)
 
 
-def refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, ...]) -> None:
+def refuse_random(
+    network: PaddedNetwork,
+    stated: Stated,
+    size: tuple[int, ...],
+    known: Outcome | None = None,
+) -> None:
     """Raise if two runs of one image differ: a file cannot be compared with such a network.
 
     Args:
         network: The network.
         stated: Its inputs, and its source for the message.
         size: Height and width that it takes.
+        known: What it returned for this size, if it was run.
 
     Raises:
         UnsupportedModelError: They differ.
     """
-    inputs = _examples(stated.inputs, 1, *size)
-    with torch.no_grad():
-        one, other = (in_order(network(*inputs), network.outputs)[0] for _ in range(2))
+    known = known or _returned(network, stated.inputs, 1, *size)
+    one, other = known[0], _returned(network, stated.inputs, 1, *size)[0]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
         most = float((one - other).abs().max())
         raise UnsupportedModelError(
@@ -154,12 +164,15 @@ def refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, ...])
         )
 
 
-def _least(network: PaddedNetwork, inputs: Sequence[Port], stated: int, works: int) -> int:
-    """Return the smallest side that works, of those that are tried, including ``works``."""
-    for side in (stated, *(side for side in _LEAST if stated < side < works)):
-        if not any(_fault(network, inputs, *size) for size in ((side, works), (works, side))):
+def _least(
+    network: PaddedNetwork, inputs: Sequence[Port], stated: int, sizes: Sequence[tuple[int, int]]
+) -> int:
+    """Return the smallest side that works, of those that are tried; ``sizes`` work."""
+    works = sizes[0][0]
+    for side in (stated, *(side for side in _LEAST if stated < side < works), works):
+        if all(_runs(network, inputs, *size) for size in {(side, works), (works, side)}):
             return side
-    return works
+    return max(map(max, sizes))
 
 
 def _multiples(stated: int) -> list[int]:
@@ -169,29 +182,37 @@ def _multiples(stated: int) -> list[int]:
     return [stated, *doubles, *(m for m in every if m not in doubles)]
 
 
-def _sizes(least: int, multiple: int, *, square: bool) -> list[tuple[int, int]]:
+def _sizes(minimum: int, multiple: int, *, square: bool) -> list[tuple[int, int]]:
     """Return heights and widths to try: odd, and not square unless required.
 
-    Padded to the multiple, they have no larger common multiple.
+    Padded to the multiple, they have no larger common multiple. The first size is small: networks
+    with a large multiple take long.
     """
+    least = max(minimum, multiple)
     if square:
         return [(least, least)]
     base = max(least, 16)
-    sides = [base + 3, base + base // 2 + 1, base + base // 2 + 5, base + 1]
+    sides = [max(minimum, 16) + 3, base + base // 2 + 1, base + base // 2 + 5, base + 1]
     if math.gcd(*(-(-side // multiple) for side in sides)) > 1:
         sides[3] += multiple
     return [(sides[0], sides[1]), (sides[2], sides[3])]
 
 
-def _fault(
+def _runs(
     network: PaddedNetwork, ports: Sequence[Port], height: int, width: int, batch: int = 1
-) -> str:
-    """Return the fault at a size, or ""."""
-    inputs = _examples(ports, batch, height, width)
+) -> bool:
+    """Return whether a network takes a size."""
+    return not isinstance(_outcome(network, ports, height, width, batch), str)
+
+
+def _outcome(
+    network: PaddedNetwork, ports: Sequence[Port], height: int, width: int, batch: int = 1
+) -> Outcome | str:
+    """Return the outputs of a network at a size, or the reason why it does not take the size."""
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            returned = in_order(network(*inputs), network.outputs)
+            returned = _returned(network, ports, batch, height, width)
     except UnsupportedModelError:  # its outputs are wrong at any size
         raise
     except Exception as error:  # after any error the size counts as not supported
@@ -202,7 +223,7 @@ def _fault(
         if tuple(tensor.shape) != expected:
             found = tuple(tensor.shape)
             return f"returns the shape {found} at {height}x{width}, expected {expected}"
-    return ""
+    return returned
 
 
 def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]:
@@ -211,6 +232,11 @@ def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]
     return output.shape({axis: size[axis] for axis in output.axes if axis in size})
 
 
-def _examples(ports: Sequence[Port], batch: int, height: int, width: int) -> list[Tensor]:
-    size = {"batch": batch} | image_size(height, width)
-    return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]
+def _returned(
+    network: PaddedNetwork, ports: Sequence[Port], batch: int, height: int, width: int
+) -> Outcome:
+    """Return the outputs of a network for examples of its inputs."""
+    arrays = example_arrays(ports, {"batch": batch} | image_size(height, width))
+    with torch.no_grad():
+        returned = network(*(torch.from_numpy(array) for array in arrays.values()))
+    return in_order(returned, network.outputs)

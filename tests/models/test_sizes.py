@@ -102,6 +102,16 @@ def test_any_multiple_is_found(step: int) -> None:
     )
 
 
+def test_a_network_with_a_large_multiple_is_run_on_few_pixels() -> None:
+    """Large windows take long: 12 squares of 64 pixels, no image of which has more than 4."""
+    network, seen = Halving(64), list[int]()
+    network.register_forward_pre_hook(lambda _, given: seen.append(given[0][:, 0].numel()))
+    trial = tried(wrapped(network, Sides(64)), stated())
+    assert (trial.minimum, trial.fixed, trial.single) == (1, None, False)
+    assert sum(seen) <= 12 * 64**2
+    assert max(seen) <= 4 * 64**2
+
+
 class Several(nn.Module):
     """Takes an image and a mask, returns the image at twice its size, the mask and a number."""
 
