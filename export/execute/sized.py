@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,11 +23,19 @@ from .parts import (
     is_held,
     last_uses,
     names_read,
+    parts_between,
     parts_of,
 )
+from .sites import scheduled
 
 MOST_ELEMENTS = 1 << 31
 """Most elements of a tensor."""
+
+_LARGE = 1 << 20
+"""Constants of more elements, such as masks, are computed when they are asked for."""
+
+_MOST_KEPT = 3 << 27
+"""Most bytes of large constants that are kept for the next time."""
 
 _SIZES = ("Shape", "Size")
 
@@ -46,20 +54,54 @@ class Sized:
     types: dict[str, int] = field(default_factory=dict)
     data: frozenset[str] = frozenset()
     _constants: Values = field(default_factory=dict)
+    _large: _Large | None = None
 
     def constant(self, value: ir.Value) -> Tensor:
         """Return a value that depends on no pixel; half precision as float32."""
         held = value.const_value if is_held(value) else None
-        array = self._constants[str(value.name)].numpy() if held is None else held.numpy()
-        return as_tensor(array)
+        return as_tensor(self.held(value).numpy() if held is None else held.numpy())
 
     def held(self, value: ir.Value) -> onnxruntime.OrtValue:
         """Return a value that depends on no pixel as onnxruntime takes it."""
-        return self._constants[str(value.name)]
+        name = str(value.name)
+        if name in self._constants or self._large is None:
+            return self._constants[name]
+        return self._large.value(name, self._constants)
 
     def is_constant(self, value: ir.Value) -> bool:
         """Return whether a value is known and depends on no pixel."""
-        return is_held(value) or str(value.name) in self._constants
+        name = str(value.name)
+        return is_held(value) or name in self._constants or name in (self._large or ())
+
+
+class _Large:
+    """Large constants of a graph, computed when they are asked for."""
+
+    def __init__(self, runner: PartRunner, nodes: Sequence[ir.Node]) -> None:
+        """Take the nodes that compute them, in order."""
+        self.runner, self.nodes = runner, nodes
+        self._names = {str(value.name) for node in nodes for value in node.outputs}
+        self._recent: Values = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether it computes a value of that name."""
+        return name in self._names
+
+    def value(self, name: str, known: Values) -> onnxruntime.OrtValue:
+        """Return a constant; ``known`` are those that are computed already."""
+        made = self._recent.pop(name, None)
+        if made is None:
+            needed = scheduled(self.nodes, [name])
+            (part,) = parts_between([needed], [name])
+            made = self.runner.run(part, known)[name]
+        self._recent[name] = made
+        while sum(map(_bytes_of, self._recent.values())) > _MOST_KEPT and len(self._recent) > 1:
+            del self._recent[next(iter(self._recent))]
+        return made
+
+
+def _bytes_of(value: onnxruntime.OrtValue) -> int:
+    return 4 * math.prod(value.shape())
 
 
 def as_tensor(array: Array) -> Tensor:
@@ -109,6 +151,8 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     while folded.advance():
         pass
     sized._constants.update(folded.values())
+    if folded.large:
+        sized._large = _Large(PartRunner(model), list(folded.large.values()))
     known = not model.functions and all(
         str(value.name) in sized.shapes and not graphs_of(node)
         for node in graph
@@ -127,6 +171,7 @@ class _Folded:
     def __init__(self, model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
         self.model, self.feeds, self.sized = model, feeds, sized
         self.made: dict[ir.Node, Values] = {}
+        self.large: dict[ir.Node, ir.Node] = {}  # computed when they are asked for, as casts
 
     def values(self) -> Values:
         """Return the values that are still known, by name."""
@@ -143,27 +188,29 @@ class _Folded:
         graph, sized = self.model.graph, self.sized
         infer(self.model, self.feeds, self.made, sized.shapes, sized.types)
         _refuse_large(graph, sized)
-        values, nodes = self.values(), self._next()
-        others = [node for node in graph if node not in self.made and node not in nodes]
-        read = {str(value.name) for value in graph.outputs}
-        read |= {str(value.name) for node in others for value in names_read(node)}
-        todo = []
+        values, nodes = self.values(), self._next(told=True) or self._next(told=False)
+        todo = [*self.large.values(), *(self._cast(n) for n, known in nodes.items() if not known)]
         for node, known in nodes.items():
-            self.made[node] = known
-            if known:
-                values |= known
+            if not known and self._is_large(node):
+                self.large[node] = self._cast(node)
             else:
-                todo.append(self._cast(node))
+                self.made[node] = known
+                values |= known
+        read = {str(value.name) for value in graph.outputs}
+        for node in graph:
+            if node not in self.made:
+                read |= {str(value.name) for value in names_read(node)}
+        by_name = {str(v.name): node for node in nodes if node in self.made for v in node.outputs}
+        todo = scheduled(todo, read & by_name.keys())
         told = all(str(v.name) in sized.shapes for node in todo for v in node.outputs if v.name)
         nested = bool(self.model.functions) or any(map(graphs_of, todo))
         runner = PartRunner(self.model, bounded=nested or not told)
-        by_name = {str(v.name): node for node in nodes for v in node.outputs}
         last = last_uses(todo)
-        for part in parts_of(todo, read):
+        for part in parts_of(todo, read & by_name.keys()):
             made = {name: v for name, v in runner.run(part, values).items() if v.is_tensor()}
             values |= made
-            for name, value in made.items():
-                self.made[by_name[name]][name] = value
+            for name in made.keys() & by_name.keys():
+                self.made[by_name[name]][name] = made[name]
             for held in (held for node in part.nodes for held in last.get(node, ())):
                 values.pop(str(held.name), None)
         for made in self.made.values():
@@ -173,23 +220,38 @@ class _Folded:
                 sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
         return bool(nodes)
 
-    def _next(self) -> dict[ir.Node, Values]:
-        """Return the nodes that can be computed, with the results of those that give a shape."""
+    def _next(self, *, told: bool) -> dict[ir.Node, Values]:
+        """Return the nodes that can be computed, with the results of those that give a shape.
+
+        Args:
+            told: Only those whose own shapes are inferred: large ones need not be computed.
+        """
         sized, found = self.sized, dict[ir.Node, Values]()
         there = set(self.values())
+        there |= {str(value.name) for node in self.large for value in node.outputs}
         for node in self.model.graph:
-            if node in self.made or any(str(v.name) in sized.data for v in node.outputs):
+            done = node in self.made or node in self.large
+            if done or any(str(v.name) in sized.data for v in node.outputs):
                 continue
             source = node.inputs[0] if node.inputs else None
             of_pixels = source is not None and str(source.name) in sized.data
             if source is not None and of_pixels and str(source.name) in sized.shapes:
                 found[node] = _size_of(node, sized.shapes[str(source.name)])
-            elif not of_pixels and all(is_held(v) or v.name in there for v in self._read(node)):
+            elif (
+                not of_pixels
+                and (not told or all(str(v.name) in sized.shapes for v in node.outputs if v.name))
+                and all(is_held(v) or v.name in there for v in self._read(node))
+            ):
                 found[node] = {}
             else:
                 continue
             there |= {str(value.name) for value in node.outputs}
         return found
+
+    def _is_large(self, node: ir.Node) -> bool:
+        """Return whether all results of a node are known to be large."""
+        shapes = [self.sized.shapes.get(str(value.name), ()) for value in node.outputs]
+        return not graphs_of(node) and all(math.prod(shape) > _LARGE for shape in shapes)
 
     def _cast_type(self, node: ir.Node) -> int | None:
         """Return the type that a ``CastLike`` casts to; None for another node, or if unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,7 +139,7 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
         numbers[value] = len(numbers)
         if str(value.name) in item.fixed:
             for sized in sizes:
-                digest.update(_described(sized.held(value).numpy()))
+                digest.update(_described_at(sized, value))
     for node in (*item.own, None, *item.nodes):
         if node is None:  # the new nodes begin
             digest.update(b"|")
@@ -157,6 +158,17 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
         numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
     digest.update(repr(numbers[item.output]).encode())
     return digest.digest()
+
+
+def _described_at(sized: Sized, value: ir.Value) -> bytes:
+    """Return what `_described` returns of a constant at a size; it may be too large to compute."""
+    shape, dtype = sized.shapes[str(value.name)], ir.DataType(sized.types[str(value.name)])
+    if (
+        dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+        and math.prod(shape) > 1
+    ):
+        return repr((dtype.numpy().str, shape)).encode()
+    return _described(sized.held(value).numpy())
 
 
 def _described(array: Array) -> bytes:

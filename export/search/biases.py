@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .places import unshared
+from .places import is_zero, unshared
 from .values import Core
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _MASKED = -50.0
 """Biases below this value are a mask. Trained biases are larger."""
+_NOTHING = 1e-12
+"""Biases up to this value are none."""
 _MOST_KINDS = 16
 """Most windows with different biases that are compared with every other window."""
 
@@ -49,20 +52,20 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.bias = "data"
         layout.reason = layout.reason or "its biases depend on the input"
         return
-    if not isinstance(beta, Tensor) or not bool((unshared(beta) != 0).any()):
+    if not isinstance(beta, Tensor) or is_zero(beta):
         return
-    beta = beta.expand(layout.groups, layout.tokens, layout.keys)
     kinds = _kinds(beta, layout.group)
-    bias = functools.reduce(torch.maximum, (beta[layout.group[kind[0]]] for kind in kinds))
+    bias = functools.reduce(torch.maximum, (_of_heads(beta, layout, kind[0]) for kind in kinds))
     if len(kinds) > 1:
         layout.masked = _mask(beta, bias, kinds, layout)
-    if not layout.masked and bool((bias < _MASKED).any()):
+    lowest, highest = map(float, bias.aminmax())
+    if not layout.masked and lowest < _MASKED:
         layout.masked = "other"
     if layout.masked == "other":
         layout.bias = "pairs"
         layout.reason = layout.reason or "its mask is not the one of a cyclic shift"
         return
-    if not bool((bias.abs() > 1e-12).any()):
+    if max(-lowest, highest) <= _NOTHING:
         return
     layout.table = None
     if layout.window and layout.key_window and not any(layout.before):
@@ -72,11 +75,21 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.reason = layout.reason or "its biases are not a table of positions"
 
 
+def _of_group(beta: Tensor, number: int) -> Tensor:
+    """Return the biases (N, Nk) of a group by its number; groups may have several axes."""
+    return beta[tuple(map(int, np.unravel_index(number, beta.shape[:-2])))]
+
+
+def _of_heads(beta: Tensor, layout: Layout, window: int) -> Tensor:
+    """Return the biases of a window, (heads, N, Nk)."""
+    return torch.stack([_of_group(beta, number) for number in layout.group[window].tolist()])
+
+
 def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
     """Return the numbers of the windows, those with equal biases in one list.
 
     Args:
-        beta: Biases, (g, N, Nk).
+        beta: Biases, (*g, N, Nk).
         group: Number of the group of each head of each window, (windows, heads).
     """
     kinds: list[tuple[list[int], list[int]]] = []
@@ -85,7 +98,10 @@ def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
         same = (
             kind
             for kind, first in known
-            if all(torch.equal(beta[a], beta[b]) for a, b in zip(first, heads, strict=True))
+            if all(
+                torch.equal(_of_group(beta, a), _of_group(beta, b))
+                for a, b in zip(first, heads, strict=True)
+            )
         )
         kind = next(same, None)
         if kind is None:
@@ -99,7 +115,7 @@ def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) ->
     """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
 
     Args:
-        beta: Biases, (g, N, Nk).
+        beta: Biases, (*g, N, Nk).
         bias: Biases of pairs that at least one window does not mask, (heads, N, Nk).
         kinds: Numbers of the windows, those with equal biases in one list.
         layout: Layout of the attention.
@@ -107,7 +123,7 @@ def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) ->
     hidden = torch.isinf(bias)
 
     def apart(kind: list[int]) -> Tensor:
-        return (beta[layout.group[kind[0]]] - bias).masked_fill(hidden, 0.0)
+        return (_of_heads(beta, layout, kind[0]) - bias).masked_fill(hidden, 0.0)
 
     low = min(float(apart(kind).min()) for kind in kinds)
     if low >= -1e-9:

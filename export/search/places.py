@@ -84,6 +84,11 @@ def unshared(tensor: Tensor) -> Tensor:
     return tensor[tuple(slice(size if stride else 1) for size, stride in sizes)]
 
 
+def is_zero(numbers: Tensor) -> bool:
+    """Return whether all numbers are 0, in one pass over them."""
+    return not numbers.numel() or all(float(end) == 0.0 for end in unshared(numbers).aminmax())
+
+
 def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a tensor in another shape; axes whose elements share memory stay so if possible."""
     if tensor.numel() == 0:

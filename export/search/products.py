@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 import torch
@@ -180,8 +180,8 @@ def find_core(
         q_place=q[1].of(place_of(left), groups),
         k_place=k[1].of(place_of(right), groups),
         v_place=v_as.of(place_of(values[1 - at]), v_groups),
-        alpha=_as_groups(score.alpha, score.number, w_as, v_groups),
-        beta=_as_groups(score.beta, score.number, w_as, v_groups),
+        alpha=_in_groups(score.alpha, score.number, w_as.of, v_groups),
+        beta=_in_groups(score.beta, score.number, w_as.grouped, v_groups),
         by_data=score.by_data,
         reason=reason,
     )
@@ -228,13 +228,15 @@ def _numbering(
     return expected.shape[2] > 1 and bool((column[:, :, :1] == column).all()), False
 
 
-def _as_groups(number: Number, like: Tensor, w_as: Matrices, groups: Shape) -> Number:
-    """Return a factor or a bias as (g, N, Nk), or as a float if it is a single number."""
+def _in_groups(
+    number: Number, like: Tensor, reading: Callable[[Tensor, Shape], Tensor], groups: Shape
+) -> Number:
+    """Return a factor or a bias as it is read in groups, or as a float if it is one number."""
     if not isinstance(number, Tensor):
         return number
     if number.numel() == 1:
         return float(number)
-    return w_as.of(number.expand(like.shape), groups)
+    return reading(number.expand(like.shape), groups)
 
 
 def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Core | str:

@@ -275,9 +275,8 @@ class Provenance:
         mask = step.constant(at)
         if mask.dtype == torch.bool:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        groups, tokens, keys = (*core.q_place.shape[:2], core.k_place.shape[1])
-        beta = as_number(mask).expand(*core.groups, tokens, keys).reshape(groups, tokens, keys)
-        return replace(core, beta=beta)
+        tokens, keys = core.q_place.shape[1], core.k_place.shape[1]
+        return replace(core, beta=as_number(mask).expand(*core.groups, tokens, keys))
 
     def _note(self, core: Core) -> None:
         """Record an attention and its layout; free its values per pair of tokens."""

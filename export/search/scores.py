@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..execute.sized import Sized
 from .places import broadcasts
-from .values import Hint, Score, Value, as_number, lighter
+from .values import Hint, Number, Score, Value, as_number, lighter
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,14 @@ def added(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:
         return score.but("scores of several products are added")
     if other is None:
         return replace(score, by_data=True)
-    return replace(score, beta=lighter(as_number(score.beta) + sign * as_number(other)))
+    return replace(score, beta=lighter(_sum(score.beta, as_number(other), sign)))
+
+
+def _sum(first: Number, second: Tensor, sign: int) -> Tensor:
+    """Return a sum or difference, without a copy if nothing is added to."""
+    if sign > 0 and not isinstance(first, Tensor) and first == 0.0:
+        return second
+    return torch.add(as_number(first), second, alpha=sign)
 
 
 def subtracted(step: Step, score: Score, at: int) -> Score | None:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from .places import agreed, reshaped, unshared
+from .places import agreed, is_zero, reshaped
 
 Number = Tensor | float
 
@@ -80,6 +80,11 @@ class Matrices:
 
     def of(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack; its first axes are expanded to ``groups``."""
+        apart = self.grouped(numbers, groups)
+        return reshaped(apart, (math.prod(apart.shape[:-2]), *apart.shape[-2:]))
+
+    def grouped(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
+        """Return numbers of a tensor as a stack whose first axes are apart, (*g, rows, columns)."""
         first, rows, columns = self.sizes(numbers.shape)
         if self.heads:
             numbers = reshaped(numbers, self.split(numbers.shape))
@@ -88,7 +93,7 @@ class Matrices:
             more = [1] * (len(groups) - len(first))
             numbers = numbers.reshape(*more, *numbers.shape).expand(*groups, *rows, *columns)
             first = tuple(groups)
-        return reshaped(numbers, (math.prod(first), math.prod(rows), math.prod(columns)))
+        return reshaped(numbers, (*first, math.prod(rows), math.prod(columns)))
 
     def back(self, numbers: Tensor, shape: Sequence[int]) -> Tensor:
         """Return numbers of a stack in the axes of a tensor of this shape."""
@@ -191,7 +196,8 @@ class Core:
         k_place: Places of the keys, (g, Nk, d).
         v_place: Places of the values, (g, Nk, e).
         alpha: Factor of the scores, broadcastable to (g, N, Nk).
-        beta: Term added to the scores; after `without_pairs` only whether there is one.
+        beta: Term added to the scores, (*g, N, Nk); after `without_pairs` only whether there is
+            one.
         by_data: Whether the added term depends on the input.
         reason: Why the attention cannot be replaced, or "".
         q: Value with the queries; ``q_as`` reads it as (g, N, d).
@@ -234,7 +240,7 @@ class Core:
         """Return the attention without values per pair: with one factor per group."""
         alpha, beta = self.alpha, self.beta
         if isinstance(beta, Tensor):
-            beta = (unshared(beta) != 0).any().double()
+            beta = torch.tensor(0.0 if is_zero(beta) else 1.0, dtype=torch.float64)
         if isinstance(alpha, Tensor):
             alpha = alpha[:, :1, :1].clone()
         return replace(self, alpha=alpha, beta=beta)

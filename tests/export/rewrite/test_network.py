@@ -53,6 +53,49 @@ def test_shapes_and_constants_are_those_of_a_run(tmp_path: Path) -> None:
     assert taken.constant(sizes).tolist() == [-1, 2, 4, 3, 4, 8]
 
 
+def test_large_constants_are_computed_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mask that is made of the size of the image is not held, its maximum is."""
+    made = helper.make_node
+    size = [2048]
+    nodes = [
+        made("Shape", ["x"], ["side"], start=2, end=3),
+        made("Concat", ["side", "side"], ["sides"], axis=0),
+        made("ConstantOfShape", ["sides"], ["ones"], value=helper.make_tensor("", 1, [1], [1.0])),
+        made("Trilu", ["ones"], ["upper"], upper=1),
+        made("Not", ["flag"], ["other"]),
+        made("Where", ["other", "upper", "ones"], ["mask"]),
+        made("ReduceMax", ["upper"], ["most"], keepdims=0),
+        made("Add", ["x", "mask"], ["masked"]),
+        made("Mul", ["masked", "most"], ["y"]),
+    ]
+    shape = [1, 1, *size, *size]
+    graph = helper.make_graph(
+        nodes,
+        "masks",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.array(False), "flag")],
+    )
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+    held: list[set[str]] = []
+    run = PartRunner.run
+
+    def noted(self: PartRunner, *args: Any, **options: Any) -> Any:
+        values = run(self, *args, **options)
+        held.append({*values})
+        return values
+
+    monkeypatch.setattr(PartRunner, "run", noted)
+    taken = at_size(model, {"x": np.zeros(shape, np.float32)})
+    assert set().union(*held).isdisjoint({"ones", "upper", "mask"})
+    by_name = {str(value.name): value for node in model.graph for value in node.outputs}
+    assert taken.is_constant(by_name["mask"])
+    assert taken.constant(by_name["most"]) == 1.0
+    assert torch.equal(taken.constant(by_name["mask"]), torch.ones(*size, *size).triu())
+
+
 def test_a_file_that_needs_too_much_memory_is_refused_before_it_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
