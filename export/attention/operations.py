@@ -50,6 +50,11 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
     return without_values(lambda: _counted(network, facts))
 
 
+def total_flops(network: nn.Module, facts: Facts) -> int:
+    """Return the first number of `network_flops`; a network that is a graph is not run."""
+    return _of_graphs(network, _images(facts)) or network_flops(network, facts)[0]
+
+
 def without_values(run: Callable[[], _Result]) -> _Result:
     """Return what a run of a network gives that is asked for its shapes only.
 
@@ -64,9 +69,7 @@ def without_values(run: Callable[[], _Result]) -> _Result:
 
 def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     copied = swap(network, neutral(network))
-    size = facts.test_size()
-    arrays = example_arrays(facts.inputs, size).values()
-    images = [torch.from_numpy(array) for array in arrays]
+    images = _images(facts)
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(copied):
@@ -76,6 +79,15 @@ def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     with counter, torch.no_grad():
         copied(*images)
     spent = {path: meter.flops for path, meter in meters.items()}
-    graphs = [module for module in copied.modules() if isinstance(module, _Graph)]
-    total = sum(graph.operations(images) for graph in graphs) or counter.get_total_flops()
-    return int(total), spent
+    return _of_graphs(copied, images) or counter.get_total_flops(), spent
+
+
+def _images(facts: Facts) -> list[Tensor]:
+    arrays = example_arrays(facts.inputs, facts.test_size())
+    return [torch.from_numpy(array) for array in arrays.values()]
+
+
+def _of_graphs(network: nn.Module, images: Sequence[Tensor]) -> int:
+    """Return the operations of the graphs in a network; 0 if there are none."""
+    graphs = [module for module in network.modules() if isinstance(module, _Graph)]
+    return sum(graph.operations(images) for graph in graphs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,10 +55,11 @@ def read_biases(core: Core, layout: Layout) -> None:
         return
     if not isinstance(beta, Tensor) or is_zero(beta):
         return
-    kinds = _kinds(beta, layout.group)
-    bias = functools.reduce(torch.maximum, (_of_heads(beta, layout, kind[0]) for kind in kinds))
+    pairs = [beta[index] for index in np.ndindex(beta.shape[:-2])]
+    kinds = _kinds(pairs, layout.group)
+    bias = functools.reduce(torch.maximum, (_of_window(pairs, layout, kind[0]) for kind in kinds))
     if len(kinds) > 1:
-        layout.masked = _mask(beta, bias, kinds, layout)
+        layout.masked = _mask(pairs, bias, kinds, layout)
     lowest, highest = map(float, bias.aminmax())
     if not layout.masked and lowest < _MASKED:
         layout.masked = "other"
@@ -75,21 +77,16 @@ def read_biases(core: Core, layout: Layout) -> None:
         layout.reason = layout.reason or "its biases are not a table of positions"
 
 
-def _of_group(beta: Tensor, number: int) -> Tensor:
-    """Return the biases (N, Nk) of a group by its number; groups may have several axes."""
-    return beta[tuple(map(int, np.unravel_index(number, beta.shape[:-2])))]
-
-
-def _of_heads(beta: Tensor, layout: Layout, window: int) -> Tensor:
+def _of_window(pairs: Sequence[Tensor], layout: Layout, window: int) -> Tensor:
     """Return the biases of a window, (heads, N, Nk)."""
-    return torch.stack([_of_group(beta, number) for number in layout.group[window].tolist()])
+    return torch.stack([pairs[number] for number in layout.group[window].tolist()])
 
 
-def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
+def _kinds(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
     """Return the numbers of the windows, those with equal biases in one list.
 
     Args:
-        beta: Biases, (*g, N, Nk).
+        pairs: Biases of each group, (N, Nk).
         group: Number of the group of each head of each window, (windows, heads).
     """
     kinds: list[tuple[list[int], list[int]]] = []
@@ -98,10 +95,7 @@ def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
         same = (
             kind
             for kind, first in known
-            if all(
-                torch.equal(_of_group(beta, a), _of_group(beta, b))
-                for a, b in zip(first, heads, strict=True)
-            )
+            if all(torch.equal(pairs[a], pairs[b]) for a, b in zip(first, heads, strict=True))
         )
         kind = next(same, None)
         if kind is None:
@@ -111,11 +105,11 @@ def _kinds(beta: Tensor, group: Tensor) -> list[list[int]]:
     return [kind for kind, _ in kinds]
 
 
-def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) -> str:
+def _mask(pairs: Sequence[Tensor], bias: Tensor, kinds: list[list[int]], layout: Layout) -> str:
     """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
 
     Args:
-        beta: Biases, (*g, N, Nk).
+        pairs: Biases of each group, (N, Nk).
         bias: Biases of pairs that at least one window does not mask, (heads, N, Nk).
         kinds: Numbers of the windows, those with equal biases in one list.
         layout: Layout of the attention.
@@ -123,7 +117,7 @@ def _mask(beta: Tensor, bias: Tensor, kinds: list[list[int]], layout: Layout) ->
     hidden = torch.isinf(bias)
 
     def apart(kind: list[int]) -> Tensor:
-        return (_of_heads(beta, layout, kind[0]) - bias).masked_fill(hidden, 0.0)
+        return (_of_window(pairs, layout, kind[0]) - bias).masked_fill(hidden, 0.0)
 
     low = min(float(apart(kind).min()) for kind in kinds)
     if low >= -1e-9:

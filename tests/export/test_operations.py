@@ -13,6 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nystra.cli.main import main
 from nystra.export.attention.graph_flops import graph_flops
+from nystra.export.attention.operations import network_flops, total_flops
+from nystra.export.load.onnx_file import load_onnx
+from nystra.export.rewrite.graph_network import GraphNetwork
 from onnx_files import window_attention
 
 ONES = (1, 1)
@@ -67,3 +70,12 @@ def test_the_share_of_attention_in_a_file_is_of_the_whole_file(
     shares = [site["flops_share"] for site in document["sites"]]
     assert 0 < sum(shares) < 0.9
     assert document["flops"]["attention"] < 0.9 * document["flops"]["network"]
+
+
+def test_all_operations_of_a_file_are_counted_without_running_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_onnx(window_attention(tmp_path / "theirs.onnx"), {})
+    expected, _ = network_flops(loaded.network, loaded.facts)
+    monkeypatch.setattr(GraphNetwork, "forward", None)
+    assert total_flops(loaded.network, loaded.facts) == expected > 0
