@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..core.errors import NystraError
 from ..core.option import Option, Options, option
 from ..core.option_kinds import (
     Folder,
@@ -141,3 +142,16 @@ class ExportOptions(Options):
     )
     suggest: bool = False
     command: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a plan that is none, such as the name of a mechanism.
+
+        Raises:
+            NystraError: It is none, or an option is out of range.
+        """
+        if not isinstance(self.plan, (Plan, AutoOptions)):
+            raise NystraError(
+                f"plan: got {self.plan!r:.60}, expected a Plan or AutoOptions, such as "
+                "`Plan(mechanism('full'))`; see docs/python.md"
+            )
+        super().__post_init__()

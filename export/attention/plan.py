@@ -37,6 +37,18 @@ class Plan:
     window: tuple[int, ...] | None = None
     source_sha256: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no mechanism, such as the name of one.
+
+        Raises:
+            NystraError: A value is none.
+        """
+        for held in (self.default, *self.sites.values()):
+            if not isinstance(held, Mechanism):
+                raise NystraError(
+                    f"a plan has {held!r:.60} for sites, expected a mechanism: `mechanism(NAME)`"
+                )
+
     def at(self, path: str) -> Mechanism:
         """Return the mechanism of one site."""
         return self.sites.get(path, self.default)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nystra.core.errors import NystraError
+from nystra.export import ExportOptions
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra
@@ -160,6 +161,23 @@ def test_where_landmarks_cannot_pay(tokens: int, landmarks: tuple[int, int], pay
         why = mechanism(name, landmarks=landmarks).why_not_faster(tokens)
         assert (why == "") is pays, why
         assert pays or why == f"{tokens} tokens, {landmarks[0] * landmarks[1]} landmarks"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ExportOptions("full"),
+        lambda: ExportOptions(None),
+        lambda: Plan("full"),
+        lambda: Plan(sites={"a": "full"}),
+        lambda: Plan(default=Full),
+    ],
+)
+def test_the_name_of_a_mechanism_is_no_plan(make: Any) -> None:
+    with pytest.raises(
+        NystraError, match=r"expected a (Plan or AutoOptions|mechanism).*mechanism\("
+    ):
+        make()
 
 
 def test_unknown_sites_are_refused() -> None:
