@@ -101,7 +101,7 @@ class _Large:
 
 
 def _bytes_of(value: onnxruntime.OrtValue) -> int:
-    return 4 * math.prod(value.shape())
+    return 4 * int(math.prod(value.shape()))
 
 
 def as_tensor(array: Array) -> Tensor:

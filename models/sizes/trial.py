@@ -99,10 +99,11 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         candidate = network.padded_to(multiple)
         sizes = _sizes(minimum, multiple, square=stated.square)
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
-        if not any(isinstance(outcome, str) for outcome in outcomes):
+        faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
+        if not faults:
             refuse_random(candidate, stated, sizes[0], outcomes[0])
             return _measured(candidate, stated, least, sizes, known)
-        first = first or next(outcome for outcome in outcomes if isinstance(outcome, str))
+        first = first or faults[0]
     side = stated.works or max(minimum, known)
     outcome = _outcome(network, stated.inputs, side, side)
     if not isinstance(outcome, str):
@@ -141,7 +142,7 @@ def refuse_random(
     network: PaddedNetwork,
     stated: Stated,
     size: tuple[int, ...],
-    known: Outcome | None = None,
+    known: Outcome | str = "",
 ) -> None:
     """Raise if two runs of one image differ: a file cannot be compared with such a network.
 
@@ -149,13 +150,14 @@ def refuse_random(
         network: The network.
         stated: Its inputs, and its source for the message.
         size: Height and width that it takes.
-        known: What it returned for this size, if it was run.
+        known: What it returned for this size; a text if it was not run.
 
     Raises:
         UnsupportedModelError: They differ.
     """
-    known = known or _returned(network, stated.inputs, 1, *size)
-    one, other = known[0], _returned(network, stated.inputs, 1, *size)[0]
+    again = _returned(network, stated.inputs, 1, *size)
+    first = _returned(network, stated.inputs, 1, *size) if isinstance(known, str) else known
+    one, other = first[0], again[0]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
         most = float((one - other).abs().max())
         raise UnsupportedModelError(
