@@ -189,24 +189,29 @@ def left_sentences(left: Mapping[str, str]) -> list[str]:
 
 def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
     """Return why a piece is not replaced, by the times of both, or ""."""
-    ratio = max(_ratios(seconds))
-    if ratio <= _GAIN:
+    ratios = _ratios(seconds)
+    if max(ratios) <= _GAIN:
         return ""
     return (
-        f"unchanged from {source}: nystra's node took {ratio:.2f} times as long "
+        f"unchanged from {source}: nystra's node took {_said(ratios)} times as long "
         f"({milliseconds(min(seconds[1]))}, its own nodes {milliseconds(min(seconds[0]))})"
     )
 
 
 def _reason_of_all(whole: Timed, source: str) -> str:
     """Return why all exact pieces together are not faster, or ""."""
-    ratio = max(_ratios(_interleaved(whole, 1.0)))
-    if ratio <= 1.0:
+    ratios = _ratios(_interleaved(whole, 1.0))
+    if max(ratios) <= 1.0:
         return ""
     return (
-        f"unchanged from {source}: with nystra's nodes the whole file took {ratio:.2f} times "
+        f"unchanged from {source}: with nystra's nodes the whole file took {_said(ratios)} times "
         "as long"
     )
+
+
+def _said(ratios: Sequence[float]) -> str:
+    """Return both ratios as text, or one if they are equal when rounded."""
+    return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in sorted(ratios)))
 
 
 def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:

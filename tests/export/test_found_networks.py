@@ -145,6 +145,7 @@ def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (False, [[[1.0], [1.5]]], "nystra's node took 1.50 times as long"),
         (True, [[[1.0], [1.2]]], "the whole file took 1.20 times as long"),
+        (False, [[[1.0, 2.0, 2.0], [1.5, 2.0, 2.0]]], "node took 1.00 to 1.50 times as long"),
     ],
 )
 def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
