@@ -164,7 +164,7 @@ void attend_to_all(const HeadSize& s, const AnyBuffers& b, const Terms& terms, i
   }
 }
 
-int64_t head_scratch(const HeadSize& s) {
+inline int64_t head_scratch(const HeadSize& s) {
   Scratch memory(nullptr);
   const Buffers buffers(s, memory);
   return memory.used() > pair_scratch(s) ? memory.used() : pair_scratch(s);
