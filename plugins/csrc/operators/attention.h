@@ -4,8 +4,8 @@
 
 #include "attributes.h"
 #include "kernels/attention.h"
-#include "shape.h"
 #include "operators/table.h"
+#include "shape.h"
 #include "tensors.h"
 #include "threads.h"
 

@@ -14,8 +14,8 @@
 
 #include "attributes.h"
 #include "kernels/pinv.h"
-#include "shape.h"
 #include "operators/table.h"
+#include "shape.h"
 #include "tensors.h"
 #include "threads.h"
 

@@ -3,8 +3,8 @@
 
 #include "attributes.h"
 #include "kernels/window_shape.h"
-#include "shape.h"
 #include "operators/table.h"
+#include "shape.h"
 #include "tensors.h"
 #include "threads.h"
 
