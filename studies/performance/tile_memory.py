@@ -28,8 +28,8 @@ from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.csnln.network import CSNLN
 from nystra.models.swinir.network import SwinIR
 from nystra.runtime import Session
-from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from studies.performance.peak import peak_above
 
 
 def swinir() -> nn.Module:
@@ -65,10 +65,7 @@ def measure(model: Path, side: int, what: str) -> int:
         port.name: np.full((1, int(port.lengths["channels"]), side, side), 0.5, np.float32)
         for port in session.facts.inputs
     }
-    release_free_memory()  # what loading left would hide a part of the run
-    watch = PeakMemory()
-    session.run(feeds)
-    return int(watch.above)
+    return peak_above(lambda: session.run(feeds))
 
 
 def main() -> None:

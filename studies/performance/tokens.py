@@ -27,7 +27,7 @@ from nystra.plugins import native
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.schema import VERSION, node_attributes
-from nystra.runtime.machine.memory import PeakMemory, release_free_memory
+from studies.performance.peak import peak_above
 
 KINDS = ("NystraAttention", "MatMul and Softmax", "Attention", "SDPA")
 BOTH = (KINDS[0], KINDS[-1])
@@ -88,11 +88,7 @@ def _model(kind: str, scale: float) -> onnx.ModelProto:
 def _added(case: Case) -> int:
     """Return by how many MB one run raises this process's memory, result included."""
     attention(*case[:3], 8, *case[4:])()  # what the libraries take
-    call = attention(*case)
-    release_free_memory()
-    memory = PeakMemory()
-    call()
-    return (memory.above or 0) // 1_000_000
+    return peak_above(attention(*case)) // 1_000_000
 
 
 def main() -> None:

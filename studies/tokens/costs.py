@@ -28,7 +28,7 @@ from nystra.export.attention.implementation import implement
 from nystra.export.rewrite.site_modules import FoundMap
 from nystra.export.tracing.trace import trace_piece
 from nystra.plugins.library import library_path
-from nystra.runtime.machine.memory import PeakMemory, release_free_memory
+from studies.performance.peak import peak_above
 
 HEADS, CHANNELS = 2, 32
 SIDES = {1024: (32, 32), 4096: (64, 64), 8192: (64, 128), 16384: (128, 128)}
@@ -75,12 +75,8 @@ def write(folder: Path) -> None:
 def _added(case: tuple[str, Path, int]) -> float:
     """Return the MB that a run adds to this process, which ran 1,024 tokens before."""
     attention(case[0], case[1], 1024)()
-    call = attention(*case)
-    release_free_memory()
-    memory = PeakMemory()
-    call()
     result = 4 * case[2] * HEADS * CHANNELS
-    return max((memory.above or 0) - result, 0) / 1e6
+    return max(peak_above(attention(*case)) - result, 0) / 1e6
 
 
 def main() -> None:

@@ -29,8 +29,6 @@ from studies.performance.onnx_files import session_of
 WIDTH, HEADS = 64, 2
 ROUNDS = 5
 ROTATED = "Attention behind RMSNormalization and RotaryEmbedding"
-
-
 OPERATORS = ("Attention", "MultiHeadAttention", ROTATED)
 
 

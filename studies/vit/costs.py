@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from nystra.models.vit.network import ViT
-from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.bench import WORKER
 from nystra.runtime.timing.turns import interleaved
 from nystra.runtime.workers.child import Child
+from studies.performance.peak import peak_above
 from studies.vit.networks import (
     BACKENDS,
     CIFAR,
@@ -100,14 +100,7 @@ def _of_torch(shape: str, name: str) -> float:
 
 def peak(shape: str, name: str) -> float:
     """Return the memory in MiB of the first run in PyTorch, above that of a built network."""
-    run = call("PyTorch", name, shape, Path())
-    release_free_memory()
-    meter = PeakMemory()
-    run()
-    above = meter.above
-    if above is None:
-        raise SystemExit("this system does not tell the memory of a process")
-    return above / 2**20
+    return peak_above(call("PyTorch", name, shape, Path())) / 2**20
 
 
 def tokens(shape: str) -> int:
