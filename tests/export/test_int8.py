@@ -183,6 +183,47 @@ def test_what_else_reads_a_map_keeps_its_digits(
     assert not [node for node in graph.node if node.op_type == "Identity"]
 
 
+def dense(*more: onnx.NodeProto) -> onnx.ModelProto:
+    """Convolutions of all maps before them, as in an RRDB network."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["one"], **CONV),
+        helper.make_node("LeakyRelu", ["one"], ["first"], alpha=0.2),
+        helper.make_node("Concat", ["x", "first"], ["two"], axis=1),
+        helper.make_node("Conv", ["two", "w2"], ["second"], **CONV),
+        helper.make_node("Concat", ["x", "first", "second"], ["three"], axis=1),
+        helper.make_node("Conv", ["three", "w3"], ["y"], **CONV),
+    ]
+    weights = [weight(f"w{count}", 4, 4 * count, 3, 3) for count in (1, 2, 3)]
+    return named(model_of([*nodes, *more], weights))
+
+
+def test_joined_maps_are_rounded_once_and_joined_as_integers() -> None:
+    joined = dense()
+    layers = find_layers(joined.graph)
+    ranges = calibrate(joined, layers, FEEDS).ranges
+    assert len(set(ranges.values())) == 1
+    written = quantized(joined, ranges)
+    onnx.checker.check_model(written, full_check=True)
+    makers = {node.output[0]: node for node in written.graph.node}
+    quantizers = [node.input[0] for node in written.graph.node if node.op_type == "QuantizeLinear"]
+    assert sorted(quantizers) == ["first", "second", "x"]
+    for name in ("two", "three"):
+        assert {makers[part].op_type for part in makers[name].input} == {"DequantizeLinear"}
+    want = run(rounded_copy(joined, layers, ranges), SHAPE)
+    lost = np.abs(want - run(joined, SHAPE)).max()
+    assert np.abs(run(written, SHAPE) - want).max() < 0.1 * lost
+
+
+def test_a_joined_map_that_is_read_in_float32_is_rounded_after_the_concat() -> None:
+    read = dense(helper.make_node("Relu", ["two"], ["also"]))
+    ranges = calibrate(read, find_layers(read.graph), FEEDS).ranges
+    for model, skipped in ((read, ()), (dense(), ("y",))):
+        makers = {node.output[0]: node for node in quantized(model, ranges, *skipped).graph.node}
+        sources = [node.input[0] for node in makers.values() if node.op_type == "QuantizeLinear"]
+        assert ("two" in sources) == (not skipped)
+        assert "three" not in sources
+
+
 def test_layers_go_back_by_harm_for_their_cost(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:

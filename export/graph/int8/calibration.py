@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .joined import one_scale
 from .layers import WeightLayer
 from .probing import session_of
 
@@ -40,7 +41,8 @@ class Calibration:
     """The measured values.
 
     Attributes:
-        ranges: Map -> its largest absolute value that 8 bits represent.
+        ranges: Map -> its largest absolute value that 8 bits represent; the same for all maps of
+            a group of `one_scale`.
         sizes: Output of a layer -> its elements, the mean over the images.
     """
 
@@ -77,9 +79,11 @@ def calibrate(
                 largest[name] = max(largest[name], float(got[f"{name}.largest"]))
             for name in outputs:
                 sizes[name] += float(got[f"{name}.size"]) / len(feeds)
-    ranges = {
-        name: least_error(np.concatenate(values), largest[name]) for name, values in drawn.items()
-    }
+    ranges = {}
+    for group in one_scale(model.graph, layers):
+        values = np.concatenate([array for name in group for array in drawn[name]])
+        held = least_error(values, max(largest[name] for name in group))
+        ranges.update(dict.fromkeys(group, held))
     return Calibration(ranges, sizes)
 
 

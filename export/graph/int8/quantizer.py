@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from ..precision.cast import replace_nodes
+from .joined import joined_maps
 from .layers import KINDS, WeightLayer
 
 _OPTIONS = {
@@ -39,11 +41,12 @@ def quantize(
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+    joined = joined_maps(model.graph, layers)
     work = onnx.ModelProto.FromString(model.SerializeToString())
     entries = _own_inputs(work.graph, layers)
     held = {
-        entry: (np.float32(-ranges[layer.source]), np.float32(ranges[layer.source]))
-        for entry, layer in entries.items()
+        entry: (np.float32(-ranges[source]), np.float32(ranges[source]))
+        for entry, source in entries.items()
     }
     quantizer = QDQQuantizer(
         work,
@@ -58,40 +61,77 @@ def quantize(
         extra_options=dict(_OPTIONS),
     )
     quantized = quantizer.quantize_model()
-    quantizer.model.topological_sort()
     _without_entries(quantized.graph, entries)
+    _before_concats(quantized.graph, joined)
+    quantizer.model.topological_sort()
     del quantized.graph.value_info[:]
     model.graph.CopyFrom(quantized.graph)
 
 
-def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, WeightLayer]:
-    """Give every layer an input of its own, so that other readers of the map keep full precision.
+def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, str]:
+    """Give the layers of a map an input of their own: its other readers keep full precision.
 
     Returns:
-        The name of that map -> the layer.
+        The name of that input -> the map.
     """
     places = {layer.node: layer for layer in layers}
-    entries: dict[str, WeightLayer] = {}
+    entries: dict[str, str] = {}
     nodes = list(graph.node)
     del graph.node[:]
     for node in nodes:
         layer = places.get(node.name)
         if layer is not None:
-            entry = f"{node.name}.input"
-            graph.node.append(helper.make_node("Identity", [layer.source], [entry], entry))
-            graph.value_info.append(helper.make_tensor_value_info(entry, TensorProto.FLOAT, None))
+            entry = f"{layer.source}.input"
+            if entry not in entries:
+                graph.node.append(helper.make_node("Identity", [layer.source], [entry], entry))
+                info = helper.make_tensor_value_info(entry, TensorProto.FLOAT, None)
+                graph.value_info.append(info)
+                entries[entry] = layer.source
             node.input[0] = entry
-            entries[entry] = layer
         graph.node.append(node)
     return entries
 
 
-def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, WeightLayer]) -> None:
-    """Remove the nodes that gave the layers their own inputs; restore the order."""
+def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, str]) -> None:
+    """Remove the nodes that gave the layers their own inputs."""
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name in entries:
-                node.input[place] = entries[name].source
+                node.input[place] = entries[name]
     kept = [node for node in graph.node if node.output[0] not in entries]
-    del graph.node[:]
-    graph.node.extend(kept)
+    replace_nodes(graph, kept)
+
+
+def _before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]]) -> None:
+    """Quantize the parts of joined maps in place of these; the order of the nodes is lost."""
+    quantizers, readers, producers = {}, {}, {}
+    for node in graph.node:
+        producers[node.output[0]] = node
+        if node.op_type == "QuantizeLinear":
+            quantizers[node.input[0]] = node
+        elif node.op_type == "DequantizeLinear":
+            readers[node.input[0]] = node
+
+    def rounded(name: str) -> str:
+        dequantizer: onnx.NodeProto = readers[quantizers[name].output[0]]
+        return dequantizer.output[0]
+
+    instead = {}
+    for whole, parts in joined.items():
+        scale = quantizers[whole].input[1:]
+        for part in parts:
+            if part not in quantizers:
+                held, back = f"{part}.input_QuantizeLinear", f"{part}.input_DequantizeLinear"
+                quantizers[part] = helper.make_node("QuantizeLinear", [part, *scale], [held], held)
+                readers[held] = helper.make_node("DequantizeLinear", [held, *scale], [back], back)
+                graph.node.extend([quantizers[part], readers[held]])
+        producers[whole].input[:] = [rounded(part) for part in parts]
+        instead[rounded(whole)] = whole
+    for node in graph.node:
+        node.input[:] = [instead.get(name, name) for name in node.input]
+    dropped = {*instead, *(quantizers[whole].output[0] for whole in joined)}
+    replace_nodes(graph, [node for node in graph.node if node.output[0] not in dropped])
+    read = {name for node in graph.node for name in node.input}
+    stored = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(stored)

@@ -1,0 +1,54 @@
+"""Maps that a Concat joins for convolutions, as in the dense blocks of RRDB networks.
+
+Where each of them is quantized before the Concat, all with one scale, the Concat joins integers and
+a map is quantized once, however many of the following layers read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from .layers import WeightLayer
+
+
+def joined_maps(
+    graph: onnx.GraphProto, layers: Sequence[WeightLayer]
+) -> dict[str, tuple[str, ...]]:
+    """Return the parts of every input of convolutions that a Concat joins for nothing else.
+
+    Linear layers are left out: onnxruntime computes one in integers only if its input comes from a
+    DequantizeLinear.
+
+    Args:
+        graph: Of float32.
+        layers: The layers that are quantized.
+
+    Returns:
+        Output of a Concat -> its inputs.
+    """
+    convolutions = {layer.node for layer in layers if layer.kind == "Conv"}
+    other = {output.name for output in graph.output}
+    for node in graph.node:
+        other.update(node.input[1 if node.name in convolutions else 0 :])
+    sources = {layer.source for layer in layers} - other
+    return {
+        node.output[0]: tuple(node.input)
+        for node in graph.node
+        if node.op_type == "Concat" and node.output[0] in sources
+    }
+
+
+def one_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> list[list[str]]:
+    """Return the inputs of layers in groups that have the same scale.
+
+    Inputs that are joined of common maps, and those that are one of these maps, form a group.
+    """
+    groups = {layer.source: {layer.source} for layer in layers}
+    for output, parts in joined_maps(graph, layers).items():
+        whole = set().union(*(groups.get(name, {name}) for name in (output, *parts)))
+        groups.update(dict.fromkeys(whole, whole))
+    inputs = {layer.source: None for layer in layers}
+    distinct = {id(whole): whole for whole in groups.values()}
+    return [[name for name in inputs if name in whole] for whole in distinct.values()]
