@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
 from nystra.core.ports.port import Port
-from nystra.export.graph.int8 import transform
+from nystra.export.graph.int8 import budget, transform
 from nystra.export.graph.int8.budget import keep_budget
 from nystra.export.graph.int8.calibration import (
     CONTRAST,
@@ -23,6 +25,7 @@ from nystra.export.graph.int8.calibration import (
     with_contrast,
 )
 from nystra.export.graph.int8.layers import find_layers
+from nystra.export.graph.int8.probing import session_of
 from nystra.export.graph.int8.quantizer import quantize
 from nystra.export.graph.int8.rounded_copy import rounded_copy
 from nystra.export.graph.int8.transform import quantize_model
@@ -240,6 +243,58 @@ def test_layers_go_back_by_harm_for_their_cost(
     order = list(errors.values())
     assert order[0] == max(order)
     assert [layer.path for layer in tight.returned] == list(errors)[: len(tight.returned)]
+
+
+def deep(count: int) -> onnx.ModelProto:
+    """Convolutions one after another that change their map little."""
+    maps = ["x", *(f"map{place}" for place in range(1, count)), "y"]
+    nodes = [
+        helper.make_node("Conv", [maps[place], f"w{place}"], [maps[place + 1]], **CONV)
+        for place in range(count)
+    ]
+    random = np.random.default_rng(0)
+    weights = []
+    for place in range(count):
+        values = 0.05 * random.standard_normal((4, 4, 3, 3))
+        values[range(4), range(4), 1, 1] += 1.0
+        if place % 23 == 17:
+            values[:, 0, 0, 0] += 1.0  # coarse steps for the other weights
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"w{place}"))
+    return named(model_of(nodes, weights))
+
+
+def test_many_layers_are_tried_in_a_bounded_number_of_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = deep(90)
+    layers = find_layers(many.graph)
+    calibration = calibrate(many, layers, FEEDS)
+    runs = []
+
+    @contextmanager
+    def counting(model: onnx.ModelProto) -> Iterator[Any]:
+        with session_of(model) as session:
+            plain = session.run
+
+            def run(feed: Any) -> Any:
+                runs.append(feed)
+                return plain(feed)
+
+            monkeypatch.setattr(session, "run", run)
+            yield session
+
+    monkeypatch.setattr(budget, "session_of", counting)
+    free = keep_budget(many, layers, calibration, FEEDS, IMAGE, -100.0)
+    runs.clear()
+    tight = keep_budget(many, layers, calibration, FEEDS, IMAGE, free.figure + 2.0)
+    assert tight.figure >= free.figure + 2.0
+    assert 0 < len(tight.returned) < len(layers) / 2
+    assert len(runs) <= budget.MOST_RUNS + 2 * math.ceil(math.log2(len(layers))) + 4 * len(FEEDS)
+    monkeypatch.setattr(budget, "MOST_ALONE", len(layers))
+    alone = keep_budget(many, layers, calibration, FEEDS, IMAGE, free.figure + 2.0)
+    assert len(tight.returned) <= 1.2 * len(alone.returned)
+    none = keep_budget(many, layers, calibration, FEEDS, IMAGE, math.inf)
+    assert len(none.returned) == len(layers)
 
 
 def test_a_limit_below_that_of_every_file_is_raised_to_it(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx
 
 from ....core.arrays import Array
+from ....core.text import counted
 from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
 from .calibration import Calibration, Feed
@@ -24,6 +25,12 @@ MOST_COMPARED = 16
 MOST_TRIED = 4
 """Most of these on which every layer is tried alone."""
 
+MOST_ALONE = 32
+"""Most layers that are tried alone. More are tried in groups, on the image of the largest loss."""
+
+MOST_RUNS = 64
+"""Most runs in which groups are tried."""
+
 
 @dataclass(frozen=True)
 class Returned:
@@ -31,13 +38,22 @@ class Returned:
 
     Attributes:
         path: Path of its module.
-        alone: The headline figure with only this layer in int8.
+        alone: The headline figure with only this layer and its neighbors in int8.
         share: Its share of the multiplications of all layers.
+        neighbors: Layers that were tried with it; 0: it was tried alone.
     """
 
     path: str
     alone: float
     share: float
+    neighbors: int = 0
+
+    @property
+    def tried(self) -> str:
+        """What was in int8 for the figure, as words."""
+        if self.neighbors == 0:
+            return "this layer"
+        return f"this layer and {counted(self.neighbors, 'neighbor')}"
 
 
 @dataclass(frozen=True)
@@ -66,8 +82,9 @@ def keep_budget(
     """Return layers to float32 until every image reaches the limit against the float32 graph.
 
     Layers are returned in the order of their error per multiplication, so that a costly layer comes
-    last. The error is measured with each layer alone in int8; the number of layers is found by
-    bisection.
+    last. The error is measured with each layer, or each group of neighbors, alone in int8; the
+    number of layers is found by bisection on the image of the largest loss, and on all if another
+    one misses the limit then.
 
     Args:
         model: Without bodies; its first output is compared; not modified.
@@ -82,30 +99,86 @@ def keep_budget(
     with session_of(copied) as session:
         trial = _Trial(session, compared, measure, len(layers))
         exact = np.zeros(len(layers), bool)
-        figure = trial.figure(exact)
+        figures = trial.figures(exact)
+        figure = trial.worst(figures)
         returned: list[Returned] = []
         if measure.misses(figure, least):
-            few = _Trial(session, _spread(compared, MOST_TRIED), measure, len(layers))
+            worst = [compared[int((np.argmin if measure.higher else np.argmax)(figures))]]
+            alone = len(layers) <= MOST_ALONE
+            few = _Trial(
+                session, _spread(compared, MOST_TRIED) if alone else worst, measure, len(layers)
+            )
             costs = np.array([calibration.products(layer) for layer in layers])
-            harms = [few.alone(place) for place in range(len(layers))]
-            errors = np.array([error for error, _ in harms])
-            order = np.argsort(-errors / costs)
+            groups = _by_error(few.alone, costs, len(layers) if alone else MOST_RUNS)
+            order = np.concatenate([group.places for group in groups])
 
             def without(count: int) -> npt.NDArray[np.bool_]:
                 return np.isin(np.arange(len(layers)), order[:count])
 
-            def holds(count: int) -> bool:
-                return not measure.misses(trial.figure(without(count)), least)
+            def least_count(images: _Trial, first: int) -> int:
+                def holds(count: int) -> bool:
+                    return not measure.misses(images.figure(without(count)), least)
 
-            count = bisect_left(range(len(layers)), True, lo=1, key=holds)
+                return bisect_left(range(len(layers)), True, lo=first, key=holds)
+
+            count = least_count(_Trial(session, worst, measure, len(layers)), 1)
+            figure = trial.figure(without(count))
+            if measure.misses(figure, least) and count < len(layers):
+                count = least_count(trial, count + 1)
+                figure = trial.figure(without(count))
             exact = without(count)
-            figure = trial.figure(exact)
+            group_of = {place: group for group in groups for place in group.places}
             returned = [
-                Returned(layers[place].path, harms[place][1], float(costs[place] / costs.sum()))
+                Returned(
+                    layers[place].path,
+                    group_of[place].figure,
+                    float(costs[place] / costs.sum()),
+                    len(group_of[place].places) - 1,
+                )
                 for place in order[:count]
             ]
     left = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
     return Kept(left, tuple(returned), figure)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Layers that were tried together.
+
+    Attributes:
+        places: Of the layers, one after the other.
+        error: The mean squared error per multiplication with only these in int8.
+        figure: The worst headline with only these in int8.
+    """
+
+    places: npt.NDArray[np.int64]
+    error: float
+    figure: float
+
+
+def _by_error(
+    alone: Callable[[Array], tuple[float, float]], costs: npt.NDArray[np.float64], most: int
+) -> list[_Group]:
+    """Return all layers in groups, the one with the largest error per multiplication first.
+
+    Where there are more layers than runs, half of the runs try groups of equal size; in the others
+    the worst group is divided again and again.
+    """
+
+    def tried(places: Array) -> _Group:
+        error, figure = alone(places)
+        return _Group(places, error / costs[places].sum(), figure)
+
+    first = len(costs) if len(costs) <= most else most // 2
+    groups = [tried(places) for places in np.array_split(np.arange(len(costs)), first)]
+    for _ in range((most - first) // 2):
+        wide = [group for group in groups if len(group.places) > 1]
+        if not wide:
+            break
+        worst = max(wide, key=lambda group: group.error)
+        groups = [group for group in groups if group is not worst]
+        groups += [tried(places) for places in np.array_split(worst.places, 2)]
+    return sorted(groups, key=lambda group: -group.error)
 
 
 def _spread(feeds: Sequence[Feed], most: int) -> Sequence[Feed]:
@@ -123,24 +196,31 @@ class _Trial:
 
     def figure(self, exact: Array) -> float:
         """Return the worst headline of all images; layers are float32 where it is true."""
-        return self._worst(self._outputs(exact))
+        return self.worst(self.figures(exact))
 
-    def alone(self, place: int) -> tuple[float, float]:
-        """Return the mean squared error and the worst headline of one layer in int8."""
-        got = self._outputs(np.arange(self._count) != place)
+    def figures(self, exact: Array) -> list[float]:
+        """Return the headline of each image; layers are float32 where it is true."""
+        return self._values(self._outputs(exact))
+
+    def worst(self, figures: Sequence[float]) -> float:
+        """Return the worst of some headlines; NaN is worst."""
+        return float((np.min if self._measure.higher else np.max)(figures))
+
+    def alone(self, places: Array) -> tuple[float, float]:
+        """Return the mean squared error and the worst headline of some layers in int8."""
+        got = self._outputs(~np.isin(np.arange(self._count), places))
         errors = [
             float(np.mean((output.astype(np.float64) - wanted) ** 2))
             for output, wanted in zip(got, self._wanted, strict=True)
         ]
-        return float(np.mean(errors)), self._worst(got)
+        return float(np.mean(errors)), self.worst(self._values(got))
 
     def _outputs(self, exact: Array) -> list[Array]:
         name = self._session.outputs[0].name
         return [self._session.run({**feed, SWITCHES: exact})[name] for feed in self._feeds]
 
-    def _worst(self, outputs: Sequence[Array]) -> float:
-        values = [
+    def _values(self, outputs: Sequence[Array]) -> list[float]:
+        return [
             self._measure.value(output, wanted)
             for output, wanted in zip(outputs, self._wanted, strict=True)
         ]
-        return float((np.min if self._measure.higher else np.max)(values))

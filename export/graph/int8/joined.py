@@ -45,9 +45,9 @@ def one_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> list[lis
 
     Inputs that are joined of common maps, and those that are one of these maps, form a group.
     """
-    groups = {layer.source: {layer.source} for layer in layers}
+    groups: dict[str, set[str]] = {layer.source: {layer.source} for layer in layers}
     for output, parts in joined_maps(graph, layers).items():
-        whole = set().union(*(groups.get(name, {name}) for name in (output, *parts)))
+        whole = set[str]().union(*(groups.get(name, {name}) for name in (output, *parts)))
         groups.update(dict.fromkeys(whole, whole))
     inputs = {layer.source: None for layer in layers}
     distinct = {id(whole): whole for whole in groups.values()}

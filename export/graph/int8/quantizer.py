@@ -113,8 +113,8 @@ def _before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]])
             readers[node.input[0]] = node
 
     def rounded(name: str) -> str:
-        dequantizer: onnx.NodeProto = readers[quantizers[name].output[0]]
-        return dequantizer.output[0]
+        output: str = readers[quantizers[name].output[0]].output[0]
+        return output
 
     instead = {}
     for whole, parts in joined.items():

@@ -77,7 +77,7 @@ class Quantized:
         texts = [f"{done}: {left} and on copies of higher contrast"]
         if kept.returned:
             named = [
-                f"{layer.path} ({measure.text(layer.alone)} with only this layer in int8)"
+                f"{layer.path} ({measure.text(layer.alone)} with only {layer.tried} in int8)"
                 for layer in kept.returned
             ]
             count = counted(len(kept.returned), "layer")
@@ -133,8 +133,9 @@ def quantize_model(
         worst = kept.returned[-1]
         raise UnsupportedModelError(
             f"no layer can be int8 if every image has to reach {measure.text(least)}: the last "
-            f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} by "
-            "itself. Lower `min_psnr` or use `precision` fp32; see docs/precision.md"
+            f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} with "
+            f"only {worst.tried} in int8. Lower `min_psnr` or use `precision` fp32; "
+            "see docs/precision.md"
         )
     copied = rounded_copy(model, kept.layers, calibration.ranges)
     quantize(model, kept.layers, calibration.ranges)
