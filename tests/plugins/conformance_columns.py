@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +13,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from ml_dtypes import bfloat16
 
 import emulator_build
 import emulator_columns
+import kernel_columns
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
@@ -113,63 +110,10 @@ def run_portable(case: Case, dtype: str) -> Outcome:
     return _outputs(run_poisoned(runner, case.inputs(dtype), case.output_shapes()))
 
 
-def kernel_library() -> Path | str:
-    """The path of the operator library, or the reason why there is none."""
-    try:
-        from nystra.plugins.library import library_path
-
-        path = Path(library_path())
-    except (ImportError, FileNotFoundError, RuntimeError) as error:
-        return f"the operator library is not built: {error}"
-    return path if path.is_file() else f"the operator library is not built: no {path}"
-
-
-def _kernel_missing(flag: str | None) -> str | None:
-    library = kernel_library()
-    if isinstance(library, str):
-        return library
-    cpu = Path("/proc/cpuinfo")
-    flags = cpu.read_text().split() if cpu.is_file() else []
-    return None if flag is None or flag in flags else f"this CPU has no {flag}"
-
-
-@functools.cache
-def _kernel_outcomes(isa: str) -> dict[str, np.ndarray]:
-    """All rows on the kernels of one instruction set, which is chosen once per process."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "outcomes.npz"
-        env = {**os.environ, "NYSTRA_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, __file__, str(file)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"kernels of {isa}: exit {done.returncode}\n{done.stderr}")
-        with np.load(file) as stored:
-            return dict(stored)
-
-
-def run_kernel(isa: str, case: Case, dtype: str) -> Outcome:
-    outcomes, row = _kernel_outcomes(isa), f"{CASES.index(case)}.{dtype}"
-    if f"{row}.error" in outcomes:
-        return RuntimeError(str(outcomes[f"{row}.error"]))
-    results = [outcomes[f"{row}.{place}"] for place in range(len(case.output_shapes()))]
-    return _outputs(
-        [output.view(bfloat16) if output.dtype == np.uint16 else output for output in results]
-    )
-
-
-def _through_c(case: Case, dtype: str) -> list[np.ndarray]:
-    """The row through the C interface, into memory full of NaN, or of the smallest integer."""
-
-    def poisoned(shape: tuple[int, ...], kind: str) -> np.ndarray:
-        return np.full(shape, np.iinfo(kind).min if kind == "int32" else np.nan, kind)
-
-    return native.run(case.operator, case.inputs(dtype), case.all_attributes(), 2, poisoned)
-
-
 def run_native(case: Case, dtype: str) -> Outcome:
     """The row through the C interface, on the default instruction set of this machine."""
     try:
-        return _outputs(_through_c(case, dtype))
+        return _outputs(kernel_columns.through_c(case, dtype))
     except Exception as error:
         return error
 
@@ -191,27 +135,6 @@ def run_openvino(case: Case, dtype: str) -> Outcome:
 def _openvino_missing() -> str | None:
     usable, reason = find_backend("openvino").available()
     return reason if not usable else None if native.available() else "libnystra_cpu.so is not built"
-
-
-def _run_all_kernels(file: Path) -> None:
-    library = kernel_library()
-    assert isinstance(library, Path), library
-    outcomes = {}
-    for row, case in enumerate(CASES):
-        for dtype in emulator_columns.gpu_types(case):
-            try:
-                if dtype == "bfloat16":  # which onnxruntime has no arithmetic of on the CPU
-                    results = _through_c(case, dtype)
-                else:
-                    runner = session(node_model(case, dtype=dtype, functions=False), library)
-                    results = run_poisoned(runner, case.inputs(dtype), case.output_shapes())
-            except Exception as error:
-                outcomes[f"{row}.{dtype}.error"] = np.array(str(error) or repr(error))
-                continue
-            for place, result in enumerate(results):
-                bits = result.view(np.uint16) if result.dtype == bfloat16 else result
-                outcomes[f"{row}.{dtype}.{place}"] = bits
-    np.savez(file, **outcomes)
 
 
 COLUMNS: list[Column] = [
@@ -238,8 +161,8 @@ COLUMNS: list[Column] = [
         Column(
             f"cpu-{isa}",
             "cpu",
-            functools.partial(run_kernel, isa),
-            functools.partial(_kernel_missing, flag),
+            functools.partial(kernel_columns.run, isa),
+            functools.partial(kernel_columns.missing, flag),
             emulator_columns.gpu_types,
             long=isa != "avx512",
         )
@@ -272,6 +195,3 @@ COLUMNS: list[Column] = [
         for limits in emulator_columns.LIMITS
     ),
 ]
-
-if __name__ == "__main__":
-    _run_all_kernels(Path(sys.argv[1]))
