@@ -28,6 +28,7 @@ SCRIPT = """
 import ctypes, json, sys
 library = ctypes.CDLL(sys.argv[1])
 library.emulator_error.restype = ctypes.c_char_p
+ctypes.c_int.in_dll(library, "planted_fault").value = int(sys.argv[2])
 words = lambda numbers: (ctypes.c_uint16 * len(numbers))(*numbers)
 seen = []
 for sizes, scale, qkv, bias, count in json.load(sys.stdin):
@@ -43,11 +44,17 @@ print(json.dumps(seen))
 
 
 class Fault(NamedTuple):
-    """A text of a kernel header, and its replacement."""
+    """A text of a kernel header, and its replacement: an expression, or nothing for a statement."""
 
     header: str
     text: str
     instead: str = ""
+
+    def planted(self, number: int) -> str:
+        """Return a text that is the fault while ``planted_fault`` is that number."""
+        if not self.instead:
+            return f"if (planted_fault != {number}) {self.text}"
+        return f"(planted_fault == {number} ? {self.instead} : {self.text})"
 
 
 HALF_ALONE = Fault(
@@ -64,24 +71,32 @@ WRONG = {
     "no wait for a tile": Fault("cluster_tensor.h", "wait_for_copies<1>();"),
     "no wait for own tokens": Fault("cluster_attend_tensor.h", "wait_for_copies<0>();"),
     "members of other tokens": Fault(
-        "cluster_tensor.h", "2 * in + i / 2 * 8;", "2 * in + i / 2 * 8 + 1;"
+        "cluster_tensor.h", "2 * in + i / 2 * 8", "2 * in + i / 2 * 8 + 1"
     ),
     "clusters of the other half": Fault(
         "cluster_tensor.h",
-        "(low == group + 8 ? one : 0u) | (high == group + 8",
-        "(low == group ? one : 0u) | (high == group",
+        "(low == group + 8 ? one : 0u) | (high == group + 8 ? other : 0u)",
+        "(low == group ? one : 0u) | (high == group ? other : 0u)",
     ),
-    "the nearest of another token": Fault("cluster_tensor.h", "lane % 8 * 4)", "lane % 4 * 4)"),
+    "the nearest of another token": Fault("cluster_tensor.h", "lane % 8 * 4", "lane % 4 * 4"),
     "words of keys exchanged": Fault(
-        "cluster_tensor.h", "lane % 16) * kStep + lane / 16 * 8", "lane / 2) * kStep + lane % 2 * 8"
+        "cluster_tensor.h",
+        "(16 * half + lane % 16) * kStep + lane / 16 * 8",
+        "(16 * half + lane / 2) * kStep + lane % 2 * 8",
     ),
-    "one piece of a center": Fault("cluster_tensor.h", "__half> ? 2 : 3", "__half> ? 1 : 3"),
-    "centers without the origin": Fault("cluster_tensor.h", "fmaf(-members,", "fmaf(0.0f,"),
+    "centers without the origin": Fault(
+        "cluster_tensor.h", "fmaf(-members, b.origin[c], sum)", "fmaf(0.0f, b.origin[c], sum)"
+    ),
     "logits without the origin": Fault(
-        "cluster_attend_tensor.h", "q[n], origin[0], origin[1]", "q[n], 0 * origin[0], 0u"
+        "cluster_attend_tensor.h",
+        "multiply_add_16<T>(base, q[n], origin[0], origin[1])",
+        "multiply_add_16<T>(base, q[n], 0 * origin[0], 0u)",
     ),
 }
 """Faults that give another result."""
+
+ONE_PIECE = Fault("cluster_tensor.h", "__half> ? 2 : 3", "__half> ? 1 : 3")
+"""One piece of a center, in a template: it is compiled alone."""
 
 RACES = {
     "lanes do not meet behind the wait": Fault(
@@ -103,6 +118,9 @@ RACES = {
 }
 """Faults that are races."""
 
+PLANTED = [*WRONG.values(), *RACES.values()]
+"""All that one library has: the number of a fault is its place, from 1."""
+
 ROWS = [
     case
     for case in CASES
@@ -116,18 +134,25 @@ ROWS = [
 ][:4]
 
 
-def _built(build: str, fault: Fault | None, folder: Path) -> Path:
-    """The library of the kernel with a fault, or without."""
+def _built(build: str, folder: Path, changed: Fault | None = None) -> Path:
+    """The library of the kernel with the faults that can be planted, or with a changed text."""
     if reason := emulator_build.missing():
         pytest.skip(reason)
     for file in (*KERNELS.glob("*.h"), KERNELS / "window_cluster.cu", DRIVER):
         shutil.copy(file, folder)
-    for change in (HALF_ALONE, fault):
-        if change:
-            header = folder / change.header
-            source = header.read_text()
-            assert source.count(change.text) == 1, f"{change.text!r} is not once in {change.header}"
-            header.write_text(source.replace(change.text, change.instead))
+    texts = [(HALF_ALONE, HALF_ALONE.instead)]
+    if changed:
+        texts.append((changed, changed.instead))
+    else:
+        texts += [(fault, fault.planted(number)) for number, fault in enumerate(PLANTED, 1)]
+    for fault, text in texts:
+        header = folder / fault.header
+        source = header.read_text()
+        assert source.count(fault.text) == 1, f"{fault.text!r} is not once in {fault.header}"
+        header.write_text(source.replace(fault.text, text))
+    for name in {fault.header for fault in PLANTED}:
+        declared = 'extern "C" int planted_fault;\n' + (folder / name).read_text()
+        (folder / name).write_text(declared)
     races = emulator_build.EMULATOR / "races.cc"
     library = folder / "cluster.so"
     sources = [folder / "window_cluster.cu", folder / DRIVER.name, races]
@@ -135,7 +160,17 @@ def _built(build: str, fault: Fault | None, folder: Path) -> Path:
     return library
 
 
-def _run(build: str, fault: Fault | None, folder: Path) -> list[tuple[int, str, np.ndarray]]:
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built("plain", tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def race(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built("race", tmp_path_factory.mktemp("race"))
+
+
+def _run(library: Path, fault: Fault | None = None) -> list[tuple[int, str, np.ndarray]]:
     """The result of each row in each order of the threads: status, error, output."""
     requests = []
     for case in ROWS:
@@ -146,9 +181,9 @@ def _run(build: str, fault: Fault | None, folder: Path) -> list[tuple[int, str, 
         requests.append(
             [sizes, attributes["scale"], qkv, table if attributes["bias"] else [], count]
         )
-    library = _built(build, fault, folder)
+    number = PLANTED.index(fault) + 1 if fault else 0
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(library)],
+        [sys.executable, "-c", SCRIPT, str(library), str(number)],
         input=json.dumps(requests), capture_output=True, text=True, check=True,
     )  # fmt: skip
     return [
@@ -168,24 +203,29 @@ def _right(case: Case, outcome: tuple[int, str, np.ndarray]) -> bool:
     return True
 
 
-def _outcomes(build: str, fault: Fault | None, folder: Path) -> list[bool]:
+def _outcomes(library: Path, fault: Fault | None = None) -> list[bool]:
     cases = [case for case in ROWS for _ in range(3)]
-    return [_right(*pair) for pair in zip(cases, _run(build, fault, folder), strict=True)]
+    return [_right(*pair) for pair in zip(cases, _run(library, fault), strict=True)]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("build", ["plain", "race"])
-def test_without_a_fault_all_is_right(build: str, tmp_path: Path) -> None:
-    assert all(_outcomes(build, None, tmp_path))
+def test_without_a_fault_all_is_right(build: str, request: pytest.FixtureRequest) -> None:
+    assert all(_outcomes(request.getfixturevalue(build)))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_product_is_noticed(name: str, tmp_path: Path) -> None:
-    assert not all(_outcomes("plain", WRONG[name], tmp_path))
+def test_a_wrong_product_is_noticed(name: str, plain: Path) -> None:
+    assert not all(_outcomes(plain, WRONG[name]))
+
+
+@pytest.mark.full
+def test_one_piece_of_a_center_is_noticed(tmp_path: Path) -> None:
+    assert not all(_outcomes(_built("plain", tmp_path, ONE_PIECE)))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", RACES)
-def test_a_race_is_noticed(name: str, tmp_path: Path) -> None:
-    assert any("race: " in error for _, error, _ in _run("race", RACES[name], tmp_path))
+def test_a_race_is_noticed(name: str, race: Path) -> None:
+    assert any("race: " in error for _, error, _ in _run(race, RACES[name]))

@@ -8,6 +8,11 @@
 
 #define EMULATED extern "C" __attribute__((visibility("default")))
 
+// The number of the fault that runs; 0: none.
+extern "C" {
+__attribute__((visibility("default"))) int planted_fault = 0;
+}
+
 EMULATED const char* emulator_error() { return emu::state.error.c_str(); }
 
 // sizes: batch, height, width, heads, head_dim, value_dim, window_h, window_w, shift_h, shift_w,
