@@ -82,7 +82,7 @@ def test_a_mask_of_the_tokens(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["as_trained", "full", "nystra", "cluster"])
+@pytest.mark.parametrize("name", ["as_trained", "full", "nystra"])
 def test_a_step_and_tokens(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Conditional().eval()

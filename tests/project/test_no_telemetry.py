@@ -101,8 +101,16 @@ def done(folder: Path) -> None:
                 ["inspect", MODEL],
                 ["bench", MODEL, "--sizes", "16x16", "--runs", "3"],
                 ["deploy", "triton", MODEL, "-o", "triton"],
-                ["export", "tiny.safetensors", "-o", "m.onnx", "--attn", "auto"],
-                ["export", "tiny.safetensors", "-o", "m.onnx", "--report", "page"],
+                [
+                    "export",
+                    "tiny.safetensors",
+                    "-o",
+                    "m.onnx",
+                    "--attn",
+                    "auto",
+                    "--report",
+                    "page",
+                ],
             )
         ),
     ],
