@@ -69,15 +69,13 @@ def test_its_parameter_is_read_by_name_and_range(tmp_path: Path) -> None:
 def test_a_file_is_validated_with_its_own_parameter(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_transform.TOY)
     save_file(state_of(), tmp_path / "tiny.safetensors")
-    precision = ("--precision", "toy:steps=24")
-    export = ("export", "tiny.safetensors", *precision, "--no-speed", "-o", "a.onnx")
-    done = run_in(tree, NYSTRA, *export)
-    assert done.returncode == 0, done.stderr
-    done = run_in(tree, NYSTRA, "validate", "a.onnx", "--checkpoint", "tiny.safetensors", "-q")
-    assert done.returncode == 0, done.stdout + done.stderr
+    export = "export tiny.safetensors --precision toy:steps=24 --no-speed -q -o a.onnx"
+    validate = "validate a.onnx --checkpoint tiny.safetensors -q"
+    done = run_in(tree, EXIT_CODES, export, validate)
+    assert done.stdout.split() == ["0", "0"], done.stdout + done.stderr
     other = tree / "export" / "validate" / "reference_run.py"
     text = other.read_text()
     assert ".with_parameters(" in text
     other.write_text(text.replace(".with_parameters(", ".with_parameters('' and "))
-    done = run_in(tree, NYSTRA, "validate", "a.onnx", "--checkpoint", "tiny.safetensors", "-q")
+    done = run_in(tree, NYSTRA, *validate.split())
     assert done.returncode == 1, "the file's own parameter takes part"
