@@ -69,7 +69,10 @@ def test_operators_are_in_the_network(tmp_path: Path, compiled: list[Any]) -> No
     expected = Session(model, "openvino", 1).run(feeds)
     options = CompileOptions("openvino", EngineShapes(opt_shapes=f"{name}:1x2x4x4"))
     built, reason = compile_network(model, options)
-    assert (built.fresh, built.record.flags) == (True, ["f32", "kernels", "rows and convolutions"])
+    assert (built.fresh, built.record.flags) == (
+        True,
+        ["f32", "kernels", "scales, rows and convolutions"],
+    )
     assert "libnystra_cpu" in reason
     assert not compile_network(model, options)[0].fresh
     compiled.clear()
@@ -125,7 +128,7 @@ def test_it_says_what_it_built(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert main(command) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["fresh"] is fresh
-        assert document["flags"] == ["bf16", "kernels", "rows and convolutions"]
+        assert document["flags"] == ["bf16", "kernels", "scales, rows and convolutions"]
         assert document["version"] == openvino.get_version()
         assert document["device"]["device"] == "CPU"
 

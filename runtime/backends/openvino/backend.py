@@ -24,6 +24,7 @@ from ...model.inlining import inlined_model
 from ...model.onnx_tensors import read_inputs, read_outputs
 from ..base import EMULATED, Backend
 from .build import CompileOptions
+from .integers import merge_scales
 from .layers import convolve
 from .networks import record_of, stored
 from .operators import extensions
@@ -89,7 +90,7 @@ class OpenvinoBackend(Backend):
         self.settings = _settings(low, threads if self.device_name == "CPU" else None)
         self._low_kernels = low is not None and kernels
         operators = "bodies" if self._bodies else "kernels"
-        self._variant = (low or "f32", operators, "rows and convolutions")
+        self._variant = (low or "f32", operators, "scales, rows and convolutions")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._requests: set[Any] = set()
         self._lock = threading.Lock()
@@ -178,6 +179,7 @@ class OpenvinoBackend(Backend):
         """
         model = self._model.clone()
         model.reshape({name: list(shape) for name, shape in shapes.items()})
+        merge_scales(model)
         compute_rows(model)
         convolve(model)
         settings = dict(self.settings)
