@@ -83,8 +83,8 @@ def keep_budget(
 
     Layers are returned in the order of their error per multiplication, so that a costly layer comes
     last. The error is measured with each layer, or each group of neighbors, alone in int8; the
-    number of layers is found by bisection on the image of the largest loss, and on all if another
-    one misses the limit then.
+    number of layers is found by bisection on the image of the largest loss, and again on the next
+    one while any misses the limit.
 
     Args:
         model: Without bodies; its first output is compared; not modified.
@@ -100,14 +100,11 @@ def keep_budget(
         trial = _Trial(session, compared, measure, len(layers))
         exact = np.zeros(len(layers), bool)
         figures = trial.figures(exact)
-        figure = trial.worst(figures)
         returned: list[Returned] = []
-        if measure.misses(figure, least):
-            worst = [compared[int((np.argmin if measure.higher else np.argmax)(figures))]]
+        if measure.misses(trial.worst(figures), least):
             alone = len(layers) <= MOST_ALONE
-            few = _Trial(
-                session, _spread(compared, MOST_TRIED) if alone else worst, measure, len(layers)
-            )
+            tried = _spread(compared, MOST_TRIED) if alone else [trial.hardest(figures)]
+            few = _Trial(session, tried, measure, len(layers))
             costs = np.array([calibration.products(layer) for layer in layers])
             groups = _by_error(few.alone, costs, len(layers) if alone else MOST_RUNS)
             order = np.concatenate([group.places for group in groups])
@@ -115,17 +112,15 @@ def keep_budget(
             def without(count: int) -> npt.NDArray[np.bool_]:
                 return np.isin(np.arange(len(layers)), order[:count])
 
-            def least_count(images: _Trial, first: int) -> int:
-                def holds(count: int) -> bool:
-                    return not measure.misses(images.figure(without(count)), least)
+            count = 0
+            while measure.misses(trial.worst(figures), least) and count < len(layers):
+                image = _Trial(session, [trial.hardest(figures)], measure, len(layers))
 
-                return bisect_left(range(len(layers)), True, lo=first, key=holds)
+                def holds(count: int, image: _Trial = image) -> bool:
+                    return not measure.misses(image.worst(image.figures(without(count))), least)
 
-            count = least_count(_Trial(session, worst, measure, len(layers)), 1)
-            figure = trial.figure(without(count))
-            if measure.misses(figure, least) and count < len(layers):
-                count = least_count(trial, count + 1)
-                figure = trial.figure(without(count))
+                count = bisect_left(range(len(layers)), True, lo=count + 1, key=holds)
+                figures = trial.figures(without(count))
             exact = without(count)
             group_of = {place: group for group in groups for place in group.places}
             returned = [
@@ -138,7 +133,7 @@ def keep_budget(
                 for place in order[:count]
             ]
     left = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
-    return Kept(left, tuple(returned), figure)
+    return Kept(left, tuple(returned), trial.worst(figures))
 
 
 @dataclass(frozen=True)
@@ -194,10 +189,6 @@ class _Trial:
         self._session, self._feeds, self._measure, self._count = session, feeds, measure, count
         self._wanted = self._outputs(np.ones(count, bool))
 
-    def figure(self, exact: Array) -> float:
-        """Return the worst headline of all images; layers are float32 where it is true."""
-        return self.worst(self.figures(exact))
-
     def figures(self, exact: Array) -> list[float]:
         """Return the headline of each image; layers are float32 where it is true."""
         return self._values(self._outputs(exact))
@@ -205,6 +196,10 @@ class _Trial:
     def worst(self, figures: Sequence[float]) -> float:
         """Return the worst of some headlines; NaN is worst."""
         return float((np.min if self._measure.higher else np.max)(figures))
+
+    def hardest(self, figures: Sequence[float]) -> Feed:
+        """Return the image with the worst of its headlines, one for each image."""
+        return self._feeds[int((np.argmin if self._measure.higher else np.argmax)(figures))]
 
     def alone(self, places: Array) -> tuple[float, float]:
         """Return the mean squared error and the worst headline of some layers in int8."""
