@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import onnx
 import onnx_ir as ir
 
 from ...core.arrays import Array
-from .parts import Values
+from .parts import Values, names_read
 
 _SMALL = 1024
 """Tensors with at most this many elements may be sizes, which shapes are computed from."""
@@ -21,8 +21,12 @@ def infer(
     known: Mapping[ir.Node, Values],
     shapes: dict[str, tuple[int, ...]],
     types: dict[str, int],
+    data: Collection[str],
 ) -> None:
     """Infer shapes from those of the inputs, and from the elements of small constants.
+
+    Nodes with pixels are left out once the shapes of their results are known: no element of these
+    is a size.
 
     Args:
         model: The model.
@@ -30,6 +34,7 @@ def infer(
         known: Nodes that were computed before, with those of their results that are still known.
         shapes: Shapes by name, to which those that follow are added.
         types: The same for types, as ONNX numbers them.
+        data: Names of the values that depend on pixels.
     """
     proto = onnx.ModelProto()
     proto.ir_version = max(model.ir_version, 8)
@@ -56,15 +61,26 @@ def infer(
             proto.graph.initializer.append(held)
         else:
             proto.graph.input.append(make(str(value.name), int(tensor.dtype), tensor.shape.numpy()))
-    for node in model.graph:
-        if node not in known:
-            proto.graph.node.append(ir.serde.serialize_node(node))
-    for name, value in (item for made in known.values() for item in made.items()):
+    nodes = [
+        node
+        for node in model.graph
+        if node not in known and not _is_told(node, shapes, types, data)
+    ]
+    made = {str(value.name) for node in nodes for value in node.outputs}
+    for name in {str(value.name) for node in nodes for value in names_read(node)} - made:
+        if name in data and name in shapes and name not in feeds:
+            proto.graph.input.append(make(name, types[name], shapes[name]))
+    proto.graph.node.extend(map(ir.serde.serialize_node, nodes))
+    for name, value in (item for held in known.values() for item in held.items()):
         if math.prod(value.shape()) <= _SMALL:
             proto.graph.initializer.append(onnx.numpy_helper.from_array(value.numpy(), name))
         else:
             proto.graph.input.append(make(name, value.element_type(), value.shape()))
-    proto.graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.outputs)
+    proto.graph.output.extend(
+        onnx.ValueInfoProto(name=value.name)
+        for value in model.graph.outputs
+        if str(value.name) in made
+    )
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception:  # the graph is run then, which reports what is wrong
@@ -79,3 +95,14 @@ def infer(
         if min(sides, default=0) >= 0:
             shapes[info.name] = tuple(sides)
             types[info.name] = tensor_type.elem_type
+
+
+def _is_told(
+    node: ir.Node,
+    shapes: Mapping[str, tuple[int, ...]],
+    types: Mapping[str, int],
+    data: Collection[str],
+) -> bool:
+    """Return whether all results of a node depend on pixels and have known shapes and types."""
+    names = [str(value.name) for value in node.outputs if value.name]
+    return all(name in data and name in shapes and name in types for name in names)

@@ -172,6 +172,8 @@ class _Folded:
         self.model, self.feeds, self.sized = model, feeds, sized
         self.made: dict[ir.Node, Values] = {}
         self.large: dict[ir.Node, ir.Node] = {}  # computed when they are asked for, as casts
+        self.last = last_uses(model.graph)
+        self.reads = {node: {str(value.name) for value in names_read(node)} for node in model.graph}
 
     def values(self) -> Values:
         """Return the values that are still known, by name."""
@@ -186,8 +188,8 @@ class _Folded:
             TooLargeError: A tensor is too large, or all of them together need too much memory.
         """
         graph, sized = self.model.graph, self.sized
-        infer(self.model, self.feeds, self.made, sized.shapes, sized.types)
-        _refuse_large(graph, sized)
+        infer(self.model, self.feeds, self.made, sized.shapes, sized.types, sized.data)
+        _refuse_large(graph, sized, self.last)
         values, nodes = self.values(), self._next(told=True) or self._next(told=False)
         todo = [*self.large.values(), *(self._cast(n) for n, known in nodes.items() if not known)]
         for node, known in nodes.items():
@@ -199,7 +201,7 @@ class _Folded:
         read = {str(value.name) for value in graph.outputs}
         for node in graph:
             if node not in self.made:
-                read |= {str(value.name) for value in names_read(node)}
+                read |= self.reads[node]
         by_name = {str(v.name): node for node in nodes if node in self.made for v in node.outputs}
         todo = scheduled(todo, read & by_name.keys())
         told = all(str(v.name) in sized.shapes for node in todo for v in node.outputs if v.name)
@@ -307,9 +309,16 @@ def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
                 values.pop(str(held.name), None)
 
 
-def _refuse_large(graph: ir.Graph, sized: Sized) -> None:
-    """Raise TooLargeError for tensors that are too large by their inferred shapes."""
-    last = last_uses(list(graph))
+def _refuse_large(
+    graph: ir.Graph, sized: Sized, last: Mapping[ir.Node, Sequence[ir.Value]]
+) -> None:
+    """Raise TooLargeError for tensors that are too large by their inferred shapes.
+
+    Args:
+        graph: The graph.
+        sized: The shapes.
+        last: `last_uses` of the graph.
+    """
     held, most = 0, 0
 
     def size(name: str) -> int:

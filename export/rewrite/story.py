@@ -95,12 +95,13 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
     run = Provenance(sized).run(model.graph)
     readings = _readings(run, second)
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
-    replaced = _replaced(model.graph, run, readings, other)
+    replaced, passed = _replaced(model.graph, run, readings, other), run.passed
+    del run  # its places take as much memory as a check
     kept = [item for item in replaced if checks.pass_for(item, readings)]
     found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
     found += [
-        FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
-        for passed in run.passed
+        FoundAttention(module_path(left.softmax), "as trained", "scores", left.reason)
+        for left in passed
     ]
     changing = any(reading.agreed.changing for reading in readings)
     return Found(tuple(kept), tuple(found), changing)

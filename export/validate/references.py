@@ -28,6 +28,7 @@ from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
 from ..transforms import TRANSFORMS, UNCHANGED, Transform
+from .double_run import DoubleRun, is_continuous
 from .fidelity import Progress
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
@@ -56,7 +57,8 @@ def record_references(
     The tolerance of a size is the largest of what the transform always allows (`measures`), twice
     the difference between the float32 and the float64 run of the plain network, and, for a low
     precision, twice the difference between the fake-quantized network (see `fake_quantized`) and
-    the float64 run.
+    the float64 run. Sizes are run from the smallest to the largest; where the first shows that
+    rounding widens no tolerance (`DoubleRun`), the others have no float64 run.
 
     With a seeded search, rounding may swap two matches of nearly equal score; then few pixels
     change, by much. Such a size also has a tolerance of the mean difference: a tenth of what
@@ -84,11 +86,15 @@ def record_references(
     outputs = source.loaded.facts.outputs
     measures = [measure_for(output) for output in outputs]
     runs = _Runs.of(source, transform, exact)
-    cases, allowed = [], []
-    for case in feeds:
-        sides = sides_text({name: array.shape for name, array in case.items()})
+    by_size = sorted(range(len(feeds)), key=lambda at: _elements(feeds[at]))
+    ran = {}
+    for at in by_size:
+        sides = sides_text({name: array.shape for name, array in feeds[at].items()})
         progress(f"{source.reference} {sides}")
-        expected, differences = runs.allowed(case, measures)
+        ran[at] = runs.allowed(feeds[at], measures)
+    cases, allowed = [], []
+    for at, case in enumerate(feeds):
+        expected, differences = ran[at]
         stored = {
             port.name: case[port.name]
             if port.role == CONDITION
@@ -98,7 +104,12 @@ def record_references(
         named = {port.name: array for port, array in zip(outputs, expected, strict=True)}
         cases.append(ReferenceCase(stored, named))
         allowed.append(differences)
-    lowered = {low: row.allowed for low, row in runs.lowered.items() if row.network is not None}
+    order = [by_size.index(at) for at in range(len(feeds))]
+    lowered = {
+        low: [row.allowed[at] for at in order]
+        for low, row in runs.lowered.items()
+        if row.network is not None
+    }
     first, *further = (
         _tolerances(
             measure,
@@ -165,7 +176,7 @@ class _Runs:
     Attributes:
         transform: Transform of the file.
         single: In float32: the expected outputs.
-        double: In float64.
+        double: In float64, as far as it is needed.
         rounded: The transform's fake-quantized network; None if it has none.
         reseeded: In float32 with another seed of the search; None if nothing is searched.
         lowered: The same for the precisions in which a backend may compute the file.
@@ -174,7 +185,7 @@ class _Runs:
 
     transform: Transform
     single: NetworkSession
-    double: NetworkSession
+    double: DoubleRun
     rounded: NetworkSession | None
     reseeded: NetworkSession | None
     lowered: dict[str, _Lowered]
@@ -188,6 +199,7 @@ class _Runs:
         plain = source.planned()
         others = {path: site.reseeded() for path, site in resolved.items()}
         searching = others != dict(resolved)
+        near_ties = any(site.has_near_ties for site in resolved.values())
         rounded = None
         if transform.fake_quantized is not None:
             copied = transform.fake_quantized()(plain, architecture, exact, transform.parameters)
@@ -200,11 +212,11 @@ class _Runs:
         return cls(
             transform,
             NetworkSession(plain),
-            NetworkSession(plain, torch.float64),
+            DoubleRun(plain, always=near_ties or searching or not is_continuous(network)),
             rounded,
             NetworkSession(swap(network, others)) if searching else None,
             lowered,
-            any(site.has_near_ties for site in resolved.values()),
+            near_ties,
         )
 
     def allowed(
@@ -216,7 +228,13 @@ class _Runs:
             UnsupportedModelError: As `record_references`.
         """
         arrays = list(case.values())
-        expected, exact = self.single.all(arrays), self.double.all(arrays)
+        expected = self.single.all(arrays)
+        tolerances = [measure.tolerances[self.transform.name] for measure in measures]
+        always = [
+            tolerance.least * measure.peak(own)
+            for tolerance, measure, own in zip(tolerances, measures, expected, strict=True)
+        ]
+        exact = self.double.all(arrays, expected, always)
         coarse = None if self.rounded is None else self.rounded.all(arrays)
         reseeded = None if self.reseeded is None else self.reseeded.all(arrays)
         nudged: list[float] = []
@@ -224,9 +242,9 @@ class _Runs:
             nudged = _changes_by_rounding(self.single, case, expected)
         allowed = []
         for place, measure in enumerate(measures):
-            transform, tolerance = self.transform.name, measure.tolerances[self.transform.name]
+            transform, tolerance = self.transform.name, tolerances[place]
             own, right = expected[place], exact[place]
-            limit = _Limit(tolerance.least * measure.peak(own), "float32 rounding")
+            limit = _Limit(always[place], "float32 rounding")
             limit = limit.widened(tolerance.factor * max_abs(own, right), "float32 rounding")
             coarse_mean = 0.0
             if coarse is not None:
@@ -331,6 +349,10 @@ def _changes_by_rounding(
         pairs = zip(changes, expected, network.all(nudged), strict=True)
         changes = [max(change, _mean_abs(own, got)) for change, own, got in pairs]
     return changes
+
+
+def _elements(case: Feeds) -> int:
+    return sum(array.size for array in case.values())
 
 
 def _mean_abs(first: Array, second: Array) -> float:
