@@ -173,7 +173,7 @@ def test_it_is_checked_again_later(
     assert [size["tolerance"] for size in document["sizes"]] == pytest.approx(recorded, rel=1e-3)
     assert main(of_a_fifth(int8, tmp_path)) == 1
     assert main(["export", model, "--precision", "int8", "--calibrate", str(tmp_path)]) == 2
-    assert "--precision does not apply to an ONNX file" in capsys.readouterr().err
+    assert "already has operators of nystra: export again from" in capsys.readouterr().err
 
 
 @pytest.mark.full
