@@ -312,6 +312,32 @@ def test_a_limit_below_that_of_every_file_is_raised_to_it(
     assert done.kept.figure >= coarsest
 
 
+def test_a_file_with_few_multiplications_in_int8_says_so(model: onnx.ModelProto) -> None:
+    everything = quantize_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, -100.0)
+    assert not any("gains little" in text for text in everything.sentences())
+    kept = replace(everything, share=0.27)
+    said = [text for text in kept.sentences() if "gains little" in text]
+    assert len(said) == 1
+    assert "73% of the multiplications of layers stay float32" in said[0]
+    assert "`nystra bench`" in said[0]
+
+
+def test_the_inputs_of_the_validation_reach_its_limit(
+    model: onnx.ModelProto, calibration: Calibration
+) -> None:
+    """A map of one bright pixel is rounded coarsely there, whatever the ranges are."""
+    layers, spot = find_layers(model.graph), np.zeros(SHAPE, np.float32)
+    spot[0, :, 4, 5] = 20.0
+    validated = [{"x": FEEDS[0]["x"] + spot}]
+    settings = (model, layers, calibration, FEEDS, IMAGE, -100.0)
+    assert keep_budget(*settings).returned == ()
+    free = keep_budget(*settings, validated, -100.0)
+    assert free.returned == ()
+    kept = keep_budget(*settings, validated, 30.0)
+    assert 0 < len(kept.returned) <= len(layers)
+    assert kept.figure > free.figure
+
+
 @pytest.mark.full
 def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> None:
     policy = PrecisionPolicy(modules={"node_0": "places in an image"})

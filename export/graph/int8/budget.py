@@ -17,7 +17,7 @@ from ....runtime.session import Session
 from .calibration import Calibration, Feed
 from .layers import WeightLayer
 from .probing import session_of
-from .rounded_copy import SWITCHES, rounded_copy
+from .rounded_copy import OWN_RANGES, SWITCHES, rounded_copy
 
 MOST_COMPARED = 16
 """Most images on which the limit is checked, evenly spaced among all."""
@@ -78,6 +78,8 @@ def keep_budget(
     feeds: Sequence[Feed],
     measure: Measure,
     least: float,
+    validated: Sequence[Feed] = (),
+    coarsest: float = 0.0,
 ) -> Kept:
     """Return layers to float32 until every image reaches the limit against the float32 graph.
 
@@ -93,17 +95,21 @@ def keep_budget(
         feeds: Inputs by name, for each image.
         measure: How the output is compared.
         least: The headline figure to keep. It may leave no int8 layer.
+        validated: Inputs of the validation, which rounds maps in steps of their own largest value.
+        coarsest: The headline figure that these have to reach.
     """
-    compared = _spread(feeds, MOST_COMPARED)
+    compared = [{**feed, OWN_RANGES: np.array(False)} for feed in _spread(feeds, MOST_COMPARED)]
+    images = [*compared, *({**feed, OWN_RANGES: np.array(True)} for feed in validated)]
+    limits = [least] * len(compared) + [coarsest] * len(validated)
     copied = rounded_copy(model, layers, calibration.ranges, switches=True)
     with session_of(copied) as session:
-        trial = _Trial(session, compared, measure, len(layers))
+        trial = _Trial(session, images, measure, len(layers))
         exact = np.zeros(len(layers), bool)
         figures = trial.figures(exact)
         returned: list[Returned] = []
-        if measure.misses(trial.worst(figures), least):
+        if (hardest := _hardest(measure, figures, limits)) is not None:
             alone = len(layers) <= MOST_ALONE
-            tried = _spread(compared, MOST_TRIED) if alone else [trial.hardest(figures)]
+            tried = _spread(compared, MOST_TRIED) if alone else [images[hardest]]
             few = _Trial(session, tried, measure, len(layers))
             costs = np.array([calibration.products(layer) for layer in layers])
             groups = _by_error(few.alone, costs, len(layers) if alone else MOST_RUNS)
@@ -113,14 +119,15 @@ def keep_budget(
                 return np.isin(np.arange(len(layers)), order[:count])
 
             count = 0
-            while measure.misses(trial.worst(figures), least) and count < len(layers):
-                image = _Trial(session, [trial.hardest(figures)], measure, len(layers))
+            while hardest is not None and count < len(layers):
+                one = _Trial(session, [images[hardest]], measure, len(layers))
 
-                def holds(count: int, image: _Trial = image) -> bool:
-                    return not measure.misses(image.worst(image.figures(without(count))), least)
+                def holds(count: int, one: _Trial = one, limit: float = limits[hardest]) -> bool:
+                    return not measure.misses(one.figures(without(count))[0], limit)
 
                 count = bisect_left(range(len(layers)), True, lo=count + 1, key=holds)
                 figures = trial.figures(without(count))
+                hardest = _hardest(measure, figures, limits)
             exact = without(count)
             group_of = {place: group for group in groups for place in group.places}
             returned = [
@@ -133,7 +140,15 @@ def keep_budget(
                 for place in order[:count]
             ]
     left = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
-    return Kept(left, tuple(returned), trial.worst(figures))
+    return Kept(left, tuple(returned), trial.worst(figures[: len(compared)]))
+
+
+def _hardest(measure: Measure, figures: Sequence[float], limits: Sequence[float]) -> int | None:
+    """Return the image that is furthest from its limit; None if all reach theirs."""
+    if not any(map(measure.misses, figures, limits)):
+        return None
+    differences = np.subtract(figures, limits)
+    return int(np.argmin(differences if measure.higher else -differences))
 
 
 @dataclass(frozen=True)
@@ -196,10 +211,6 @@ class _Trial:
     def worst(self, figures: Sequence[float]) -> float:
         """Return the worst of some headlines; NaN is worst."""
         return float((np.min if self._measure.higher else np.max)(figures))
-
-    def hardest(self, figures: Sequence[float]) -> Feed:
-        """Return the image with the worst of its headlines, one for each image."""
-        return self._feeds[int((np.argmin if self._measure.higher else np.argmax)(figures))]
 
     def alone(self, places: Array) -> tuple[float, float]:
         """Return the mean squared error and the worst headline of some layers in int8."""

@@ -26,6 +26,9 @@ from .policy import int8_policy
 from .quantizer import quantize
 from .rounded_copy import rounded_copy
 
+LITTLE = 0.5
+"""A smaller share of multiplications in int8 gains so little that the user is told."""
+
 
 @dataclass(frozen=True)
 class Quantized:
@@ -75,6 +78,12 @@ class Quantized:
         )
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
         texts = [f"{done}: {left} and on copies of higher contrast"]
+        if self.share < LITTLE:
+            texts.append(
+                f"int8 gains little here: {1 - self.share:.0%} of the multiplications of layers "
+                "stay float32 for accuracy. Compare the file with `precision` bf16 or fp32 by "
+                "`nystra bench`"
+            )
         if kept.returned:
             named = [
                 f"{layer.path} ({measure.text(layer.alone)} with only {layer.tried} in int8)"
@@ -93,7 +102,9 @@ def quantize_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantize
     if tolerance.coarsest is not None and measure.misses(least, tolerance.coarsest):
         least = tolerance.coarsest  # a file below it is refused
     policy = int8_policy(inputs.architecture)
-    return quantize_model(model, policy, inputs.images, measure, least)
+    validated = () if tolerance.coarsest is None else inputs.feeds
+    coarsest = tolerance.coarsest or 0.0
+    return quantize_model(model, policy, inputs.images, measure, least, validated, coarsest)
 
 
 def quantize_model(
@@ -102,6 +113,8 @@ def quantize_model(
     feeds: Sequence[Feed],
     measure: Measure,
     least: float,
+    validated: Sequence[Feed] = (),
+    coarsest: float = 0.0,
 ) -> Quantized:
     """Write 8-bit layers into a model, in place.
 
@@ -112,6 +125,8 @@ def quantize_model(
         measure: How its output is compared.
         least: The headline figure, against the float32 graph, that every image has to keep, with
             higher contrast too.
+        validated: As in `keep_budget`.
+        coarsest: As in `keep_budget`.
 
     Raises:
         UnsupportedModelError: No layer can be int8, or none within the limit.
@@ -128,7 +143,7 @@ def quantize_model(
         )
     used = feeds if measure.few else with_contrast(feeds)  # logits have no pixel to cut off
     calibration = calibrate(model, layers, used)
-    kept = keep_budget(model, layers, calibration, used, measure, least)
+    kept = keep_budget(model, layers, calibration, used, measure, least, validated, coarsest)
     if not kept.layers:
         worst = kept.returned[-1]
         raise UnsupportedModelError(
