@@ -181,7 +181,7 @@ def _pointwise(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     data = sorted(writer.data_of(node), key=lambda v: -math.prod(writer.value(v).shape))
     if not data or held is not node.outputs[0]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    factor = _factor_of(writer, node, data[0])
+    factor = factor_of(writer, node, data[0])
     if factor is not None:
         form = writer.written(data[0])
         return replace(form, channel=form.channel.expand(place.shape), factor=form.factor * factor)
@@ -213,7 +213,7 @@ def _pointwise(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     return MapForm(made, base.channel, base.count)
 
 
-def _factor_of(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | None:
+def factor_of(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | None:
     """Return the constant number that an operator multiplies data by, or None."""
     if node.op_type not in ("Mul", "Div"):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -22,23 +22,24 @@ from .replacement import Shapes
 from .single_node import single_node
 from .site_modules import AnyFound, FoundFreeTokens, FoundMap
 
-_TABLE = "relative_position_bias_table"
+_HELD = ("relative_position_bias_table", "logit_scale")
+"""Tensors of a site that its nodes read, in the order in which they follow its inputs."""
 _OUTPUT = "out"
 _SEVERAL = 2 * MAX_BLOCK + 1
 """A side of so many places has three blocks, a line of its square even more."""
 
 
 class _Called(nn.Module):
-    """A site without inputs that are omitted; a table of position biases is its last input."""
+    """A site without inputs that are omitted; the tensors that it holds are its last inputs."""
 
-    def __init__(self, site: nn.Module, given: Sequence[bool], *, table: bool) -> None:
+    def __init__(self, site: nn.Module, given: Sequence[bool], held: Sequence[str]) -> None:
         super().__init__()
-        self.site, self.given, self.table = site, given, table
+        self.site, self.given, self.held = site, given, held
 
     def forward(self, *inputs: Tensor) -> Any:
         left = iter(inputs)
         taken = tuple(next(left) if given else None for given in self.given)
-        held = {_TABLE: next(left)} if self.table else {}
+        held = {name: next(left) for name in self.held}
         return torch.func.functional_call(self.site, held, taken)
 
 
@@ -65,19 +66,24 @@ def mechanism_nodes(
     Raises:
         ExportError: It cannot be traced.
     """
-    table = getattr(site, _TABLE, None)
     apart = mechanism.trained or mechanism.takes_site
-    form = [
-        getattr(site, name, None) for name in ("geometry", "grid", "heads", "scale", "value_dim")
-    ]
+    held = _held(site)
+    names = ("geometry", "grid", "heads", "scale", "value_dim", "epsilon")
+    form = [getattr(site, name, None) for name in names]
     free = [_free(sides) for sides in zip(*shapes, strict=True)]
     fixed = [None if one is None else [n for a, n in enumerate(one) if a not in axes]
              for one, axes in zip(shapes[0], free, strict=True)]  # fmt: skip
-    own = str(node.name) if apart else (None if table is None else tuple(table.shape))
+    own = str(node.name) if apart else {name: tuple(one.shape) for name, one in held.items()}
     key = repr((type(site).__name__, form, str(mechanism), own, fixed, free, opset, kind))
     if key not in known:
         known[key] = _traced(site, mechanism, shapes[0], free, opset, kind, apart=bool(apart))
-    return _copied(known[key], node, None if apart else table, kind)
+    return _copied(known[key], node, {} if apart else held)
+
+
+def _held(site: AnyFound) -> dict[str, Tensor]:
+    """Return the tensors of a site that its nodes read, by their names."""
+    held = {name: getattr(site, name, None) for name in _HELD}
+    return {name: tensor.detach() for name, tensor in held.items() if tensor is not None}
 
 
 def _free(sides: tuple[tuple[int, ...] | None, ...]) -> tuple[int, ...]:
@@ -142,23 +148,19 @@ def _traced(
         sizes = _with_blocks(site, shapes, free)
         given = [torch.zeros(shape, dtype=dtype) for shape in sizes if shape is not None]
         axes = [axis for axis, shape in zip(free, shapes, strict=True) if shape is not None]
-        table = None if apart else getattr(site, _TABLE, None)
-        if table is not None:
-            given, axes = [*given, table.detach()], [*axes, ()]
+        held = {} if apart else _held(site)
+        given, axes = [*given, *held.values()], [*axes, *((),) * len(held)]
         names = [f"in_{at}" for at in range(len(given))]
         dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes) if any(axes) else None
-        if table is not None or None in shapes[: len(given)]:
-            there = [shape is not None for shape in shapes]
-            module = _Called(site, there, table=table is not None)
+        if held or None in shapes[: len(given)]:
+            module = _Called(site, [shape is not None for shape in shapes], list(held))
         single = None if apart else single_node(module, given, names, _OUTPUT, opset)
         return single or trace_piece(module, tuple(given), dynamic, opset, names, _OUTPUT)
     finally:
         site.implementation = before
 
 
-def _copied(
-    piece: onnx.ModelProto, node: ir.Node, table: Tensor | None, kind: int
-) -> list[ir.Node]:
+def _copied(piece: onnx.ModelProto, node: ir.Node, tensors: Mapping[str, Tensor]) -> list[ir.Node]:
     """Return the nodes of a traced mechanism between the values of the node of a site."""
     model, prefix = ir.from_proto(piece), f"{node.outputs[0].name}/"
     given = [value for value in node.inputs if value is not None]
@@ -167,9 +169,8 @@ def _copied(
         values[held] = constant_of(prefix + str(held.name), held.const_value)
     inputs = list(model.graph.inputs)
     values.update(zip(inputs, given, strict=False))
-    if table is not None:
-        array = table.detach().numpy()
-        values[inputs[len(given)]] = constant_of(prefix + "table", ir.tensor(array))
+    for value, (name, tensor) in zip(inputs[len(given) :], tensors.items(), strict=False):
+        values[value] = constant_of(prefix + name, ir.tensor(tensor.numpy()))
     copies, uses = [], 0
     for inner in model.graph:
         outputs = []

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...core.errors import NystraError
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...models.sites import MapSite, TokenSite, WindowSite, exact_windows
+from ...plugins.operators.window_cosine.torch_op import normalized
 from ..search.layout import WINDOWS, Layout
 
 
@@ -22,13 +23,47 @@ class NotOnMap(Exception):  # noqa: N818 - no error: the attention is served in 
 class FoundWindows(WindowSite):
     """Attention in windows of a map, or in windows of every n-th place that span the map."""
 
-    def __init__(self, geometry: WindowGeometry, table: Tensor | None, *, grid: bool) -> None:
-        """Take the position biases; a ``grid`` has windows of every n-th row and column."""
+    def __init__(
+        self,
+        geometry: WindowGeometry,
+        table: Tensor | None,
+        *,
+        grid: bool,
+        logit_scale: Tensor | None = None,
+        epsilon: float = 0.0,
+    ) -> None:
+        """Take the tensors of a site.
+
+        Args:
+            geometry: Geometry of its windows.
+            table: Position biases, or None.
+            grid: Whether windows are of every n-th row and column.
+            logit_scale: Factors of the scores of each head (heads,), if queries and keys are
+                divided by their norms.
+            epsilon: The least norm that they are divided by.
+        """
         super().__init__(geometry)
         self.grid = grid
         self.relative_position_bias_table = (
             None if table is None else nn.Parameter(table, requires_grad=False)
         )
+        self.logit_scale = (
+            None if logit_scale is None else nn.Parameter(logit_scale, requires_grad=False)
+        )
+        self.epsilon = epsilon
+
+    def attend(self, qkv: Tensor) -> Tensor:
+        """Return the attention of qkv; queries and keys are normalized here or by the operator."""
+        if self.logit_scale is None:
+            return super().attend(qkv)
+        by_cosines = getattr(self.implementation, "by_cosines", None)
+        if by_cosines is not None:
+            out: Tensor = by_cosines(
+                qkv, self.bias_table(), self.logit_scale, self.epsilon, self.geometry
+            )
+            return out
+        unit = normalized(qkv, self.logit_scale, self.geometry.head_dim, self.epsilon)
+        return self.implementation(unit, self.bias_table(), self.geometry)
 
     def forward(self, packed: Tensor) -> Tensor:
         """Return the attention of a packed map, shapes as `WindowSite` says."""
@@ -101,7 +136,12 @@ def refusal(layout: Layout) -> str:
 
 
 def map_site(
-    layout: Layout, factor: float, dtype: torch.dtype, *, whole: bool
+    layout: Layout,
+    factor: float,
+    dtype: torch.dtype,
+    *,
+    whole: bool,
+    epsilon: float | None = None,
 ) -> FoundWindows | FoundMap:
     """Return the site that computes an attention on its map.
 
@@ -110,6 +150,7 @@ def map_site(
         factor: Factor of queries and keys, in addition to that of the scores.
         dtype: Type of the position biases.
         whole: Whether all positions of a map of any size attend to each other.
+        epsilon: The least norm that queries and keys are divided by; None: they are not.
 
     Raises:
         NotOnMap: No site computes it.
@@ -133,7 +174,11 @@ def map_site(
     except NystraError as error:
         raise NotOnMap(str(error)) from error
     table = None if layout.table is None else layout.table.to(dtype)
-    return FoundWindows(geometry, table, grid=layout.step != (1, 1))
+    grid = layout.step != (1, 1)
+    if epsilon is None:
+        return FoundWindows(geometry, table, grid=grid)
+    scales = layout.scale if isinstance(layout.scale, Tensor) else torch.ones(layout.heads)
+    return FoundWindows(geometry, table, grid=grid, logit_scale=scales.to(dtype), epsilon=epsilon)
 
 
 def token_geometry(layout: Layout) -> TokenGeometry:

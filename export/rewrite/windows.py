@@ -13,6 +13,7 @@ from ..search.operators import rule_of
 from ..search.values import Core
 from .builder import Builder
 from .channels import form_of, rewritten
+from .cosines import normalized_tokens
 from .map_form import MapForm, MapWriter
 from .map_places import Places
 from .site_modules import FoundMap, FoundWindows, NotOnMap, map_site
@@ -115,6 +116,9 @@ def write_site(
         (core.k, core.k_as, core.groups, core.k_place),
         (core.v, core.v_as, core.v_groups, core.v_place),
     )
+    unit = None if whole or any(layout.margin) else normalized_tokens(writer, core)
+    for one in unit or ():  # the site divides them
+        writer.forms[one.held] = writer.multiplied(one.source)
     parts, scale = [], 1.0
     for (held, read, groups, place), width in zip(readings, widths, strict=True):
         form = writer.multiplied(held) if held is core.v else writer.written(held)
@@ -124,13 +128,14 @@ def write_site(
         index = writer.single(place, wanted, channel, layout.heads * width)
         parts.append((form, index))
     packed = _packed(writer, parts)
-    if isinstance(layout.scale, Tensor):
+    if unit is None and isinstance(layout.scale, Tensor):
         factor = torch.ones(layout.heads * sum(widths))
         size = layout.heads * layout.head_dim
         factor[:size] = layout.scale.repeat_interleave(layout.head_dim).float()
         packed = writer.builder.op("Mul", packed, writer.builder.constant(factor, core.q))
     dtype = torch.float16 if writer.builder.sized.types[str(core.q.name)] == 10 else torch.float32
-    sites[path] = map_site(layout, scale, dtype, whole=whole)
+    epsilon = None if unit is None else unit[0].epsilon
+    sites[path] = map_site(layout, scale, dtype, whole=whole, epsilon=epsilon)
     out = writer.builder.site(path, [packed])
     channel = head[:, None, None] * layout.value_dim + torch.arange(layout.value_dim)
     channel = channel.expand(layout.groups, layout.tokens, layout.value_dim)

@@ -104,9 +104,13 @@ def rounded_network(
             module.weight.data = round_digits(module.weight.data, digits)
             module.register_forward_pre_hook(before)
             module.register_forward_hook(after)
-        elif isinstance(module, site) and module.relative_position_bias_table is not None:
-            table = module.relative_position_bias_table
-            table.data = round_digits(table.data, digits)
+        elif isinstance(module, site):
+            for tensor in (
+                module.relative_position_bias_table,
+                getattr(module, "logit_scale", None),
+            ):
+                if tensor is not None:
+                    tensor.data = round_digits(tensor.data, digits)
     return copied
 
 

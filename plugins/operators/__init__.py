@@ -21,6 +21,7 @@ OPERATORS: dict[str, str] = {
     "NystraAttention": "attention",
     "NystraWindowSoftmax": "window_softmax",
     "NystraWindowOverlap": "window_overlap",
+    "NystraWindowCosine": "window_cosine",
     "NystraWindowNystrom": "window_nystrom",
     "NystraWindowNystromformer": "window_nystromformer",
     "NystraWindowCluster": "window_cluster",

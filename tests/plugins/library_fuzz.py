@@ -113,6 +113,8 @@ def _shapes(draw: st.DrawFn, operator: str, values: dict[str, Any]) -> list[list
     shapes = [[draw(st.integers(1, 2)), *size, channels]]
     if "bias" in values:
         shapes.append([_bias_rows(values), values["heads"]] if values["bias"] else [1])
+    if "epsilon" in values:
+        shapes.append([values["heads"]])
     return shapes
 
 
@@ -175,6 +177,8 @@ def _broadcasts(operator: str, values: dict[str, Any], inputs: list[np.ndarray])
         return any(array.ndim != 4 for array in inputs)
     if operator == "NystraAttention":
         return False  # its reference checks all shapes
+    if operator == "NystraWindowCosine" and inputs[2].shape != (values["heads"],):
+        return True
     if values.get("bias", 0) == 0:
         return False
     return inputs[1].shape != (_bias_rows(values), values["heads"])

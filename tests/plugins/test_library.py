@@ -117,6 +117,7 @@ BAD_SHAPES = [
     *((name, 0, (2, 16, 6, 26), r"width 6; expected a multiple of.*4") for name in WINDOWED),
     ("NystraWindowSoftmax", 1, (104, 2), r"bias_table is \(104, 2\); expected \(105, 2\)"),
     ("NystraWindowOverlap", 1, (105, 2), r"bias_table is \(105, 2\); expected \(171, 2\)"),
+    ("NystraWindowCosine", 2, (3,), r"logit_scale is \(3\); expected \(2\) = \(heads\)"),
     ("NystraWindowSoftmax", 1, (1,), r"bias_table is \(1\); expected \(105, 2\)"),
 ]
 
@@ -179,7 +180,8 @@ def test_wrong_attribute_type(operator: str) -> None:
 @pytest.mark.parametrize("operator", NODES)
 def test_zero_batch(operator: str, dtype: str) -> None:
     inputs = arrays(operator, dtype)
-    inputs = [x[:0] if len(x) == len(inputs[0]) else x for x in inputs]
+    batch, rank = len(inputs[0]), inputs[0].ndim
+    inputs = [x[:0] if (len(x), x.ndim) == (batch, rank) else x for x in inputs]
     result = run_node(operator, attributes(operator), inputs)
     assert result.shape[0] == 0
     assert result.dtype == dtype

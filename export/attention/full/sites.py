@@ -17,6 +17,7 @@ from ....models.layers.patches import exact_patches
 from ....models.sites import exact_windows
 from ....plugins.operators.attention.torch_op import attention
 from ....plugins.operators.attention_torch import softmax_attention
+from ....plugins.operators.window_cosine.torch_op import window_cosine
 from ....plugins.operators.window_overlap.torch_op import window_overlap
 from ..frame_layout import as_2d, refusal, to_2d, to_3d
 from ..implementation import Form, in_form
@@ -47,6 +48,20 @@ class Windows:
         flat = to_2d(qkv, geometry)
         out: Tensor = torch.ops.nystra.window_softmax(flat, table, **attributes)
         return to_3d(out, qkv, geometry)
+
+    def by_cosines(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        logit_scale: Tensor,
+        epsilon: float,
+        geometry: WindowGeometry,
+    ) -> Tensor:
+        """Return the attention of qkv in windows of rows and columns, as ``window_cosine``."""
+        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        more = {"mask": self.mechanism.masked(geometry), "bias": int(bias_table is not None)}
+        attributes = geometry.attributes() | more | {"epsilon": epsilon}
+        return in_form(window_cosine, self.form)(qkv, table, logit_scale, **attributes)
 
 
 @dataclass(frozen=True)

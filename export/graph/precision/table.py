@@ -20,6 +20,7 @@ ATTENTION = frozenset(
         "NystraAttention",
         "NystraWindowSoftmax",
         "NystraWindowOverlap",
+        "NystraWindowCosine",
         "NystraWindowNystrom",
         "NystraWindowNystromformer",
         "NystraWindowCluster",

@@ -13,6 +13,7 @@ struct WindowShape {
   int64_t mask;
   float scale;
   int64_t margin_h = 0, margin_w = 0;  // of the keys around a window
+  float epsilon = 0;  // the least norm that queries and keys are divided by; 0: they are not
 
   int64_t channels() const { return heads * (2 * head_dim + value_dim); }
   int64_t tokens() const { return window_h * window_w; }

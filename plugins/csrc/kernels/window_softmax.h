@@ -8,7 +8,8 @@ namespace nystra {
 
 struct WindowSoftmaxParams {
   WindowShape shape;
-  const float* bias;  // by window_softmax_bias; null: none
+  const float* bias;     // by window_softmax_bias; null: none
+  const float* factors;  // by window_cosine_factors; null: none
 };
 
 #define NYSTRA_WINDOW_SOFTMAX_CPU(X)                                                            \

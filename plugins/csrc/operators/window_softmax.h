@@ -33,7 +33,9 @@ class WindowSoftmax {
 
   using Kernel = Status (*)(const WindowSoftmaxParams&, Type, const void*, void*, int64_t, int64_t,
                             float*);
-  void compute(const Tensors&, const Threads&, const Kernels&, Kernel) const;
+  // factors: of the scores of each head; null: none.
+  void compute(const Tensors&, const Threads&, const Kernels&, Kernel,
+               const float* factors = nullptr) const;
 
   const void* bias_table(const Tensors& t) const { return bias_ ? t.inputs[1] : nullptr; }
 

@@ -29,6 +29,12 @@ Windows Windows::around(const Attributes& a) {
   return result;
 }
 
+Windows Windows::of_cosines(const Attributes& a) {
+  Windows result(a);
+  result.shape_.epsilon = a.number("epsilon");
+  return result;
+}
+
 Windows::Windows(const Attributes& a) {
   read_sizes(a);
   shape_.shift_h = a.integer("shift_h");

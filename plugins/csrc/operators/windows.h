@@ -17,6 +17,9 @@ class Windows {
   // Windows without shift, with larger key windows.
   static Windows around(const Attributes&);
 
+  // Windows whose queries and keys are divided by their norms.
+  static Windows of_cosines(const Attributes&);
+
   void check(const Shape& qkv) const;
   void check_bias_table(const Shape& table) const;
   Shape output(const Shape& qkv) const;  // (B, H, W, h e)

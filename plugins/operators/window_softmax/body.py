@@ -10,7 +10,19 @@ from ..window_body_bias import position_bias
 def write(nodes: BodyBuilder) -> str:
     """Write the nodes; return the result."""
     windows = WindowBody(nodes)
-    q, k, v = windows.heads_apart()
+    return attention(nodes, windows, *windows.heads_apart())
+
+
+def attention(nodes: BodyBuilder, windows: WindowBody, q: str, k: str, v: str) -> str:
+    """Write exact attention in windows; return the map (B, H, W, h e).
+
+    Args:
+        nodes: Where the nodes go; its second input is the bias table.
+        windows: The windows.
+        q: Queries (B nW, h, N, d).
+        k: Keys (B nW, h, N, d).
+        v: Values (B nW, h, N, e).
+    """
     q = nodes.op("Mul", q, nodes.attribute("scale"))
     if not nodes.fused:  # engines take queries, keys and values of one width only
         q, k = windows.set_apart(q, k)

@@ -109,6 +109,35 @@ def test_a_class_token_stands_before_the_grid() -> None:
     assert found.agrees(noise(2, 3, 24, 32))
 
 
+class Cosines(toys.RearrangedByHand):
+    """The attention of Swin V2, by norms along an axis of (..., heads, N, d)."""
+
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis, self.scale = axis, nn.Parameter(torch.ones(2, 1, 1))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (toys.heads_of(toys.windows_of(t, 8), 2) for t in (q, k, v))
+        q, k = (F.normalize(t, dim=self.axis) for t in (q, k))
+        scores = q @ k.mT * self.scale.exp() + toys.position_bias(self.table, 8)
+        return toys.map_of((scores.softmax(-1) @ v).transpose(-2, -3).flatten(-2), 8)
+
+
+@pytest.mark.parametrize("axis", [-1, pytest.param(-3, marks=pytest.mark.full)])
+def test_norms_of_heads_are_inside_the_site_and_others_before_it(axis: int) -> None:
+    network = toys.lively(Cosines(axis))
+    found = of_one_size(network, *FIRST)
+    assert [attention.level for attention in found.attentions] == ["map"]
+    (site,) = find_sites(found.network)
+    scale = site.module.logit_scale
+    assert (scale is not None) == (axis == -1)
+    if scale is not None:
+        assert torch.allclose(scale, network.scale.exp().flatten())
+    (item,) = found.found.replacements
+    assert any(node.op_type == "ReduceL2" for node in item.nodes) == (axis == -3)
+    assert found.agrees(noise(*FIRST))
+
+
 class Pooled(nn.Module):
     """Means of neighbors on a map that was shifted before."""
 

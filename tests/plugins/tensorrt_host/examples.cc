@@ -70,6 +70,13 @@ std::vector<Example> make_examples() {
        {open, {false, false}},
        {out}},
       {"NystraWindowOverlap", "TT", "T", overlap, {qkv, {171, 2}}, {open, {false, false}}, {out}},
+      {"NystraWindowCosine",
+       "TTT",
+       "T",
+       with(window, {{"bias", 1}, {"epsilon", 1e-12f}}),
+       {qkv, {105, 2}, {2}},
+       {open, {false, false}, {false}},
+       {out}},
       {"NystraWindowNystrom",
        "T",
        "T",
@@ -175,6 +182,9 @@ std::vector<BadShapes> make_bad_shapes() {
   rows.push_back({"NystraWindowOverlap",
                   {{2, 16, 8, 26}, {105, 2}},
                   "input bias_table is (105, 2); expected (171, 2)"});
+  rows.push_back({"NystraWindowCosine",
+                  {{2, 16, 8, 26}, {105, 2}, {3}},
+                  "input logit_scale is (3); expected (2) = (heads)"});
   rows.push_back({"NystraWindowOverlap",
                   {{2, 12, 8, 26}, {171, 2}},
                   "height 12; expected a multiple of the window's 8"});

@@ -56,16 +56,22 @@ inline Vec fma(Vec a, Vec b, Vec c) {
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
 inline Vec max(Vec a, Vec b) { return (Vec)_mm512_max_ps((__m512)a, (__m512)b); }
+inline Vec square_root(Vec v) { return (Vec)_mm512_sqrt_ps((__m512)v); }
 inline Vec min(Vec a, Vec b) { return (Vec)_mm512_min_ps((__m512)a, (__m512)b); }
 #elif defined(__AVX2__)
 inline Vec fma(Vec a, Vec b, Vec c) {
   return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
 inline Vec max(Vec a, Vec b) { return (Vec)_mm256_max_ps((__m256)a, (__m256)b); }
+inline Vec square_root(Vec v) { return (Vec)_mm256_sqrt_ps((__m256)v); }
 inline Vec min(Vec a, Vec b) { return (Vec)_mm256_min_ps((__m256)a, (__m256)b); }
 #else
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+inline Vec square_root(Vec v) {
+  for (int i = 0; i < kLanes; ++i) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+}
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 #endif
 

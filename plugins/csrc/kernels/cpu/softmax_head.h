@@ -65,14 +65,29 @@ struct BuffersOf<BFloat16> {
 };
 #endif
 
+// Multiplies packed tokens by a factor, and divides them by their norms if the size says so.
+inline void scale_columns(const HeadSize& s, int64_t count, float factor, float* columns,
+                          int64_t step) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    Vec factors = splat(factor);
+    if (s.epsilon > 0) {
+      Vec squares = {};
+      for (int64_t c = 0; c < s.head_dim; ++c) {
+        const Vec v = load(columns + c * step + i);
+        squares = fma(v, v, squares);
+      }
+      factors = factors / max(splat(s.epsilon), square_root(squares));
+    }
+    for (int64_t c = 0; c < s.head_dim; ++c)
+      store(columns + c * step + i, load(columns + c * step + i) * factors);
+  }
+}
+
 template <class T>
 void pack_queries(const HeadSize& s, const Tokens<const T>& q, int64_t count, const Buffers& b) {
   pack_columns(q.data, q.stride, q.places, count, s.head_dim, b.queries, kQueries);
-  const float scale = s.scale * kLog2E;
   const int64_t rows = round_up(count, 4);
-  for (int64_t c = 0; c < s.head_dim; ++c)
-    for (int64_t i = 0; i < rows; i += kLanes)
-      store(b.queries + c * kQueries + i, load(b.queries + c * kQueries + i) * scale);
+  scale_columns(s, rows, s.scale * kLog2E, b.queries, kQueries);
   b.running.reset(rows);
 }
 
@@ -80,6 +95,7 @@ template <class T>
 void pack_keys(const HeadSize& s, const Tokens<const T>& k, const Tokens<const T>& v, int64_t count,
                const Buffers& b) {
   pack_columns(k.data, k.stride, k.places, count, s.head_dim, b.keys, kKeys);
+  if (s.epsilon > 0) scale_columns(s, count, 1.0f, b.keys, kKeys);
   pack_rows(v.data, v.stride, v.places, count, s.value_dim, b.values, b.e_step);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "dots.h"
 #include "scratch.h"
@@ -34,6 +35,8 @@ struct PairBuffers {
   float* regions;    // (kKeys) of the keys of a window that is cut
   float* out;        // (kQueries, e_step) sums of values, and in channel e of the weights
   float* maxima;     // (kQueries)
+  float* of_query;   // (kQueries) factors of scores, with those of keys where they differ
+  float* of_key;     // (kKeys)
 
   PairBuffers(const HeadSize& s, Scratch& memory)
       : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
@@ -50,6 +53,8 @@ struct PairBuffers {
     regions = memory.take(kKeys);
     out = memory.take(kQueries * e_step);
     maxima = memory.take(kQueries);
+    of_query = memory.take(kQueries);
+    of_key = memory.take(kKeys);
   }
 
   // How many queries are attended to at once from `row` on.
@@ -75,9 +80,29 @@ inline Vec rough_weight(Vec t) {
   return (Vec)_mm512_scalef_ps((__m512)p, (__m512)n);
 }
 
+inline __m512 add_squares(__m512 sums, const Pair* pairs) {
+  const __m512bh v = (__m512bh)_mm512_loadu_si512(pairs);
+  return _mm512_dpbf16_ps(sums, v, v);
+}
+
+// Divides factors, in place of sums of squares, by norms.
+inline void divide_by_norms(const HeadSize& s, int64_t count, float factor, float* squares) {
+  for (int64_t i = 0; i < count; i += kLanes)
+    store(squares + i, splat(factor) / max(splat(s.epsilon), square_root(load(squares + i))));
+}
+
 void pack_queries(const HeadSize& s, const Tokens<const BFloat16>& q, int64_t count,
                   const PairBuffers& b) {
   pack_pair_rows(q.data, q.stride, q.places, count, s.head_dim, b.queries, b.depth);
+  if (s.epsilon > 0) {
+    for (int64_t i = 0; i < count; ++i) {
+      __m512 squares = _mm512_setzero_ps();
+      for (int64_t c = 0; c < b.depth; c += kSide)
+        squares = add_squares(squares, b.queries + i * b.depth + c);
+      b.of_query[i] = sum((Vec)squares);
+    }
+    divide_by_norms(s, count, s.scale * kLog2E, b.of_query);
+  }
   for (int64_t i = 0; i < kKeys; i += kLanes) store(b.starts + i, Vec{});
 }
 
@@ -85,6 +110,15 @@ void pack_keys(const HeadSize& s, const Tokens<const BFloat16>& k, const Tokens<
                int64_t count, const PairBuffers& b) {
   pack_pair_columns(k.data, k.stride, k.places, count, s.head_dim, b.keys, b.k_step);
   pack_token_pairs<true>(v.data, v.stride, v.places, count, s.value_dim, b.values, b.e_step);
+  if (s.epsilon > 0) {
+    for (int64_t i = 0; i < count; i += kSide) {
+      __m512 squares = _mm512_setzero_ps();
+      for (int64_t c = 0; c < b.depth; ++c)
+        squares = add_squares(squares, b.keys + c * b.k_step + i);
+      store(b.of_key + i, (Vec)squares);
+    }
+    divide_by_norms(s, count, 1.0f, b.of_key);
+  }
 }
 
 inline void clear_key(const HeadSize& s, int64_t i, const PairBuffers& b) {
@@ -102,14 +136,16 @@ const float* starts_of(const Terms& terms, int64_t query, int64_t first, int64_t
   return b.starts;  // zeros where there is none
 }
 
-// Scales scores, adds what they start from, and where the window is cut (`regions`) `kApart` to
-// those of another region than `region`. Returns the maxima of the lanes.
-template <bool kCut>
-Vec finish_scores(const float* starts, float scale, const float* regions, float region,
-                  int64_t count, float* scores) {
+// Scales scores, with kCosine by factors of the keys too, adds what they start from, and where the
+// window is cut (`regions`) `kApart` to those of another region than `region`. Returns the maxima
+// of the lanes.
+template <bool kCut, bool kCosine>
+Vec finish_scores(const float* starts, float scale, const float* of_key, const float* regions,
+                  float region, int64_t count, float* scores) {
   Vec top = splat(-INFINITY);
   const auto score_at = [=](int64_t i) {
-    Vec score = fma(load(scores + i), splat(scale), load(starts + i));
+    const Vec scales = kCosine ? load(of_key + i) * scale : splat(scale);
+    Vec score = fma(load(scores + i), scales, load(starts + i));
     if (kCut) score += (Vec)((IntVec)splat(kApart) & (load(regions + i) != splat(region)));
     return score;
   };
@@ -143,11 +179,17 @@ void write_weights(const float* scores, float base, int64_t count, Pair* weights
 
 // Turns a query's scores into weights; its sums so far are scaled to their maximum. Not inlined:
 // Clang compiles it better that way, and GCC does not inline it anyway.
-__attribute__((noinline)) void weigh(const float* starts, float scale, bool cut, float region,
-                                     int64_t count, const PairBuffers& b, int64_t row, bool fresh,
-                                     float* scores, Pair* weights) {
-  const Vec top = cut ? finish_scores<true>(starts, scale, b.regions, region, count, scores)
-                      : finish_scores<false>(starts, scale, b.regions, region, count, scores);
+__attribute__((noinline)) void weigh(const float* starts, float scale, const float* of_key,
+                                     bool cut, float region, int64_t count, const PairBuffers& b,
+                                     int64_t row, bool fresh, float* scores, Pair* weights) {
+  const auto finish = [&](auto cosine) {
+    constexpr bool kCosine = decltype(cosine)::value;
+    return cut ? finish_scores<true, kCosine>(starts, scale, of_key, b.regions, region, count,
+                                              scores)
+               : finish_scores<false, kCosine>(starts, scale, of_key, b.regions, region, count,
+                                               scores);
+  };
+  const Vec top = of_key == nullptr ? finish(std::false_type()) : finish(std::true_type());
   const float before = fresh ? -INFINITY : b.maxima[row], here = largest(top);
   const float maximum = here > before ? here : before;
   const float base = maximum == -INFINITY ? 0.0f : maximum;
@@ -168,7 +210,9 @@ void attend(const HeadSize& s, const PairBuffers& b, const Terms& terms, int64_t
   multiply_pairs<false>(rows, count, b.depth, 1, {b.queries + row * b.depth, b.depth, 0},
                         {b.keys, b.k_step, 0}, b.scores, b.k_step);
   for (int64_t r = 0; r < rows; ++r) {
-    weigh(starts_of(terms, query + r, first, count, b), s.scale * kLog2E, cut,
+    const bool cosine = s.epsilon > 0;
+    weigh(starts_of(terms, query + r, first, count, b),
+          cosine ? b.of_query[row + r] : s.scale * kLog2E, cosine ? b.of_key : nullptr, cut,
           cut ? terms.region(query + r) : 0.0f, count, b, row + r, first == 0,
           b.scores + r * b.k_step, b.weights + r * b.w_step);
     between();

@@ -14,6 +14,7 @@ struct HeadSize {
   int64_t head_dim, value_dim;
   int64_t keys;
   float scale;
+  float epsilon = 0;  // the least norm that tokens are divided by; 0: they are not
 };
 
 // Token i of a head begins at data[places[i] * stride].

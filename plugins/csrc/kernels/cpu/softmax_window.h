@@ -1,5 +1,4 @@
-// Exact attention in windows: NystraWindowSoftmax, and with kAround NystraWindowOverlap, whose keys
-// extend beyond their window by margins. Keys beyond the map are zeros.
+// Exact attention in windows: NystraWindowSoftmax, NystraWindowOverlap and NystraWindowCosine.
 //
 // A task is a chunk of the queries of one head in one window.
 #pragma once
@@ -10,15 +9,21 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-HeadSize head_size(const WindowShape& s) { return {s.head_dim, s.value_dim, s.keys(), s.scale}; }
+// What queries attend to: the keys of their window, or with kAround those beyond it by margins too,
+// where keys beyond the map are zeros. With kCosine keys and queries are divided by their norms.
+enum class Keys { kInside, kAround, kCosine };
+
+HeadSize head_size(const WindowShape& s) {
+  return {s.head_dim, s.value_dim, s.keys(), s.scale, s.epsilon};
+}
 
 // Packs a block of keys and values; those beyond the map are zeros.
-template <bool kAround, class T, class AnyBuffers>
+template <Keys kWhich, class T, class AnyBuffers>
 void pack_block(const WindowShape& s, const HeadSize& size, const Place& p, const Head<T>& in,
                 int64_t first, int64_t count, const AnyBuffers& b) {
   int64_t pixels[kKeys];
   bool beyond[kKeys], any = false;
-  if constexpr (kAround)
+  if constexpr (kWhich == Keys::kAround)
     any = around_pixels(s, p, first, count, pixels, beyond);
   else
     token_pixels(p, first, count, pixels);
@@ -28,12 +33,16 @@ void pack_block(const WindowShape& s, const HeadSize& size, const Place& p, cons
     if (beyond[i]) clear_key(size, i, b);
 }
 
-template <bool kAround, class T, class Between>
+template <Keys kWhich, class T, class Between>
 void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, float* scratch,
          Between& between) {
   const WindowShape& s = params.shape;
-  const HeadSize size = head_size(s);
   const int64_t chunk = task % chunks(s), head = task / chunks(s) % s.heads;
+  HeadSize size = head_size(s);
+  if constexpr (kWhich == Keys::kCosine)
+    size.scale *= params.factors[head];
+  else
+    size.epsilon = 0;
   const Place p = place(s, task / chunks(s) / s.heads);
   const Head<T> in(s, qkv, head);
   const float* const bias = params.bias == nullptr ? nullptr : params.bias + head * bias_step(s);
@@ -46,13 +55,13 @@ void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, 
   token_pixels(p, query, queries, pixels);
   pack_queries(size, Tokens<const T>{in.q, s.channels(), pixels}, queries, b);
   const auto pack = [&](int64_t first, int64_t count) {
-    pack_block<kAround>(s, size, p, in, first, count, b);
+    pack_block<kWhich>(s, size, p, in, first, count, b);
   };
   attend_to_all(size, b, WindowTerms{s, p, bias}, query, queries, pack, between);
   write(size, b, queries, Tokens<T>{out + head * s.value_dim, s.heads * s.value_dim, pixels});
 }
 
-template <bool kAround, class T>
+template <Keys kWhich, class T>
 void run_all(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t first, int64_t last,
              float* scratch) {
   const WindowShape& s = params.shape;
@@ -60,20 +69,20 @@ void run_all(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t fi
   for (int64_t task = first; task < last; ++task) {
     if (chunks(s) == 1) {
       Ahead<T> ahead(s, qkv, out, task);
-      run<kAround>(params, qkv, out, task, scratch, ahead);
+      run<kWhich>(params, qkv, out, task, scratch, ahead);
     } else {  // the next chunk reads what this one has in its cache
       const auto nothing = [] {};
-      run<kAround>(params, qkv, out, task, scratch, nothing);
+      run<kWhich>(params, qkv, out, task, scratch, nothing);
     }
   }
 }
 
-template <bool kAround>
+template <Keys kWhich>
 Status softmax_tasks(const WindowSoftmaxParams& params, Type type, const void* qkv, void* out,
                      int64_t first, int64_t last, float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
   with_elements(
-      type, [&](auto t) { run_all<kAround>(params, t.of(qkv), t.of(out), first, last, scratch); });
+      type, [&](auto t) { run_all<kWhich>(params, t.of(qkv), t.of(out), first, last, scratch); });
   return Status::kOk;
 }
 

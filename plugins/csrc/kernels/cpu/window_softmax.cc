@@ -15,7 +15,7 @@ void window_softmax_bias(const WindowShape& s, Type type, const void* table, flo
 
 Status window_softmax(const WindowSoftmaxParams& params, Type type, const void* qkv, void* out,
                       int64_t first, int64_t last, float* scratch) {
-  return softmax_tasks<false>(params, type, qkv, out, first, last, scratch);
+  return softmax_tasks<Keys::kInside>(params, type, qkv, out, first, last, scratch);
 }
 
 }  // namespace nystra::NYSTRA_ISA

@@ -133,7 +133,8 @@ Status softmax(const SoftmaxCall<T>& call, cudaStream_t stream, const LaunchLimi
 
 template <Area kArea>
 Status softmax_windows(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                       void* out, Stream stream, const LaunchLimits& limits) {
+                       void* out, Stream stream, const LaunchLimits& limits,
+                       const void* factors = nullptr) {
   if (shape.windows() == 0) return Status::kOk;
   if (!countable(shape)) return Status::kUnsupported;
   return with_type(type, [&](auto* element) {
@@ -150,6 +151,8 @@ Status softmax_windows(const WindowShape& shape, Type type, const void* qkv, con
                         static_cast<T*>(out)};
     call.job.shape = windows(shape);
     call.job.scale = shape.scale * kLog2E;
+    call.job.factors = factors;
+    call.job.epsilon = shape.epsilon;
     call.job.q = call.job.k = {channels, d, 0};
     call.job.v = {channels, e, 0};
     call.job.out = {shape.heads * e, e, 0};

@@ -46,13 +46,11 @@ struct SoftmaxTensorLayout {
     tiles.pixels = memory.template take<int>(kKeyTiles * kTensorKeys);
     tiles.places = memory.template take<int>(kKeyTiles * kTensorKeys);
     tiles.regions = memory.template take<int>(kKeyTiles * kTensorKeys);
+    tiles.factors = memory.template take<float>(factor_count(job, kKeyTiles * kTensorKeys));
     outputs = memory.template take<int>(kMaxWarps * kQueries);
   }
 
-  __device__ Keys of_tile(int tile) const {
-    const int at = tile % kKeyTiles * kTensorKeys;
-    return {tiles.pixels + at, tiles.places + at, tiles.regions + at};
-  }
+  __device__ Keys of_tile(int tile) const { return tiles.from(tile % kKeyTiles * kTensorKeys); }
 };
 
 // Starts to copy keys and values of a tile. Channels and tokens that do not exist become zeros.
@@ -84,16 +82,19 @@ __device__ __forceinline__ void copy_tile(const SoftmaxJob& job, const Sources<T
 
 // Applies scale, bias and mask: scores become logits times log2(e).
 template <Area kArea, int kEights, class T>
-__device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& place,
+__device__ __forceinline__ void make_logits(const float (&factors)[2], const Place& place,
                                             const Biases<kArea, T>& biases,
                                             const Query<kArea> (&queries)[2], const Keys& keys,
                                             int count, int in, float (&scores)[kEights][4]) {
   if (biases.there())
     for_scores(in, scores, [&](int row, int key, float& score) {
-      score = fmaf(score, job.scale, biases.staged(queries[row].place + keys.places[key]));
+      score = fmaf(score, score_factor<kArea>(factors[row], keys, key),
+                   biases.staged(queries[row].place + keys.places[key]));
     });
   else
-    for_scores(in, scores, [&](int, int, float& score) { score *= job.scale; });
+    for_scores(in, scores, [&](int row, int key, float& score) {
+      score *= score_factor<kArea>(factors[row], keys, key);
+    });
   if (kArea != Area::kList && place.cut)
     for_scores(in, scores, [&](int row, int key, float& score) {
       if (queries[row].region != keys.regions[key]) score += kApart;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
       commit_copies();
     };
     for (int tile = 0; tile < min(tiles, 2); ++tile)
-      find_keys<kArea>(job, place, tile * kTensorKeys, kTensorKeys, b.of_tile(tile));
+      find_keys<kArea>(job, place, from.k, tile * kTensorKeys, kTensorKeys, b.of_tile(tile));
     __syncthreads();
     copy(0);
 
@@ -147,6 +148,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
     const int pixels[2] = {query_pixel<kArea>(place, low), query_pixel<kArea>(place, high)};
     const Query<kArea> queries[2] = {{job, place, low, first_query},
                                      {job, place, high, first_query}};
+    const float factors[2] = {query_factor<kArea>(job, from.q, head, pixels[0]),
+                              query_factor<kArea>(job, from.q, head, pixels[1])};
     uint32_t q[kSteps][4];
     load_queries(from.q, job.q.token, s.head_dim, pixels[0], pixels[1], in, q);
     if (in == 0) {  // not kept in registers, which the loop needs
@@ -162,7 +165,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
       __syncthreads();  // the tile is complete, and the previous one is no longer read
       if (tile + 1 < tiles) copy(tile + 1);
       if (tile + 2 < tiles)
-        find_keys<kArea>(job, place, (tile + 2) * kTensorKeys, kTensorKeys, b.of_tile(tile + 2));
+        find_keys<kArea>(job, place, from.k, (tile + 2) * kTensorKeys, kTensorKeys,
+                         b.of_tile(tile + 2));
       const int at = tile % kStages * kTensorKeys * tensor_step(kSteps);
       const int again = thread_again() % kWarp;
       const int count = s.keys - tile * kTensorKeys;
@@ -171,7 +175,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
         const int from_key = at + first * tensor_step(kSteps);
         float scores[kScored / 8][4] = {};
         score_keys(q, b.keys + from_key, again, scores);
-        make_logits(job, place, biases, queries, b.of_tile(tile).from(first), count - first,
+        make_logits(factors, place, biases, queries, b.of_tile(tile).from(first), count - first,
                     again % 4, scores);
         make_weights<kArea == Area::kList>(scores, maxima, sums, totals);
         add_values<kSteps>(scores, b.values + from_key, again, sums, totals);

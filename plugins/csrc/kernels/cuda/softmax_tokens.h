@@ -12,8 +12,9 @@
 namespace nystra::cuda {
 namespace {
 
-// What is attended in: a window of a map, a window with keys around it too, or lists of tokens.
-enum class Area { kWindow, kAround, kList };
+// What is attended in: a window of a map, by cosines of its tokens too, a window with keys around
+// it, or lists of tokens.
+enum class Area { kWindow, kCosine, kAround, kList };
 
 constexpr int kMaxWarps = 4;
 constexpr int kQueries = 16;  // per warp
@@ -45,16 +46,56 @@ struct SoftmaxJob {
   bool stage_bias;  // the block's part of the table is copied to shared memory
   int part;         // largest number of entries of such a part
   float scale;      // times log2(e)
+
+  // Of cosines: T, of the scores of each head; and the least norm that tokens are divided by.
+  const void* factors;
+  float epsilon;
 };
 
 // Keys of a tile, in shared memory.
 struct Keys {
-  int* pixels;   // kNoPixel: beyond the map, the window or the list
-  int* places;   // what it adds to the index of a bias
-  int* regions;  // only in windows with several regions
+  int* pixels;     // kNoPixel: beyond the map, the window or the list
+  int* places;     // what it adds to the index of a bias
+  int* regions;    // only in windows with several regions
+  float* factors;  // of scores, only of cosines
 
-  __device__ Keys from(int key) const { return {pixels + key, places + key, regions + key}; }
+  __device__ Keys from(int key) const {
+    return {pixels + key, places + key, regions + key, factors + key};
+  }
 };
+
+// The number of a block's factors of keys, for so many of them.
+__host__ __device__ inline int factor_count(const SoftmaxJob& job, int keys) {
+  return job.factors == nullptr ? 0 : keys;
+}
+
+// The inverse of the norm of a token.
+template <class T>
+__device__ __forceinline__ float inverse_norm(const SoftmaxJob& job, const T* token) {
+  float squares = 0.0f;
+  for (int c = 0; c < job.shape.head_dim; ++c) {
+    const float x = to_float(token[c]);
+    squares = fmaf(x, x, squares);
+  }
+  return 1.0f / fmaxf(sqrtf(squares), job.epsilon);
+}
+
+// What the scores of a query are multiplied by, and, of cosines, by the factors of keys.
+template <Area kArea, class T>
+__device__ __forceinline__ float query_factor(const SoftmaxJob& job, const T* queries, int head,
+                                              int pixel) {
+  if constexpr (kArea == Area::kCosine)
+    return job.scale * to_float(static_cast<const T*>(job.factors)[head]) *
+           inverse_norm(job, queries + pixel * job.q.token);
+  else
+    return job.scale;
+}
+
+// The factor of the score of a query with a key.
+template <Area kArea>
+__device__ __forceinline__ float score_factor(float of_query, const Keys& keys, int key) {
+  return kArea == Area::kCosine ? of_query * keys.factors[key] : of_query;
+}
 
 __host__ __device__ inline int bias_across(const Windows& s) { return s.window_w + s.key_w - 1; }
 
@@ -69,9 +110,9 @@ inline int64_t bias_part(const Windows& s, int warps) {
 
 // Fills `keys` with keys first ... first + count - 1 of a window. Entries past the last key are
 // copies of it without a pixel.
-template <Area kArea>
-__device__ __forceinline__ void find_keys(const SoftmaxJob& job, const Place& place, int first,
-                                          int count, const Keys& keys) {
+template <Area kArea, class T>
+__device__ __forceinline__ void find_keys(const SoftmaxJob& job, const Place& place, const T* k,
+                                          int first, int count, const Keys& keys) {
   const Windows& s = job.shape;
 #pragma unroll 1  // two at most
   for (int i = thread_again(); i < count; i += int(blockDim.x)) {
@@ -90,6 +131,8 @@ __device__ __forceinline__ void find_keys(const SoftmaxJob& job, const Place& pl
     } else {
       pixel = place.pixel(y, x);
       keys.regions[i] = place.region(y, x);
+      if constexpr (kArea == Area::kCosine)
+        keys.factors[i] = inverse_norm(job, k + pixel * job.k.token);
     }
     keys.pixels[i] = first + i < s.keys ? pixel : kNoPixel;
     keys.places[i] = -(y * bias_across(s) + x);

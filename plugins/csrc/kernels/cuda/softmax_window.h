@@ -1,6 +1,6 @@
 // Exact attention with an online softmax: in windows (NystraWindowSoftmax), in windows with the
-// keys around them, zeros beyond the map (NystraWindowOverlap), and between lists of tokens
-// (NystraAttention).
+// keys around them, zeros beyond the map (NystraWindowOverlap), by cosines (NystraWindowCosine),
+// and between lists of tokens (NystraAttention).
 //
 // A block computes 16 queries per warp of one head in one window or list, against all keys in tiles
 // of 32; 8 lanes share 4 queries. Scores are stored for one tile only; regions and indices into the
@@ -48,6 +48,7 @@ struct SoftmaxWindowLayout {
     tiles.pixels = memory.template take<int>(2 * kTokens);
     tiles.places = memory.template take<int>(2 * kTokens);
     tiles.regions = memory.template take<int>(2 * kTokens);
+    tiles.factors = memory.template take<float>(factor_count(job, 2 * kTokens));
   }
 };
 
@@ -114,6 +115,11 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
     return Query<kArea>(job, place, min(first_query + row + i, s.tokens - 1), first_query);
   };
   const Query<kArea> queries[4] = {query(0), query(1), query(2), query(3)};
+  const auto factor = [&](int i) {
+    const int token = min(first_query + row + i, s.tokens - 1);
+    return query_factor<kArea>(job, in.q, head, query_pixel<kArea>(place, token));
+  };
+  const float factors[4] = {factor(0), factor(1), factor(2), factor(3)};
   for (int i = thread; i < kQueries * warps; i += threads)
     b.query_pixels[i] = query_pixel<kArea>(place, min(first_query + i, s.tokens - 1));
   const Biases<kArea, T> biases(job, table, image, head, first_query, query_count, b.bias);
@@ -132,8 +138,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
   for (int first = 0; first < s.keys; first += kTokens) {
     const int count = min(kTokens, s.keys - first);
     const int slot = first % (2 * kTokens);
-    const Keys keys = {b.tiles.pixels + slot, b.tiles.places + slot, b.tiles.regions + slot};
-    find_keys<kArea>(job, place, first, kTokens, keys);
+    const Keys keys = b.tiles.from(slot);
+    find_keys<kArea>(job, place, in.k, first, kTokens, keys);
     __syncthreads();  // and the tiles are no longer read
 
     Result<4> scores = zero_result<4>();
@@ -156,7 +162,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) scores.v[i][j] *= job.scale;
+      for (int j = 0; j < 4; ++j)
+        scores.v[i][j] *= score_factor<kArea>(factors[i], keys, column + 8 * j);
     bend(place, biases, queries, keys, column, scores);
 
 #pragma unroll

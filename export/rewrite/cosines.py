@@ -1,0 +1,99 @@
+"""Finds queries and keys that are divided by their norms: attention by cosines, as in Swin V2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ..search.movement import numbers_of, whole
+from ..search.operators import rule_of
+from ..search.values import Core, Matrices
+from .channels import factor_of
+from .map_form import MapWriter
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """A tensor divided by norms.
+
+    Attributes:
+        held: The quotient.
+        source: The tensor that is divided.
+        epsilon: The least norm that it is divided by.
+    """
+
+    held: ir.Value
+    source: ir.Value
+    epsilon: float
+
+
+def normalized_tokens(writer: MapWriter, core: Core) -> tuple[Normalized, Normalized] | None:
+    """Return the divisions of queries and keys by their norms over the channels of a head.
+
+    None if they are not both divided, by norms with the same least one, with nothing but moves and
+    multiplications by a number between the division and the product.
+
+    Args:
+        writer: Writes the tensors of the attention.
+        core: The attention.
+    """
+    queries = _normalized(writer, core.q, core.q_as)
+    keys = _normalized(writer, core.k, core.k_as)
+    if queries is None or keys is None or queries.epsilon != keys.epsilon:
+        return None
+    return queries, keys
+
+
+def _normalized(writer: MapWriter, held: ir.Value, read: Matrices) -> Normalized | None:
+    columns = read.order[read.leading + read.rows :]
+    if read.heads or len(columns) != 1:
+        return None
+    axis = columns[0]
+    while (before := _before(writer, held, axis)) is not None:
+        held, axis = before
+    node = held.producer()
+    if node is None or node.op_type != "Div" or writer.data_of(node) != list(node.inputs):
+        return None
+    source, divisor = node.inputs
+    if source is None or divisor is None:
+        return None
+    least = _least_norm(writer, divisor, source, axis)
+    return None if least is None else Normalized(held, source, least)
+
+
+def _before(writer: MapWriter, held: ir.Value, axis: int) -> tuple[ir.Value, int] | None:
+    """Return the tensor that a node moves or multiplies by a number, and its axis, or None."""
+    node = held.producer()
+    data = [] if node is None else writer.data_of(node)
+    if node is None or len(data) != 1:
+        return None
+    source, shape = writer.value(data[0]).shape, writer.value(held).shape
+    if node.op_type == "Transpose":
+        order = numbers_of(node, (), "perm", 1) or range(len(shape))[::-1]
+        return data[0], order[axis]
+    rule, last = rule_of(node), shape[axis:]
+    if rule is not None and rule.ordered and source[-len(last) :] == last:
+        return data[0], len(source) - len(last)
+    same = node.op_type == "Expand" or factor_of(writer, node, data[0]) is not None
+    return (data[0], axis) if same and source == shape else None
+
+
+def _least_norm(writer: MapWriter, divisor: ir.Value, source: ir.Value, axis: int) -> float | None:
+    """Return the least value of a divisor that is the norm of a tensor along an axis, else None."""
+    node = divisor.producer()
+    if node is not None and node.op_type == "Expand":
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
+    if node is None or node.op_type not in ("Clip", "Max") or len(writer.data_of(node)) != 1:
+        return None
+    _, *bounds = [None if one is None else float(one) for one in writer.constants_of(node)]
+    norm = writer.data_of(node)[0].producer()
+    if norm is None or norm.op_type != "ReduceL2" or norm.inputs[0] is not source:
+        return None
+    rank = len(writer.value(source).shape)
+    axes = numbers_of(norm, writer.constants_of(norm), "axes", 1)
+    along = [] if axes is None else [one % rank for one in axes]
+    if along != [axis % rank] or not whole(norm, "keepdims", 1):
+        return None
+    [least, *others] = bounds or [None]
+    return None if least is None or least <= 0 or any(others) else least
