@@ -11,12 +11,14 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from spandrel.architectures.Swin2SR import Swin2SR
 from torch import nn
 
 import nystra
@@ -49,10 +51,18 @@ _VIT = {
 _LARGE: dict[str, Any] = {"image_size": [64, 64]}  # 1,025 tokens
 _VIT_STATED = {"num_heads": 2, "image_size": [8, 12]}
 
+
+def _swin2sr() -> nn.Module:
+    with warnings.catch_warnings():  # of torch.meshgrid
+        warnings.simplefilter("ignore", UserWarning)
+        return Swin2SR(**_SWINIR | {"num_heads": [2]})
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "hat": (lambda: HAT(**_HAT), {"conv_scale": 0.5}),
     "inpainting": (lambda: InpaintingGenerator(ngf=2), {}),
     "linformer": (lambda: ViT(**_VIT, attention="linformer"), _VIT_STATED),
+    "swin2sr": (_swin2sr, {}),
     "swinir": (lambda: SwinIR(**_SWINIR), {}),
     "vit": (lambda: ViT(**_VIT), _VIT_STATED),
     "vit_large": (lambda: ViT(**_VIT | _LARGE), _VIT_STATED | _LARGE),
@@ -65,6 +75,7 @@ FILES: dict[str, tuple[str, str]] = {
     "nystromformer": ("swinir", "--attn nystromformer --landmarks 2x2"),
     "cluster": ("swinir", "--attn cluster --clusters 2x2 --block 2"),
     "overlap": ("hat", "--attn full"),
+    "cosine": ("swin2sr", "--attn full"),
     "patches": ("inpainting", "--attn psal --neighbors 2 --search-iterations 2"),
     "tokens": ("vit", "--attn nystromformer --landmarks 2x3"),
     "pinv": ("vit", "--attn nystra --landmarks 2x3"),
