@@ -306,8 +306,16 @@ def test_a_limit_below_that_of_every_file_is_raised_to_it(
     int8 = replace(IMAGE.tolerances["int8"], coarsest=coarsest)
     strict = replace(IMAGE, tolerances={**IMAGE.tolerances, "int8": int8})
     monkeypatch.setattr(transform, "measure_for", lambda _: strict)
+    limits = []
+
+    def recording(*settings: Any) -> Any:
+        limits.append(settings[-1])
+        return keep_budget(*settings)
+
+    monkeypatch.setattr(transform, "keep_budget", recording)
     inputs = TransformInputs("own:Net", FEEDS, FEEDS, Port("y", "image"), minimum=1.0)
     done = transform.quantize_within(copy_of(model), inputs)
+    assert limits == [coarsest + transform.MARGIN]
     assert 0 < len(done.kept.returned) < len(layers)
     assert done.kept.figure >= coarsest
 
