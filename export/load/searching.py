@@ -22,9 +22,11 @@ _Image = tuple[tuple[int, int], int]
 _IMAGES: tuple[tuple[_Image, _Image], ...] = (
     (((2, 3), 2), ((3, 5), 3)),
     (((4, 6), 2), ((6, 10), 3)),
+    (((8, 12), 2), ((12, 20), 3)),
 )
 """Rows and columns of two images, in units, and how many of them; the second pair is for windows
-that grow with the image. Free sides are those that differ between the two images."""
+that grow with the image, the third for shifted windows that are as long as those images. Free sides
+are those that differ between the two images."""
 
 _LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = ((((2, 3), 2), ((5, 2), 1)), _IMAGES[1])
 """The same for units of at least `_LARGE_UNIT` pixels."""
@@ -57,7 +59,8 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found
                 raise
             break
         found = find(model, one, other)
-        if not found.changing or not free:
+        larger = found.changing if sizes is listed[0] else found.narrow
+        if not larger or not free:
             break
     return found or Found((), ())
 

@@ -63,11 +63,13 @@ class Found:
         replacements: The replaced parts, in the graph's order.
         attentions: The attentions, in the graph's order.
         changing: Whether a search with larger maps may determine layouts that depend on the size.
+        narrow: Whether maps are too small to tell the mask of shifted windows.
     """
 
     replacements: tuple[Replacement, ...]
     attentions: tuple[FoundAttention, ...]
     changing: bool = False
+    narrow: bool = False
 
 
 @dataclass
@@ -104,7 +106,8 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
         for left in passed
     ]
     changing = any(reading.agreed.changing for reading in readings)
-    return Found(tuple(kept), tuple(found), changing)
+    narrow = any(r.layout.is_narrow and r.layout.masked == "other" for r in readings)
+    return Found(tuple(kept), tuple(found), changing, narrow)
 
 
 def _readings(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:

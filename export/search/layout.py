@@ -75,6 +75,12 @@ class Layout:
     scale: float | Tensor = 1.0
     reason: str = ""
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a shifted window is as long as the map: all windows mask the same pairs then."""
+        sides = zip(self.shift, self.window, self.map[1:], strict=False)
+        return any(shift and side == whole for shift, side, whole in sides)
+
     def unread(self, kind: str, reason: str) -> None:
         """Set a kind of tokens that are not windows, and the reason if there is none yet."""
         self.kind, self.reason = kind, self.reason or reason

@@ -96,21 +96,38 @@ class RearrangedByHand(Toy):
 class ShiftedWithBooleanMask(Toy):
     """scaled_dot_product_attention with a mask of the regions of a cyclic shift, q and k normed."""
 
+    side = 8
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        side, half = self.side, self.side // 2
         region = torch.zeros(1, 1, *q.shape[2:])
-        for i, rows in enumerate((slice(0, -8), slice(-8, -4), slice(-4, None))):
-            for j, columns in enumerate((slice(0, -8), slice(-8, -4), slice(-4, None))):
+        for i, rows in enumerate((slice(0, -side), slice(-side, -half), slice(-half, None))):
+            for j, columns in enumerate((slice(0, -side), slice(-side, -half), slice(-half, None))):
                 region[:, :, rows, columns] = 3 * i + j
-        marks = windows_of(region, 8)[..., 0]
+        marks = windows_of(region, side)[..., 0]
         mask = (marks[..., None] == marks[..., None, :])[:, :, :, None]
-        q, k, v = (heads_of(windows_of(torch.roll(t, (-4, -4), (2, 3)), 8), 2) for t in (q, k, v))
+        q, k, v = (
+            heads_of(windows_of(torch.roll(t, (-half, -half), (2, 3)), side), 2) for t in (q, k, v)
+        )
         q, k = F.normalize(q, dim=-1) * 4, F.normalize(k, dim=-1)
         shape = q.shape
         q, k, v = (t.flatten(0, 2) for t in (q, k, v))
         mask = mask.expand(shape[0], -1, -1, -1, -1, -1).flatten(0, 2)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        whole = map_of(out.unflatten(0, shape[:3]).transpose(-2, -3).flatten(-2), 8)
-        return torch.roll(whole, (4, 4), (2, 3))
+        whole = map_of(out.unflatten(0, shape[:3]).transpose(-2, -3).flatten(-2), side)
+        return torch.roll(whole, (half, half), (2, 3))
+
+
+class ShiftedInPadding(ShiftedWithBooleanMask):
+    """The same with windows of 32, to whose multiples the network pads images of any size."""
+
+    side = 32
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows, columns = q.shape[2:]
+        padding = (0, -columns % self.side, 0, -rows % self.side)
+        out = super().attend(*(F.pad(t, padding) for t in (q, k, v)))
+        return out[:, :, :rows, :columns]
 
 
 class RolledByCat(Toy):

@@ -6,14 +6,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import found_toys as toys
+from nystra.core.ports.port import Port
 from nystra.export.attention.site import find_sites
 from nystra.export.load.searching import at_shapes
+from nystra.export.load.searching import searched as in_graph
 from nystra.export.rewrite.replacement import with_replacements
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, blind
 from nystra.export.search.places import decode
 from nystra.export.search.provenance import Provenance
-from nystra.export.tracing.programs import recorded
-from searched_graphs import Searched, graph_of, noise, of_any_size, of_one_size
+from nystra.export.tracing.programs import exported, recorded
+from nystra.models.facts import Facts
+from searched_graphs import AXES, Searched, graph_of, noise, of_any_size, of_one_size
 
 FIRST, SECOND = (2, 3, 16, 24), (3, 3, 32, 16)
 
@@ -51,6 +54,23 @@ def test_an_idiom_is_served(name: str) -> None:
     assert bool(attention.reason) == (level == "tokens")
     assert found.agrees(noise(*FIRST))
     assert len(find_sites(found.network)) == 1
+
+
+@pytest.mark.full
+def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones() -> None:
+    network = toys.lively(toys.ShiftedInPadding())
+    model = graph_of(network, *exported(network, (noise(3, 3, 64, 96),), (AXES,)))
+    facts = Facts(
+        architecture="toy",
+        task="restoration",
+        inputs=(Port("image", "image", lengths={"channels": 3}),),
+        outputs=(Port("output", "image", lengths={"channels": 16}),),
+        tiling="supported",
+        license="unknown",
+    )
+    (attention,) = in_graph(model, facts).attentions
+    assert attention.layout.startswith("windows 32x32 of a map 64x96, shift 16x16, 2 heads of 8, r")
+    assert (attention.level, attention.reason) == ("map", "")
 
 
 NAMED = {
