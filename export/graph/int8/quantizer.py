@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from ..precision.cast import replace_nodes
@@ -63,9 +64,17 @@ def quantize(
     quantized = quantizer.quantize_model()
     _without_entries(quantized.graph, entries)
     _before_concats(quantized.graph, joined)
-    quantizer.model.topological_sort()
+    _sort(quantized)
     del quantized.graph.value_info[:]
     model.graph.CopyFrom(quantized.graph)
+
+
+def _sort(model: onnx.ModelProto) -> None:
+    """Sort the nodes topologically; the sort of the quantizer ignores what subgraphs read."""
+    ordered = ir.serde.deserialize_model(model).graph
+    ordered.sort()
+    places = {node.outputs[0].name: place for place, node in enumerate(ordered)}
+    replace_nodes(model.graph, sorted(model.graph.node, key=lambda node: places[node.output[0]]))
 
 
 def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, str]:
