@@ -118,18 +118,6 @@ class ShiftedWithBooleanMask(Toy):
         return torch.roll(whole, (half, half), (2, 3))
 
 
-class ShiftedInPadding(ShiftedWithBooleanMask):
-    """The same with windows of 32, to whose multiples the network pads images of any size."""
-
-    side = 32
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rows, columns = q.shape[2:]
-        padding = (0, -columns % self.side, 0, -rows % self.side)
-        out = super().attend(*(F.pad(t, padding) for t in (q, k, v)))
-        return out[:, :, :rows, :columns]
-
-
 class RolledByCat(Toy):
     """A cyclic shift by slices and cat, without a mask."""
 

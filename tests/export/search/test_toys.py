@@ -56,9 +56,21 @@ def test_an_idiom_is_served(name: str) -> None:
     assert len(find_sites(found.network)) == 1
 
 
+class ShiftedInPadding(toys.ShiftedWithBooleanMask):
+    """Shifted windows of 32, to whose multiples the network pads images of any size."""
+
+    side = 32
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows, columns = q.shape[2:]
+        padding = (0, -columns % self.side, 0, -rows % self.side)
+        out = super().attend(*(F.pad(t, padding) for t in (q, k, v)))
+        return out[:, :, :rows, :columns]
+
+
 @pytest.mark.full
 def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones() -> None:
-    network = toys.lively(toys.ShiftedInPadding())
+    network = toys.lively(ShiftedInPadding())
     model = graph_of(network, *exported(network, (noise(3, 3, 64, 96),), (AXES,)))
     facts = Facts(
         architecture="toy",
