@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...runtime.images.image_data import GRAY_WEIGHTS, resize_plane
+from ...runtime.images.image_data import luma_of, resize_plane
 from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
 from ...runtime.metrics.image_quality import psnr
 from ...runtime.metrics.measures import PSNR_CEILING
@@ -143,7 +143,7 @@ def _shown(scene: Scene, restorer: Restorer) -> Pixels:
     """Return the input of a model, with its hole in white."""
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
-        pixels = (pixels @ GRAY_WEIGHTS)[:, :, None]
+        pixels = luma_of(pixels)[:, :, None]
     for port in scene.ports:
         if port.role == "mask":
             pixels = np.where(scene.auxiliary[port.name] > 0, np.float32(1), pixels)

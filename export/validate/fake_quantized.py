@@ -105,12 +105,9 @@ def rounded_network(
             module.register_forward_pre_hook(before)
             module.register_forward_hook(after)
         elif isinstance(module, site):
-            for tensor in (
-                module.relative_position_bias_table,
-                getattr(module, "logit_scale", None),
-            ):
-                if tensor is not None:
-                    tensor.data = round_digits(tensor.data, digits)
+            tables = (module.relative_position_bias_table, getattr(module, "logit_scale", None))
+            for table in (table for table in tables if table is not None):
+                table.data = round_digits(table.data, digits)
     return copied
 
 

@@ -9,8 +9,18 @@ import numpy.typing as npt
 
 from ...core.arrays import Array
 
-GRAY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
+_LUMA = np.array((0.299, 0.587, 0.114), np.float32)
 """Weights of red, green and blue in the luma of BT.601."""
+
+
+def luma_of(pixels: Array) -> Array:
+    """Return the luma of pixels (..., 3) as (...), the same for a pixel in any image.
+
+    A matrix product would sum in an order that depends on the shape and on where the memory lies.
+    """
+    red, green, blue = (pixels[..., channel] * _LUMA[channel] for channel in range(3))
+    luma: Array = red + green + blue
+    return luma
 
 
 EXCHANGING = (5, 6, 7, 8)

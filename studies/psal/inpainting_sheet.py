@@ -29,7 +29,7 @@ from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.loading import load
 from nystra.models.sites import PatchSite
 from nystra.runtime import ImageData, Session, read_image, write_image
-from nystra.runtime.images.image_data import GRAY_WEIGHTS
+from nystra.runtime.images.image_data import luma_of
 from nystra.runtime.images.sheet import comparison_sheet
 from nystra.runtime.metrics.image_quality import psnr, ssim
 from nystra.runtime.tasks.restoration.quality import comparable
@@ -74,7 +74,7 @@ def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, Corner]:
     random, corners = np.random.default_rng(side), {}
     for path in paths:
         truth = read_image(path).pixels
-        gray = truth[:, :, 0] if truth.shape[2] == 1 else truth @ GRAY_WEIGHTS
+        gray = truth[:, :, 0] if truth.shape[2] == 1 else luma_of(truth)
         top, left = place(gray, side, random)
         mask = np.zeros((*gray.shape, 1), np.float32)
         mask[top : top + side, left : left + side] = 1.0

@@ -118,7 +118,7 @@ def _rows_with_workspace() -> list[int]:
 )
 def test_planted_faults_are_caught(fault: str, message: str) -> None:
     rows = _rows_with_workspace()
-    assert len(rows) == len(OPERATORS) - 3  # exact attention takes none
+    assert len(rows) == len(OPERATORS) - 4  # exact attention takes none
     done = tools.child(["-c", FAULTS, str(tools.build()), *map(str, rows)], NYSTRA_FAULT=fault)
     assert done.returncode == 0, done.stderr
     *lines, use = done.stdout.splitlines()

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.preprocessing import Preprocessing
-from ...images.image_data import GRAY_WEIGHTS
+from ...images.image_data import luma_of
 from ...images.resampling import resample
 
 _MOST_PIXELS = 1 << 24
@@ -64,6 +64,6 @@ def _in_channels(pixels: Array, channels: int) -> Array:
     if pixels.shape[2] == channels:
         return pixels
     if channels == 1:
-        luma: Array = (pixels @ GRAY_WEIGHTS)[:, :, None]
+        luma: Array = luma_of(pixels)[:, :, None]
         return luma
     return np.repeat(pixels, channels, axis=2)

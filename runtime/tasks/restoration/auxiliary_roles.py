@@ -14,7 +14,7 @@ from ....core.errors import NystraError
 from ....core.ports.examples import example_array
 from ....core.ports.pixels import to_range
 from ....core.ports.port import CONDITION, UNIT, Port, image_size, keyed_ports
-from ...images.image_data import GRAY_WEIGHTS, ImageData
+from ...images.image_data import ImageData, luma_of
 from .conditions import wanted_values
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def read_mask(
     Raises:
         NystraError: It has another size.
     """
-    level = image.pixels[:, :, 0] if image.gray else image.pixels @ GRAY_WEIGHTS
+    level = image.pixels[:, :, 0] if image.gray else luma_of(image.pixels)
     check_same_size(level.shape, size, name)
     if image.alpha is not None:
         level = level * image.alpha
@@ -161,7 +161,7 @@ def planes_of(port: Port, pixels: Array) -> npt.NDArray[np.float32]:
     image: Array = pixels[:, :, None] if pixels.ndim == 2 else pixels
     wanted = port.channels or AUXILIARY_ROLES[port.role].channels
     if image.shape[2] == 3 and wanted == 1:
-        image = (image @ GRAY_WEIGHTS)[:, :, None]
+        image = luma_of(image)[:, :, None]
     elif image.shape[2] == 1:
         image = np.repeat(image, wanted, axis=2)
     planes = np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)

@@ -14,7 +14,7 @@ from ....core.arrays import Array
 from ....core.files.reading import open_regular
 from ....core.files.writing import make_folder
 from ....core.ports.pixels import from_range, to_range
-from ...images.image_data import GRAY_WEIGHTS
+from ...images.image_data import luma_of
 from ...images.images import check_size, image_format, open_image
 from ...images.strips import RowReader, write_strips
 from ...tiling.run_strips import run_strips
@@ -130,7 +130,7 @@ class _Run:
         for strip in rows:
             pixels = np.moveaxis(from_range(strip, network.output_range), 0, 2)
             if self._luma_after:
-                pixels = (pixels @ GRAY_WEIGHTS)[:, :, None]
+                pixels = luma_of(pixels)[:, :, None]
             if not np.isfinite(pixels).all():
                 check_output(pixels, pixels, self._name)
             self._outputs.append(pixels[:: self._step, :: self._step].copy())
@@ -144,7 +144,7 @@ class _Run:
     def _read(self, rows: int) -> Array:
         planes = self._reader.read(rows)
         if self._luma_before:
-            planes = (np.moveaxis(planes[0], 0, 2) @ GRAY_WEIGHTS)[None, None]
+            planes = luma_of(np.moveaxis(planes[0], 0, 2))[None, None]
         sample = planes[0, :, :: self._step, :: self._step]
         self._inputs.append(np.moveaxis(sample, 0, 2).copy())
         return to_range(planes, self._restorer.range)

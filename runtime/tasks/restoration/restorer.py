@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ....core.arrays import Array
 from ....core.errors import NystraError
-from ...images.image_data import GRAY_WEIGHTS
+from ...images.image_data import luma_of
 from ...tiling.mirror import mirror_to
 from ...tiling.tile_plan import even_tile
 from ...tiling.tiled_network import TiledNetwork
@@ -68,7 +68,7 @@ class Restorer(TiledNetwork):
                 memory does not suffice, or the model fails.
         """
         if self.input_channels == 1 and self.output_channels == 3 and pixels.shape[2] == 3:
-            pixels = (pixels @ GRAY_WEIGHTS)[:, :, None]
+            pixels = luma_of(pixels)[:, :, None]
         channels = pixels.shape[2]
         image = np.ascontiguousarray(np.moveaxis(pixels, 2, 0)[None], dtype=np.float32)
         height, width = image.shape[2:]
@@ -104,7 +104,7 @@ class Restorer(TiledNetwork):
         cropped = output[0, :, : height * self.scale, : width * self.scale]
         restored = np.ascontiguousarray(np.moveaxis(cropped, 0, 2))
         if channels < self.input_channels and restored.shape[2] == 3:
-            restored = (restored @ GRAY_WEIGHTS)[:, :, None]
+            restored = luma_of(restored)[:, :, None]
         return restored, count
 
     def _others(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import FRAMES_AXES, Port
-from ...images.image_data import GRAY_WEIGHTS
+from ...images.image_data import luma_of
 from ...session import Session
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
@@ -183,4 +183,4 @@ def _check_output(
 
 def _pixels(planes: Array, gray: bool) -> npt.NDArray[np.float32]:
     pixels = np.ascontiguousarray(np.moveaxis(planes, 0, 2))
-    return (pixels @ GRAY_WEIGHTS)[:, :, None] if gray and pixels.shape[2] == 3 else pixels
+    return luma_of(pixels)[:, :, None] if gray and pixels.shape[2] == 3 else pixels
