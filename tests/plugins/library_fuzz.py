@@ -84,7 +84,9 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
 def _value(attribute: Attribute) -> st.SearchStrategy[int | float]:
     """A value that the schema accepts, small if it is a size."""
     if attribute.kind == "float":
-        return st.floats(max(attribute.minimum, -4), min(attribute.maximum, 4), width=16)
+        least = max(attribute.minimum, -4)
+        least = max(least, 2.0**-14) if least > 0 else least  # the smallest normal float16
+        return st.floats(least, min(attribute.maximum, 4), width=16)
     return st.sampled_from(range(int(attribute.minimum), int(min(attribute.maximum, LARGEST)) + 1))
 
 
