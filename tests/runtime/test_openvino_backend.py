@@ -151,7 +151,7 @@ def test_no_node_converts_beside_ours_in_bfloat16(model: Path) -> None:
     session(np.zeros((1, 3, 8, 8), np.float32))
     (network,) = kept._compiled.values()
     ours = beside = 0
-    for node in network.get_runtime_model().get_ordered_ops():
+    for node in network.compiled.get_runtime_model().get_ordered_ops():
         if said(node, "layerType") != "Reference":
             continue
         ours += 1
@@ -198,6 +198,25 @@ def test_it_is_judged_by_a_tolerance_of_its_own(
     assert "this CPU has no bfloat16 instructions: bfloat16 is emulated" in said.out
     assert "note: this CPU has no bfloat16 instructions: bfloat16 is emulated" in said.err
     assert main([*given, "-q", "--tolerance", str(pairs[0][1])]) == 1
+
+
+def test_runs_share_the_memory_of_one_request_and_no_result(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(model, "openvino", threads=1)
+    images = np.random.default_rng(0).random((3, 1, 3, 16, 16), np.float32)
+    expected = [Session(model, "openvino", threads=1)(image) for image in images]
+    made = []
+    create = openvino.CompiledModel.create_infer_request
+    monkeypatch.setattr(
+        openvino.CompiledModel, "create_infer_request", lambda one: made.append(1) or create(one)
+    )
+    results = [session(image) for image in images]
+    assert len(made) == 1
+    with ThreadPoolExecutor(3) as pool:
+        results += pool.map(session, images)
+    for result, right in zip(results, [*expected, *expected], strict=True):
+        np.testing.assert_array_equal(result, right)
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +36,14 @@ _SEARCH = (DOMAIN, "NystraPatchMatch")
 """A body that OpenVINO 2026.4 computes wrongly; with fixed sizes it crashed the process."""
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass
+class _Network:
+    """A compiled network, with its request that no run uses, if any."""
+
+    compiled: Any
+    idle: list[Any] = field(default_factory=list)
 
 
 class OpenvinoBackend(Backend):
@@ -91,7 +100,7 @@ class OpenvinoBackend(Backend):
         self._low_kernels = low is not None and kernels
         operators = "bodies" if self._bodies else "kernels"
         self._variant = (low or "f32", operators, "scales, rows and convolutions")
-        self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
+        self._compiled: OrderedDict[Shapes, _Network] = OrderedDict()
         self._requests: set[Any] = set()
         self._lock = threading.Lock()
         if cache.is_empty():  # else it may not be needed
@@ -130,13 +139,20 @@ class OpenvinoBackend(Backend):
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; safe to call from several threads: every call has its own request.
 
+        One request of each network is kept for the next call, since new memory for the results
+        took an eighth of the time of a network of 18 ms.
+
         Raises:
             NystraError: OpenVINO cannot run the model on these inputs.
         """
         arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         shapes = tuple((name, array.shape) for name, array in arrays.items())
         try:
-            request = self._network(shapes).create_infer_request()
+            network = self._network(shapes)
+            try:
+                request = network.idle.pop()
+            except IndexError:
+                request = network.compiled.create_infer_request()
             self._requests.add(request)
             try:
                 request.infer(arrays)
@@ -149,10 +165,13 @@ class OpenvinoBackend(Backend):
             raise NystraError(
                 f"OpenVINO cannot run {self.path} on {sizes}: {_line(error)}"
             ) from error
-        return {
+        outputs = {
             tensor.name: np.array(request.get_output_tensor(index).data)
             for index, tensor in enumerate(self.outputs)
         }
+        if not network.idle:
+            network.idle.append(request)
+        return outputs
 
     def stop(self) -> None:
         """Cancel all runs; OpenVINO ends them after the layer that they compute."""
@@ -224,13 +243,13 @@ class OpenvinoBackend(Backend):
         except Exception as error:  # as in `run`
             raise NystraError(f"OpenVINO cannot load {self.path}: {_line(error)}") from error
 
-    def _network(self, shapes: Shapes) -> Any:
+    def _network(self, shapes: Shapes) -> _Network:
         """Return the network for input shapes: kept in memory, stored, or compiled now."""
         with self._lock:
             if shapes not in self._compiled:
                 sizes = dict(shapes)
                 blob = None if cache.is_empty() else stored(self.record(sizes))
-                self._compiled[shapes] = (
+                self._compiled[shapes] = _Network(
                     self.compile(sizes)
                     if blob is None
                     else self._core.import_model(blob, self.device_name, self.settings)
