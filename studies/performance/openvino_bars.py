@@ -183,7 +183,7 @@ def profile(opened: Session) -> None:
     backend.settings |= {"PERF_COUNT": True}  # type: ignore[attr-defined]
     run(opened)
     (network,) = backend._compiled.values()  # type: ignore[attr-defined]
-    request = network.create_infer_request()
+    request = network.compiled.create_infer_request()
     request.infer({opened.inputs[0].name: networks.make_image().numpy()})
     totals: Counter[str] = Counter()
     for node in request.get_profiling_info():
