@@ -48,7 +48,12 @@ def hold_constants(model: onnx.ModelProto) -> None:
             node.name = node.output[0]
         kept.append(node)
     replace_nodes(graph, kept)
-    used = outputs.union(*(all_names_read(node) for node in graph.node))
+    drop_unread(graph)
+
+
+def drop_unread(graph: onnx.GraphProto) -> None:
+    """Remove the initializers that neither a node, nor a subgraph of one, nor an output reads."""
+    used = {value.name for value in graph.output}.union(*map(all_names_read, graph.node))
     for place in reversed(range(len(graph.initializer))):
         if graph.initializer[place].name not in used:
             del graph.initializer[place]

@@ -227,6 +227,26 @@ def test_a_joined_map_that_is_read_in_float32_is_rounded_after_the_concat() -> N
         assert "three" not in sources
 
 
+def test_what_a_branch_reads_stays() -> None:
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        return helper.make_graph(nodes, name, [], [out])
+
+    then = branch("then", helper.make_node("Mul", ["two", "only"], ["then"]))
+    other = branch("other", helper.make_node("Identity", ["two"], ["other"]))
+    chosen = helper.make_node("If", ["go"], ["chosen"], then_branch=then, else_branch=other)
+    read = dense(chosen)
+    read.graph.initializer.append(numpy_helper.from_array(np.float32(2), "only"))
+    read.graph.initializer.append(numpy_helper.from_array(np.bool_(True), "go"))
+    read.graph.output.append(helper.make_tensor_value_info("chosen", TensorProto.FLOAT, None))
+    written = quantized(read, calibrate(read, find_layers(read.graph), FEEDS).ranges)
+    onnx.checker.check_model(written, full_check=True)
+    assert "only" in {tensor.name for tensor in written.graph.initializer}
+    sources = [node.input[0] for node in written.graph.node if node.op_type == "QuantizeLinear"]
+    assert "two" in sources
+    assert "three" not in sources
+
+
 def test_layers_go_back_by_harm_for_their_cost(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from ...execute.parts import all_names_read
 from .layers import WeightLayer
 
 
@@ -31,7 +32,8 @@ def joined_maps(
     convolutions = {layer.node for layer in layers if layer.kind == "Conv"}
     other = {output.name for output in graph.output}
     for node in graph.node:
-        other.update(node.input[1 if node.name in convolutions else 0 :])
+        entry = set(node.input[:1]) if node.name in convolutions else set()
+        other |= all_names_read(node) - entry
     sources = {layer.source for layer in layers} - other
     return {
         node.output[0]: tuple(node.input)

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
+from ..held import drop_unread
 from ..precision.cast import replace_nodes
 from .joined import joined_maps
 from .layers import KINDS, WeightLayer
@@ -140,7 +141,4 @@ def _before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]])
         node.input[:] = [instead.get(name, name) for name in node.input]
     dropped = {*instead, *(quantizers[whole].output[0] for whole in joined)}
     replace_nodes(graph, [node for node in graph.node if node.output[0] not in dropped])
-    read = {name for node in graph.node for name in node.input}
-    stored = [tensor for tensor in graph.initializer if tensor.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(stored)
+    drop_unread(graph)

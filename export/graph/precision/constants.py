@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from ....core.arrays import Array
+from ...execute.parts import all_names_read
 from .table import LowType
 
 
@@ -77,8 +78,8 @@ class Constants:
 
     def write(self) -> set[str]:
         """Add the low copies to the graph, remove unused constants, return the copies' names."""
-        used = {name for node in self._graph.node for name in node.input}
-        used |= {value.name for value in self._graph.output}
+        used = {value.name for value in self._graph.output}
+        used = used.union(*map(all_names_read, self._graph.node))
         copies = []
         for name, copy in self._copies.items():
             values = narrowed(numpy_helper.to_array(self.known[name]), self._low)

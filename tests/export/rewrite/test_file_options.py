@@ -65,6 +65,22 @@ def with_small_outputs(model: onnx.ModelProto) -> None:
     as_older_programs_write(model)
 
 
+def weight_in_branch(model: onnx.ModelProto) -> None:
+    """A weight of a layer that a branch reads too."""
+    last = model.graph.node[-1]
+    last.output[0] = "wide"
+    value = helper.make_tensor_value_info("chosen", TensorProto.FLOAT, None)
+    mean = helper.make_node("ReduceMean", [last.input[1]], ["mean"], keepdims=0)
+    added = helper.make_node("Add", ["wide", "mean"], ["chosen"])
+    then = helper.make_graph([mean, added], "then", [], [value])
+    same = helper.make_node("Identity", ["wide"], ["chosen"])
+    other = helper.make_graph([same], "other", [], [value])
+    model.graph.initializer.append(numpy_helper.from_array(np.bool_(True), "go"))
+    model.graph.node.append(
+        helper.make_node("If", ["go"], ["y"], then_branch=then, else_branch=other)
+    )
+
+
 def all_in_nodes(model: onnx.ModelProto) -> None:
     """Weights as nodes only."""
     graph = model.graph
@@ -104,6 +120,14 @@ def test_a_precision(precision: str, change: Any, tmp_path: Path) -> None:
     assert result.validation.passed
     assert result.validation.figures["psnr"] > 35
     assert any("opset was raised from 13 to 18" in warning for warning in result.warnings)
+
+
+def test_a_weight_that_a_branch_reads_stays_beside_its_low_copy(tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", 17, change=weight_in_branch)
+    half = dataclasses.replace(FULL, precision="fp16")
+    result = export_model(path, tmp_path / "ours.onnx", half)
+    assert types_of(result.model)[TensorProto.FLOAT16] > 0
+    assert result.validation.passed
 
 
 def test_a_file_of_half_precision_is_told_so(tmp_path: Path) -> None:
