@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.files.temporary import temporary_path
-from . import jpeg_segments, png_chunks, webp_chunks
-from .exif import RESOLUTION, resolution_tags, tags_of
+from . import jpeg_segments, png_chunks
+from .exif import RESOLUTION, resolution_tags, tags_of, with_resolution
 from .image_data import ImageData, quantize
 from .image_file import from_array
 from .libvips import libvips
@@ -26,6 +27,8 @@ _HEAD = 1 << 16
 """Bytes of a file in which the encoder's own header ends."""
 _LARGE_TIFF = 4_000_000_000
 _XMP, _PHOTOSHOP, _ICC = 700, 34377, 34675
+_WEBP_EXIF, _WEBP_XMP, _WEBP_ALPHA, _WEBP_ICC = 0x08, 0x04, 0x10, 0x20
+"""Flags of the header of a WebP."""
 
 
 def encode(image: ImageData, kind: str, quality: int | None) -> bytes:
@@ -144,13 +147,6 @@ def _saver(kind: str, quality: int | None, size: int) -> tuple[str, dict[str, An
     }
 
 
-_WITH_EXTRAS = {
-    "PNG": png_chunks.with_extras,
-    "JPEG": jpeg_segments.with_extras,
-    "WebP": webp_chunks.with_extras,
-}
-
-
 def _add_tags(stream: Any, image: ImageData) -> None:
     """Add resolution and metadata of an image to its TIFF."""
     metadata = image.metadata
@@ -165,3 +161,41 @@ def _add_tags(stream: Any, image: ImageData) -> None:
     if image.dpi:
         tags |= resolution_tags(image.dpi)
     add_tags(stream, tags, RESOLUTION)
+
+
+def _webp_with_extras(content: bytes, image: ImageData) -> bytes:
+    """Return a WebP with resolution and metadata of an image, as chunks (RFC 9649, section 2)."""
+    exif = with_resolution(image.metadata.exif, image.dpi)
+    xmp, icc = image.metadata.xmp, image.icc
+    if not (exif or xmp or icc):
+        return content
+    chunks = dict(_webp_chunks(content))
+    flags = (_WEBP_EXIF if exif else 0) | (_WEBP_XMP if xmp else 0) | (_WEBP_ICC if icc else 0)
+    flags |= _WEBP_ALPHA if image.alpha is not None else 0
+    height, width = image.size
+    header = struct.pack("<I", flags) + b"".join(
+        (side - 1).to_bytes(3, "little") for side in (width, height)
+    )
+    chunks.pop(b"VP8X", None)
+    ordered = ((b"VP8X", header), (b"ICCP", icc), *chunks.items(), (b"EXIF", exif), (b"XMP ", xmp))
+    body = b"".join(_webp_chunk(kind, data) for kind, data in ordered if data)
+    return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
+
+
+def _webp_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    place = 12
+    while place + 8 <= len(content):
+        kind, length = struct.unpack_from("<4sI", content, place)
+        yield kind, content[place + 8 : place + 8 + length]
+        place += 8 + length + length % 2
+
+
+def _webp_chunk(kind: bytes, data: bytes) -> bytes:
+    return kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+
+
+_WITH_EXTRAS = {
+    "PNG": png_chunks.with_extras,
+    "JPEG": jpeg_segments.with_extras,
+    "WebP": _webp_with_extras,
+}

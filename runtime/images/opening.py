@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -71,11 +71,7 @@ def _open_png(stream: BinaryIO, name: str) -> ImageFile:
     extras = png_chunks.read_extras(stream, name)
     image = libvips().Image.pngload_source(source(stream), access="sequential", fail_on="warning")
 
-    def load() -> Any:
-        png_chunks.check_chunks(stream, name)
-        return image
-
-    return ImageFile("PNG", (image.height, image.width), extras, load)
+    return ImageFile("PNG", (image.height, image.width), extras, lambda: image)
 
 
 def _open_jpeg(stream: BinaryIO, name: str) -> ImageFile:

@@ -1,6 +1,6 @@
-"""The chunks of a PNG: whether they are whole, what they say besides the pixels, and new ones.
+"""The chunks of a PNG: what they say besides the pixels, and new ones.
 
-Decoders ignore surplus rows. The layout is that of the PNG specification, third edition.
+The layout is that of the PNG specification, third edition.
 """
 
 from __future__ import annotations
@@ -15,19 +15,10 @@ from ...core.errors import NystraError
 from .exif import read_block, with_resolution
 from .extras import XMP_KEYWORD, Extras, in_resources, left_segments, of_aspect
 from .image_data import ImageData, Metadata, plausible_dpi
-from .inflating import inflated_length
 
-_STEP = 1 << 20
 _MOST_BYTES = 16 << 20
 """Largest chunk besides the pixels that is kept, in bytes."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_PLAIN = ((0, 0, 1, 1),)
-_ADAM7 = (
-    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8)),
-    *((2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
-)
-"""Of each pass of an interlaced PNG: its first column and row, and the steps between them."""
 _COLORS = ("cICP", "mDCV", "cLLI", "gAMA", "cHRM", "sRGB")
 _TEXTS = ("tEXt", "zTXt", "iTXt")
 _KEPT = frozenset((*_COLORS, *_TEXTS, "pHYs", "eXIf", "acTL", "iCCP"))
@@ -42,7 +33,7 @@ def read_extras(stream: BinaryIO, name: str) -> Extras:
     """Return what the chunks say besides the pixels.
 
     Raises:
-        NystraError: A chunk is truncated.
+        NystraError: A chunk is truncated, or the checksum of one that is kept is wrong.
     """
     exif, xmp, icc, dpi = b"", b"", b"", None
     notes: list[str] = []
@@ -121,52 +112,6 @@ def with_extras(content: bytes, image: ImageData) -> bytes:
     return head + content[place:]
 
 
-def check_chunks(stream: BinaryIO, name: str) -> None:
-    """Find out whether a PNG is whole.
-
-    Args:
-        stream: The file; its position afterwards is undefined.
-        name: What to call it in the messages.
-
-    Raises:
-        NystraError: A chunk is truncated or fails its checksum, or the pixels are more or fewer
-            than its header says.
-    """
-    stream.seek(0)
-    if stream.read(len(_SIGNATURE)) != _SIGNATURE:
-        raise _damaged(name, "it has no PNG signature")
-    kind, length = _head(stream, name)
-    header = stream.read(length) if (kind, length) == (b"IHDR", 13) else b""
-    if len(header) != 13 or stream.read(4) != struct.pack(">I", zlib.crc32(kind + header)):
-        raise _damaged(name, "the checksum of its header is wrong")
-    expected = _raw_bytes(header, name)
-    try:
-        held = inflated_length(_pixel_data(stream, name), expected)
-    except zlib.error as error:
-        raise _damaged(name, str(error)) from error
-    if held != expected:
-        more = "it decompresses to more bytes than its pixels need"
-        raise _damaged(name, more if held > expected else f"it holds {held} of {expected} bytes")
-
-
-def _pixel_data(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield what the IDAT chunks hold; all chunks up to the last one are checked."""
-    kind = b""
-    while kind != b"IEND":
-        kind, rest = _head(stream, name)
-        checksum = zlib.crc32(kind)
-        while rest:
-            part = stream.read(min(rest, _STEP))
-            if not part:
-                raise _damaged(name, "it is truncated")
-            rest -= len(part)
-            checksum = zlib.crc32(part, checksum)
-            if kind == b"IDAT":
-                yield part
-        if stream.read(4) != struct.pack(">I", checksum):
-            raise _damaged(name, f"the checksum of its chunk {kind!r} is wrong")
-
-
 def _small_chunks(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | None]]:
     """Yield the chunks besides the pixels; of `_KEPT` with their data, unless it is too large."""
     stream.seek(len(_SIGNATURE))
@@ -180,7 +125,8 @@ def _small_chunks(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | No
                 yield kind, None
         else:
             data = stream.read(length)
-            stream.seek(4, 1)
+            if stream.read(4) != struct.pack(">I", zlib.crc32(code + data)):
+                raise _damaged(name, f"the checksum of its chunk {kind!r} is wrong")
             yield kind, data
 
 
@@ -239,20 +185,6 @@ def _head(stream: BinaryIO, name: str) -> tuple[bytes, int]:
         raise _damaged(name, "it is truncated")
     length, kind = struct.unpack(">I4s", head)
     return kind, length
-
-
-def _raw_bytes(header: bytes, name: str) -> int:
-    """Return the bytes of all rows with their filters, before deflate."""
-    width, height, depth, color, _, _, interlace = struct.unpack(">IIBBBBB", header)
-    if color not in _SAMPLES or depth not in (1, 2, 4, 8, 16) or interlace > 1:
-        raise _damaged(name, f"it has color type {color}, {depth} bits, interlace {interlace}")
-    bits = _SAMPLES[color] * depth
-    total = 0
-    for left, top, across, down in _ADAM7 if interlace else _PLAIN:
-        columns, rows = -(-(width - left) // across), -(-(height - top) // down)
-        if columns > 0 and rows > 0:
-            total += rows * (1 + -(-columns * bits // 8))
-    return total
 
 
 def _damaged(name: str, what: str) -> NystraError:

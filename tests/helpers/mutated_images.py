@@ -3,8 +3,9 @@
 A fault is *bound* if the format itself can detect it: sizes that do not fit the data, missing
 pieces, checksums. For those a reader returns the pixels of the whole file or an error. The others
 change what no format can check: samples without a checksum (TIFF except for deflate, JPEG, WebP),
-and their interpretation (color, predictor, tables, orientation); for those a reader returns an
-image of the size in the header, or an error.
+and their interpretation (color, predictor, tables, orientation), or leave surplus data where
+decoders ignore it (a smaller size in a PNG, whose own checksum fits, and of LZW and PackBits); for
+those a reader returns an image of the size in the header, or an error.
 """
 
 from __future__ import annotations
@@ -180,6 +181,8 @@ def _tag(original: Original, rng: np.random.Generator) -> Mutation | None:
     sized = tag in GEOMETRY and inline and part > 1
     if "tile" in original.name and tag in (256, 257):  # the last tiles are padded
         sized = sized and _tiles(old, tag) != _tiles(number, tag)
+    if original.name in ("tiff_lzw", "packbits"):
+        sized = sized and tag in (256, 257) and number > old
     return Mutation(f"tag {tag}", bytes(data), sized)
 
 
@@ -216,7 +219,7 @@ def _png_header(original: Original, rng: np.random.Generator) -> Mutation:
     struct.pack_into(">I", data, place, new)
     struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
     filled = place == 16 and data[24] == 1 and -(-old // 8) == -(-new // 8)
-    return Mutation("size", bytes(data), not filled)
+    return Mutation("size", bytes(data), new > old and not filled)
 
 
 def _png_meaning(original: Original, rng: np.random.Generator) -> Mutation:

@@ -17,7 +17,6 @@ from PIL import Image
 
 from image_files import png_header, with_tag
 from nystra.core.errors import NystraError
-from nystra.runtime.images import lzw
 from nystra.runtime.images.images import decode_image, image_head, read_image_size
 
 WIDTH, LENGTH, TILE_WIDTH, TILE_LENGTH, ROWS = 256, 257, 322, 323, 278
@@ -74,6 +73,10 @@ def test_what_libtiff_reads_too(kind: str, change: int, tag: int) -> None:
     content = by_pillow(kind)
     assert decode_image(content).size == (24, 20)
     wrong = with_tag(content, tag, {WIDTH: 20, LENGTH: 24}[tag] + change)
+    if kind in ("tiff_lzw", "packbits") and change < 0:  # surplus data, without a checksum
+        size = {WIDTH: (24, 20 + change), LENGTH: (24 + change, 20)}[tag]
+        assert decode_image(wrong, "p.tif").size == size
+        return
     with pytest.raises(NystraError, match=r"p\.tif is damaged"):
         decode_image(wrong, "p.tif")
 
@@ -148,26 +151,6 @@ def test_premultiplied_8_bits_are_divided_once() -> None:
     np.testing.assert_array_equal(image.alpha[0] * 255, alpha)
 
 
-def test_lzw_is_counted_as_libtiff_decodes_it() -> None:
-    photograph = np.add.outer(np.arange(300), np.arange(400)).astype(np.uint8)
-    noise = RANDOM.integers(0, 256, (300, 400)).astype(np.uint8)
-    for values in (photograph, noise, np.zeros((300, 400), np.uint8), noise & 3):
-        stream = io.BytesIO()
-        Image.fromarray(values).save(stream, "TIFF", compression="tiff_lzw")
-        stream.seek(0)
-        with tifffile.TiffFile(stream) as file:
-            page = file.pages[0].aspage()
-            total = 0
-            for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True):
-                stream.seek(offset)
-                data = stream.read(count)
-                total += lzw.decoded_length(data, 1 << 20)
-        assert total == values.size
-        assert lzw.decoded_length(data[: count // 2], 1 << 20) < total
-    with pytest.raises(ValueError, match="outside its table"):
-        lzw.decoded_length(b"\x80\x7f\xff\xff", 1 << 20)
-
-
 def changed_header(content: bytes, place: int, value: int) -> bytes:
     """Return a PNG with another number in its header, with a correct checksum."""
     header = bytearray(content[16:29])
@@ -184,9 +167,10 @@ def test_png_holds_the_pixels_of_its_header(mode: str) -> None:
     content = stream.getvalue()
     assert decode_image(content).size == (19, 21)
     for place, right in ((0, 21), (4, 19)):
-        for change in (-9, 9):
-            with pytest.raises(NystraError, match=r"p\.png is damaged.*: it (holds|decompresses)"):
-                decode_image(changed_header(content, place, right + change), "p.png")
+        with pytest.raises(NystraError, match=r"p\.png is damaged or truncated"):
+            decode_image(changed_header(content, place, right + 9), "p.png")
+    fewer = decode_image(changed_header(content, 4, 10), "p.png")  # surplus rows are ignored
+    np.testing.assert_array_equal(fewer.pixels, decode_image(content).pixels[:10])
     flipped = bytearray(content)
     flipped[content.index(b"IDAT") + 30] ^= 4
     with pytest.raises(NystraError, match=r"p\.png is damaged"):
