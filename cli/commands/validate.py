@@ -122,7 +122,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
     from ...export.validate.layerwise import compare_layers
-    from ...runtime.checking.validation import sides_text
     from ...runtime.model.onnx_header import read_onnx_header
 
     if requested or args.sheet is not None:
@@ -138,15 +137,16 @@ def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
         report = compare_layers(
             session_spec(args, args.model), references, args.tolerance, progress
         )
+    passed = report["first"] is None
     if args.json:
-        print_json(report.as_dict())
+        print_json({"passed": passed, **report})
     elif not args.quiet:
-        echo(f"reference: {report.reference}")
-        echo(f"against:   {report.candidate}")
-        size = sides_text(report.shapes)
-        echo(f"compared:  {report.compared} tensors at {size}, up to the first that differs")
-        echo(f"first difference: {report.first or 'none'}")
-    return 0 if report.passed else 1
+        echo(f"reference: {report['reference']}")
+        echo(f"against:   {report['candidate']}")
+        tensors = f"{report['compared']} tensors at {report['size']}"
+        echo(f"compared:  {tensors}, up to the first that differs")
+        echo(f"first difference: {report['first'] or 'none'}")
+    return 0 if passed else 1
 
 
 def _source(

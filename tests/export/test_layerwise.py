@@ -108,10 +108,9 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_equal_ways_pass_at_the_smallest_size(odd: dict[str, Any], tmp_path: Path) -> None:
     path = save_layers(tmp_path / "m.onnx")
     report = compare_layers(SessionSpec(path, "odd", 1), recorded())
-    assert report.passed
-    assert report.shapes == {"input": [1, 3, 8, 8]}
-    assert report.compared == 9, "integers, a single one, and booleans too"
-    assert report.as_dict()["first"] is None
+    assert report["first"] is None
+    assert report["size"] == "8x8"
+    assert report["compared"] == 9, "integers, a single one, and booleans too"
 
 
 @pytest.mark.full
@@ -149,8 +148,8 @@ def test_the_planted_fault_is_named(
     assert finding in out
     assert main([*command, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert (document["passed"], document["first"]["node"]) == (False, node)
-    assert document["first"]["tensor"] == tensor
+    assert document["passed"] is False
+    assert document["first"].startswith(f"node {node} (")
     assert document["compared"] < 9, "it ends with the first tensor that differs"
 
 
@@ -158,11 +157,13 @@ def test_a_difference_within_the_share_passes(odd: dict[str, Any], tmp_path: Pat
     path = save_layers(tmp_path / "m.onnx")
     spec = SessionSpec(path, "odd", 1)
     odd["gain1"] = GAIN[1] * (1 + 5e-5)
-    assert compare_layers(spec, recorded()).passed
-    assert not compare_layers(spec, recorded(), 2e-5).passed
+    assert compare_layers(spec, recorded())["first"] is None
+    assert compare_layers(spec, recorded(), 2e-5)["first"] is not None
     odd["gain1"] = GAIN[1] * (1 + 5e-4)
-    assert not compare_layers(spec, recorded(tolerances=[1e-3, 1e-4, 1e-4])).passed
-    assert compare_layers(spec, recorded(tolerances=[1e-4, 1e-3, 1e-4])).passed, "of that size"
+    assert compare_layers(spec, recorded(tolerances=[1e-3, 1e-4, 1e-4]))["first"] is not None
+    assert compare_layers(spec, recorded(tolerances=[1e-4, 1e-3, 1e-4]))["first"] is None, (
+        "of that size"
+    )
 
 
 @pytest.mark.parametrize(("gain", "passed"), [(1 + 2.0**-6, True), (1 + 2.0**-4, False)])
@@ -171,8 +172,8 @@ def test_float16_has_a_wider_share(
 ) -> None:
     path = save_layers(tmp_path / "m.onnx", TensorProto.FLOAT16)
     odd["gain1"] = GAIN[1] * gain
-    assert compare_layers(SessionSpec(path, "odd", 1), recorded()).passed == passed
-    assert not compare_layers(SessionSpec(path, "odd", 1), recorded(), 1e-4).passed
+    assert (compare_layers(SessionSpec(path, "odd", 1), recorded())["first"] is None) == passed
+    assert compare_layers(SessionSpec(path, "odd", 1), recorded(), 1e-4)["first"] is not None
 
 
 def test_another_shape_is_named(
@@ -189,8 +190,7 @@ def test_another_shape_is_named(
 
     monkeypatch.setattr(Session, "run", run)
     report = compare_layers(SessionSpec(path, "odd", 1), recorded())
-    assert report.first is not None
-    assert str(report.first) == "node relu (Where), output d: the shapes differ"
+    assert report["first"] == "node relu (Where), output d: the shapes differ"
 
 
 @pytest.mark.parametrize(
@@ -262,9 +262,9 @@ def test_a_wrong_body_is_named_by_the_library(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     report = compare_layers(SessionSpec(path, "ort-cpu", 1), references)
-    assert report.passed
-    assert "is loaded" in report.candidate
-    assert report.compared == 3
+    assert report["first"] is None
+    assert "is loaded" in report["candidate"]
+    assert report["compared"] == 3
     damaged = 0
     for node in model.functions[0].node:
         for attribute in node.attribute:
@@ -277,8 +277,7 @@ def test_a_wrong_body_is_named_by_the_library(tmp_path: Path) -> None:
     assert damaged
     onnx.save(model, path)
     report = compare_layers(SessionSpec(path, "ort-cpu", 1), references)
-    assert report.first is not None
-    assert (report.first.node, report.first.tensor) == ("layers.1.pinv", "inverse")
+    assert report["first"].startswith("node layers.1.pinv (nystra.NystraPinv), output inverse: ")
 
 
 def test_an_engine_of_the_marked_file_is_built(
@@ -307,7 +306,7 @@ def test_an_engine_of_the_marked_file_is_built(
     plugin.touch()
     said: list[str] = []
     report = compare_layers(SessionSpec(path, "tensorrt", 1, plugin), recorded(), None, said.append)
-    assert report.passed
+    assert report["first"] is None
     builder, library, options, marked, given = made
     assert builder == "tensorrt"
     assert library == plugin == Path(given)
