@@ -171,9 +171,7 @@ def _words(model: onnx.ModelProto, tensor: str, result: Any, allowed: float) -> 
     where = f"node {node.name or '(no name)'} ({operator}), output {tensor}"
     if isinstance(result, bool):
         return f"{where}: the shapes differ"
-    return (
-        f"{where}: the largest difference is {result.max_absdiff:.3g}, allowed {limits[tensor]:.3g}"
-    )
+    return f"{where}: the largest difference is {result.max_absdiff:.3g}, allowed {allowed:.3g}"
 
 
 def _largest(array: Array) -> float:
