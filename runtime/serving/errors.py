@@ -105,12 +105,6 @@ class StoppingError(ServiceError):
     status, code = 503, "stopping"
 
 
-class TooManyConnectionsError(ServiceError):
-    """Too many connections are open."""
-
-    status, code = 503, "crowded"
-
-
 class TimedOutError(ServiceError):
     """The response took longer than the limit."""
 

@@ -40,12 +40,6 @@ class Limits(Options):
     upload_timeout: float = option(
         Number(60.0, "seconds for an upload, or for receiving a response", 0, above=True)
     )
-    header_timeout: float = option(
-        Number(10.0, "seconds for the header of a request", 0, above=True)
-    )
-    connections: int = option(
-        Number(512, "maximum open connections; further ones get 503, except probes", 1, most=65_536)
-    )
     patience: float = option(
         Number(30.0, "seconds that requests in progress get when the service stops", 0)
     )

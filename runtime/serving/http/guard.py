@@ -16,11 +16,9 @@ from ..errors import (
     BadRequestError,
     ServiceError,
     StoppingError,
-    TooManyConnectionsError,
     UnauthorizedError,
 )
 from ..limits import Limits
-from .connection import CROWDED
 from .origin import check_origin
 from .responses import error_response
 from .upload import Upload, Uploads
@@ -85,12 +83,11 @@ class Guard:
                 log_request(scope, status, size, time.perf_counter() - begin)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        crowded = scope.get("state", {}).get(CROWDED, False)
         scope["state"] = {"model": ""}
         upload = Upload(scope, receive, self._uploads, self._limits.upload_timeout)
         answer = _Answer(scope, send, upload, self._count, self._limits.upload_timeout)
         try:
-            self._check(scope, crowded)
+            self._check(scope)
         except ServiceError as refusal:
             await error_response(refusal)(scope, receive, answer.send)
             return
@@ -105,7 +102,7 @@ class Guard:
         finally:
             upload.release()
 
-    def _check(self, scope: Scope, crowded: bool) -> None:
+    def _check(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         if "content-length" in headers and "transfer-encoding" in headers:
             raise BadRequestError(
@@ -113,11 +110,6 @@ class Guard:
             )
         if path in _PROBES:
             return
-        if crowded:
-            raise TooManyConnectionsError(
-                f"more than {self._limits.connections} connections are open: try again later",
-                retry_after=5,
-            )
         if self._token is None:
             check_origin(headers, self._hosts)
         elif path not in _OPEN:

@@ -10,16 +10,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from ....core.errors import NystraError
 from ..limits import Limits
-from .connection import Connection, IdleConnections
 
 _BACKLOG = 2048
 _GRACE = 2.0
@@ -70,12 +67,10 @@ def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
     Returns:
         The seconds since the signal; infinite after a second signal.
     """
-    idle = IdleConnections(limits.connections, limits.header_timeout)
-    protocol: Any = partial(Connection, idle)  # uvicorn calls it as it calls the class
     config = uvicorn.Config(
         app,
-        http=protocol,
-        loop="asyncio",  # not another one where that is installed
+        http="h11",  # not another one where that is installed
+        loop="asyncio",  # the same
         log_level="error",  # no log line for each damaged request
         access_log=False,
         server_header=False,
