@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..runtime.machine.memory import release_free_memory
+
 
 class Steps:
     """Reports each step with its number, and the number of steps once known.
@@ -40,6 +42,7 @@ class Steps:
         if self._kind is not None:
             self.seconds[self._kind] = self.seconds.get(self._kind, 0.0) + now - self._begun
         self._begun, self._kind = now, None
+        release_free_memory()  # the next step may need it in other libraries
 
     def expect(self, more: int) -> None:
         """Set the total to the begun steps plus further ones."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.arrays import Array
+from ...runtime.machine.memory import release_free_memory
 from .inference import infer
 from .parts import (
     MOST_BYTES,
@@ -68,6 +69,12 @@ class Sized:
             return self._constants[name]
         return self._large.value(name, self._constants)
 
+    def release(self) -> None:
+        """Free large constants, which a request computes again, and return free memory."""
+        if self._large is not None:
+            self._large.recent.clear()
+        release_free_memory()
+
     def is_constant(self, value: ir.Value) -> bool:
         """Return whether a value is known and depends on no pixel."""
         name = str(value.name)
@@ -81,7 +88,7 @@ class _Large:
         """Take the nodes that compute them, in order."""
         self.runner, self.nodes = runner, nodes
         self._names = {str(value.name) for node in nodes for value in node.outputs}
-        self._recent: Values = {}
+        self.recent: Values = {}
 
     def __contains__(self, name: str) -> bool:
         """Return whether it computes a value of that name."""
@@ -89,14 +96,14 @@ class _Large:
 
     def value(self, name: str, known: Values) -> onnxruntime.OrtValue:
         """Return a constant; ``known`` are those that are computed already."""
-        made = self._recent.pop(name, None)
+        made = self.recent.pop(name, None)
         if made is None:
             needed = scheduled(self.nodes, [name])
             (part,) = parts_between([needed], [name])
             made = self.runner.run(part, known)[name]
-        self._recent[name] = made
-        while sum(map(_bytes_of, self._recent.values())) > _MOST_KEPT and len(self._recent) > 1:
-            del self._recent[next(iter(self._recent))]
+        self.recent[name] = made
+        while sum(map(_bytes_of, self.recent.values())) > _MOST_KEPT and len(self.recent) > 1:
+            del self.recent[next(iter(self.recent))]
         return made
 
 

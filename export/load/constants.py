@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
@@ -16,37 +17,46 @@ from ..search.operators import Kind, rule_of
 _GROWTH = 2
 """Largest size of a computed value, as a multiple of the floating-point tensors it depends on."""
 
+_SMALL = 1 << 14
+"""Elements that a computed value may have in any case."""
+
 _RANDOM = ("Random", "Bernoulli", "Multinomial")
 
 
 def fold_constants(model: ir.Model) -> None:
     """Replace values that depend on parameters and no input by constants, in place.
 
-    Values that are only moved stay, and values much larger than what they are made of.
+    Values that are only moved stay, and so do values much larger than what they are made of: the
+    last smaller ones that these are computed from are replaced.
 
     Raises:
         UnsupportedModelError: onnxruntime cannot compute such a value.
     """
     graph = model.graph
     made_of = _sources(graph)
-    border = {
-        held: None
-        for node in graph
-        if node.outputs[0] not in made_of
-        for held in names_read(node)
-        if _is_computed(held, made_of)
-    }
-    if not border:
-        return
     inside = [node for node in graph if node.outputs[0] in made_of]
-    wanted = {str(held.name): held for held in border}
-    values: Values = {}
-    for part in parts_of(scheduled(inside, wanted), wanted):
-        values |= PartRunner(model).run(part, values)
-    for name, held in wanted.items():
-        array: Array = values[name].numpy()
-        if _is_small(array, made_of[held]):
-            write_constant(graph, held, array, "folded")
+    todo = [held for node in graph if node.outputs[0] not in made_of for held in names_read(node)]
+    seen: set[ir.Value] = set()
+    while todo:
+        wanted: dict[str, ir.Value] = {}
+        while todo:
+            held = todo.pop()
+            if held in seen or not _is_computed(held, made_of):
+                continue
+            seen.add(held)
+            if held.shape is None or _is_small(held.shape, made_of[held]):
+                wanted[str(held.name)] = held
+            else:
+                todo += _read_by_maker(held)
+        values: Values = {}
+        for part in parts_of(scheduled(inside, wanted), wanted):
+            values |= PartRunner(model).run(part, values)
+        for name, held in wanted.items():
+            array: Array = values[name].numpy()
+            if not _is_small(array.shape, made_of[held]):
+                todo += _read_by_maker(held)
+            elif array.dtype.kind == "f":
+                write_constant(graph, held, array, "folded")
     RemoveUnusedNodesPass()(model)
 
 
@@ -80,9 +90,18 @@ def _is_computed(held: ir.Value, made_of: dict[ir.Value, frozenset[ir.Value]]) -
     return False
 
 
-def _is_small(array: Array, sources: frozenset[ir.Value]) -> bool:
-    """Return whether a value is floating-point and at most `_GROWTH` times as large as these."""
+def _read_by_maker(held: ir.Value) -> list[ir.Value]:
+    node = held.producer()
+    return [] if node is None else list(names_read(node))
+
+
+def _is_small(shape: Sequence[object], sources: frozenset[ir.Value]) -> bool:
+    """Return whether a value is small, itself or compared with what it is made of.
+
+    Sides that are not known count as one.
+    """
     tensors = [held.const_value for held in sources if held.const_value is not None]
     floating = [tensor for tensor in tensors if tensor.dtype.is_floating_point()]
     size = sum(math.prod(tensor.shape.numpy()) for tensor in floating)
-    return array.dtype.kind == "f" and array.size <= _GROWTH * size
+    known = [side for side in shape if isinstance(side, int)]
+    return math.prod(known) <= max(_GROWTH * size, _SMALL)

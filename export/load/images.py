@@ -25,8 +25,8 @@ from ...runtime.tasks.classification.preparing import prepare
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
 
-_LARGE_WINDOW = 48
-"""Side of a window in tokens whose validation images are smaller."""
+_LARGE_SIDE = 48
+"""Least side of a window, or size multiple, whose validation images are smaller."""
 
 _LARGEST_CALIBRATION_SIDE = 256
 
@@ -63,8 +63,8 @@ def validation_sizes(facts: Facts) -> list[Size]:
     """Return the sizes for the validation of a file; for a file of one size several batches.
 
     One is a multiple of the window (or, without one, of the size multiple), none but the first
-    is square, one is smaller than the window in a direction. Images of large windows have two
-    windows, since the scores of a window grow with the square of its tokens.
+    is square, one is smaller than the window in a direction. Images of large windows or multiples
+    have two of them, since the scores of a window grow with the square of its tokens.
     """
     if facts.sides is not None:
         return batch_sizes(facts.inputs, facts.sides)
@@ -74,7 +74,7 @@ def validation_sizes(facts: Facts) -> list[Size]:
         (2 * cell + 3, max(least, cell + cell // 2 - 1)),
         (max(least, cell // 2 + 1), 2 * cell + cell // 2),
     ]
-    if max(facts.window or (facts.size_multiple,)) >= _LARGE_WINDOW:
+    if max((*(facts.window or ()), facts.size_multiple)) >= _LARGE_SIDE:
         sizes = [
             (2 * cell, cell),
             (cell + 3, max(least, cell - 5)),

@@ -19,16 +19,18 @@ from ..attention.site import common_window, find_sites
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
-from ..tracing.examples import images_of
+from ..tracing.examples import images_of, unit_of
 from ..tracing.programs import shared_copy, without_fast_paths
 from ..tracing.trace_fault import trace_fault
 from .module_graph import plain_graph
-from .searching import network_of, searched
+from .searching import LARGE_UNIT, network_of, searched
 
 _ALLOWED = 1e-4
 """Largest difference between a graph and its network, relative to the largest value."""
 _COMPARED = ((2, 3), 0), ((3, 2), 3)
 """Rows and columns, in units, and by how many pixels the sides are smaller."""
+_COMPARED_LARGE = ((1, 2), 0), ((2, 1), 3)
+"""The same for large units."""
 _OPSET = 20
 _MOST_UNITS = 60
 """Most square units of the images of a search; a larger fixed image is searched at free sides."""
@@ -141,12 +143,14 @@ def _searched(loaded: LoadedModel, facts: Facts, model: ir.Model) -> tuple[Graph
     found = searched(model, facts)
     source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
     network = network_of(source, found.replacements)
-    for units, less in _COMPARED if facts.sides is None else _COMPARED[:1]:
+    compared = _COMPARED_LARGE if unit_of(facts) >= LARGE_UNIT else _COMPARED
+    for units, less in compared if facts.sides is None else compared[:1]:
         images = images_of(facts, units, less)
         with torch.no_grad():
             difference = outputs_differ(network.with_sites(images), source.compute(images))
         if not difference <= _ALLOWED:
             raise ValueError(f"its graph differs by {difference:.0e} from the network")
+    network.release()
     return network, found
 
 

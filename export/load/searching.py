@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ...core.arrays import Array
 from ...models.facts import Facts
+from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import TooLargeError
 from ..execute.sized import Sized, at_size
 from ..rewrite.graph_network import GraphNetwork
@@ -28,10 +29,11 @@ _IMAGES: tuple[tuple[_Image, _Image], ...] = (
 that grow with the image, the third for shifted windows that are as long as those images. Free sides
 are those that differ between the two images."""
 
-_LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = ((((2, 3), 2), ((5, 2), 1)), _IMAGES[1])
-"""The same for units of at least `_LARGE_UNIT` pixels."""
+_LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = ((((2, 3), 2), ((4, 2), 1)), _IMAGES[1])
+"""The same for units of at least `LARGE_UNIT` pixels."""
 
-_LARGE_UNIT = 32
+LARGE_UNIT = 32
+"""Least side of a unit, in pixels, of which images have few."""
 
 
 def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found:
@@ -45,8 +47,9 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found
     Raises:
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
+    release_free_memory()  # of the trace
     found: Found | None = None
-    pairs = _IMAGES if unit_of(facts) < _LARGE_UNIT else _LARGE_IMAGES
+    pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
     listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]
     for sizes in listed if listed[0] != listed[1] else listed[:1]:  # fixed sides are the same
         free = sizes[0] != sizes[1]

@@ -107,6 +107,10 @@ class GraphNetwork(nn.Module):
         }
         return graph_flops(model.graph, at_size(model, feeds).shapes)
 
+    def release(self) -> None:
+        """Close the sessions of the graph, in copies of this network too; a run opens them anew."""
+        self._shared["sessions"].clear()
+
     def round_layers(self, rounding: Rounding) -> None:
         """Let the layers of the graph round, in place; the source is not run then."""
         self._rounding = rounding

@@ -214,6 +214,8 @@ def fault_of(
             with _blinded(replacement.sites):
                 ignoring = run.run(values, _exactly(replacement.sites))[name]
             telling.append(_apart(_floats(ignoring), expected))
+        del values
+        sized.release()
     worst, allowed = max(errors), ALLOWED.get(replacement.type, 1e-5)
     if errors[0] <= allowed < worst:
         return (

@@ -99,6 +99,7 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
     replaced, passed = _replaced(model.graph, run, readings, other), run.passed
     del run  # its places take as much memory as a check
+    sized.release()
     kept = [item for item in replaced if checks.pass_for(item, readings)]
     found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
     found += [

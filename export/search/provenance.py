@@ -9,6 +9,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import last_uses
 from ..execute.sized import Sized
 from .layout import Layout, layout_of
@@ -70,6 +71,7 @@ class Provenance:
                 if (value := self.values.get(held)) is not None:
                     value.forget()
         self._pass_the_rest(graph)
+        self.sized.release()
         return self
 
     def _follow(self, node: ir.Node) -> None:
@@ -282,6 +284,7 @@ class Provenance:
         """Record an attention and its layout; free its values per pair of tokens."""
         self.layouts[core.out] = layout_of(core)
         self.cores.append(core.without_pairs())
+        release_free_memory()
 
     def _pass(self, node: ir.Node, reason: str) -> None:
         if all(passed.softmax is not node for passed in self.passed):

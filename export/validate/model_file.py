@@ -102,15 +102,8 @@ def validate_file(
     ):
         label = name if library is None else f"{name}+library"
         progress(f"{files[name].name} in {label}")
-        session, begun = Session(files[name], library=library), time.perf_counter()
-        try:
-            report = validate_against_references(session, references)
-        except NystraError as error:
-            raise ExportError(
-                f"the file fails at sizes other than the traced one: {error} Give `static` with "
-                "a fixed size"
-            ) from error
-        validation.seconds_per_pixel = (time.perf_counter() - begun) / _pixels(report)
+        report, seconds = _compared(files[name], library, references)
+        validation.seconds_per_pixel = seconds / _pixels(report)
         validation.reports[label] = report.as_dict()
         validation.passed &= report.passed
         validation.figures = worst_figures([validation.figures, report.figures])
@@ -118,6 +111,21 @@ def validate_file(
             shape = "x".join(map(str, next(iter(size.shapes.values()))))
             validation.faults += [f"{label} at {shape}: {text}" for text in size.findings]
     return validation
+
+
+def _compared(
+    path: Path, library: str | Path | None, references: References
+) -> tuple[ValidationReport, float]:
+    """Return the report of a file with a library, and the seconds of its runs."""
+    session, begun = Session(path, library=library), time.perf_counter()
+    try:
+        report = validate_against_references(session, references)
+    except NystraError as error:
+        raise ExportError(
+            f"the file fails at sizes other than the traced one: {error} Give `static` with a "
+            "fixed size"
+        ) from error
+    return report, time.perf_counter() - begun
 
 
 def _pixels(report: ValidationReport) -> int:

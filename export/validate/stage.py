@@ -79,6 +79,8 @@ def validate(
         progress,
         () if transformed is None else transformed.exact,
     )
+    if prepared.graph is not None:
+        prepared.graph.release()
     with scratch_folder() as folder:
         path = _saved(folder / "model.onnx", built.model)
         copy = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.export.execute.parts import PartRunner, parts_of
+from nystra.export.load import constants
 from nystra.export.load.module_graph import simplify
 from nystra.export.rewrite.fixing import write_constant
 from nystra.export.tracing.programs import exported
@@ -40,6 +41,13 @@ class ByNetwork(nn.Module):
         return numbers
 
 
+class Repeated(ByNetwork):
+    """The exponentials of that table, 64 times, (64, 9, 4)."""
+
+    def forward(self) -> Tensor:
+        return super().forward()[torch.arange(576) % 9].exp().view(64, 9, 4)
+
+
 class Weights(nn.Module):
     """Numbers by a function of a parameter (9, 4)."""
 
@@ -68,7 +76,8 @@ class Random(Weights):
 def graph_of(numbers: nn.Module) -> tuple[nn.Module, ir.Model]:
     torch.manual_seed(0)
     network = Biased(numbers).eval()
-    program, copied = exported(network, (torch.rand(4, 9, 4),), None)
+    batch = 64 if isinstance(numbers, Repeated) else 4
+    program, copied = exported(network, (torch.rand(batch, 9, 4),), None)
     model = converted(program, ["x"], ["y"], 20, copied, network)
     simplify(model)
     return network, model
@@ -80,11 +89,18 @@ def folded(model: ir.Model) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.full
-def test_a_small_network_of_constants_is_computed_once() -> None:
-    network, model = graph_of(ByNetwork())
+@pytest.mark.parametrize(("numbers", "batch"), [(ByNetwork, 4), (Repeated, 64)])
+def test_a_small_network_of_constants_is_computed_once(
+    numbers: type[nn.Module], batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its result is repeated: what is much larger than its parameters stays."""
+    monkeypatch.setattr(constants, "_SMALL", 0)
+    network, model = graph_of(numbers())
     assert folded(model) == [(9, 4)]
-    assert "Relu" not in {node.op_type for node in model.graph}
-    x = torch.rand(4, 9, 4)
+    operators = {node.op_type for node in model.graph}
+    assert "Relu" not in operators
+    assert ("Exp" in operators) == (numbers is Repeated)
+    x = torch.rand(batch, 9, 4)
     values = {"x": ort_value(x)}
     for part in parts_of(list(model.graph), ["y"]):
         values |= PartRunner(model).run(part, values)
@@ -94,7 +110,10 @@ def test_a_small_network_of_constants_is_computed_once() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("numbers", [Moved, Random, Widened])
-def test_movements_random_numbers_and_much_larger_values_stay(numbers: type[nn.Module]) -> None:
+def test_movements_random_numbers_and_much_larger_values_stay(
+    numbers: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "_SMALL", 0)
     _, model = graph_of(numbers())
     assert folded(model) == []
 
