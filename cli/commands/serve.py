@@ -15,7 +15,7 @@ from ..flags.output_flags import add_output_arguments
 from ..flags.session_flags import add_session_arguments, session_spec
 
 if TYPE_CHECKING:
-    from ...runtime.serving.loading import Models
+    from ...runtime.serving.served_model import Models
 
 SUMMARY = "Serve model files over HTTP: images in, images or classes out."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
-from ...runtime.engines.record import EngineRecord
+from ...runtime.engines.cache import EngineRecord
 from ...runtime.model.model_facts import ModelFacts
 from ...runtime.tasks.handler import Handler
 from .options import TritonOptions

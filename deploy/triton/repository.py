@@ -15,7 +15,7 @@ from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_folder
 from ...core.plain_text import printable
 from ...runtime.engines import cache
-from ...runtime.engines.record import EngineRecord
+from ...runtime.engines.cache import EngineRecord
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
 from ...runtime.library import choose_library

@@ -30,7 +30,7 @@ __all__ = [
 _BACKENDS = {
     "ort-cpu": ("ort_cpu", "OrtCpuBackend"),
     "tensorrt": ("tensorrt", "TensorrtBackend"),
-    "tensorrt-rtx": ("tensorrt_rtx", "TensorrtRtxBackend"),
+    "tensorrt-rtx": ("tensorrt", "TensorrtRtxBackend"),
     "ort-cuda": ("ort_cuda", "OrtCudaBackend"),
     "ort-tensorrt": ("ort_tensorrt", "OrtTensorrtBackend"),
     "openvino": ("openvino.backend", "OpenvinoBackend"),

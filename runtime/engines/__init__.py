@@ -4,5 +4,5 @@
 - `profile`: the input shapes an engine is built for;
 - `child`, `worker`: everything that calls TensorRT runs in a process of its own, which may crash;
 - `model`: what is read from a model file for it;
-- `build`, `cache`, `record`: finished engines, their key and their record.
+- `build`, `cache`: finished engines, their key and their record.
 """

@@ -16,10 +16,10 @@ from ...core.option_kinds import Number, Words
 from ..machine import gpu
 from ..workers.child import Progress
 from . import cache, toolkit
+from .cache import EngineRecord
 from .child import ask, unsupported_reason
 from .model import EngineModel
 from .profile import ENGINE_TILE, REBUILD, EngineShapes, profile_text
-from .record import EngineRecord
 
 
 @dataclass(frozen=True)

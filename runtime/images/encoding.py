@@ -17,8 +17,7 @@ from ...core.files.temporary import temporary_path
 from . import jpeg_segments, png_chunks
 from .exif import RESOLUTION, resolution_tags, tags_of, with_resolution
 from .image_data import ImageData, quantize
-from .image_file import from_array
-from .libvips import libvips
+from .image_file import from_array, libvips
 from .tiff_directories import BYTE, LONG8, SHORT, UNDEFINED, Value, add_tags, directory_bytes
 
 _EVERY_FILTER = 0xF8

@@ -19,8 +19,7 @@ from . import jpeg_segments, png_chunks
 from .exif import read_block
 from .extras import COMMENT, Extras, colors_of, decoded
 from .image_data import Metadata
-from .image_file import ImageFile, field, from_array, source
-from .libvips import libvips
+from .image_file import ImageFile, field, from_array, libvips, source
 from .tiff_directories import is_tiff
 from .tiff_file import open_tiff
 

@@ -16,9 +16,8 @@ from ...core.files.temporary import temporary_path
 from ...core.files.writing import atomic_path
 from .encoding import plain_header, save_file
 from .image_data import ImageData, quantize
-from .image_file import ImageFile, gray_or_rgb
+from .image_file import ImageFile, gray_or_rgb, libvips
 from .images import without_unfit
-from .libvips import libvips
 
 _BITS = {"uchar": 8, "ushort": 16}
 _SLICE = 2 << 20

@@ -3,17 +3,145 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import zlib
 from typing import Any, BinaryIO
 
 from ...core.errors import NystraError
 from .exif import block_of, orientation_of, private_tags, read_tags, resolution_of
 from .extras import Extras, in_resources
 from .image_data import Metadata
-from .image_file import ImageFile, source
-from .libvips import libvips
+from .image_file import ImageFile, libvips, source
 from .tiff_directories import Entry, TiffReader, only_directory
-from .tiff_segments import COUNTED, YCBCR, check_kind, check_segments
+
+_NONE, _LZW, _DEFLATE, _PACKBITS = 1, 5, (8, 32946), 32773
+COUNTED = (_NONE, _LZW, *_DEFLATE, _PACKBITS)
+"""Compressions whose segments are looked at."""
+
+_REPORTED = (2, 3, 4, 7)
+"""Fax and JPEG, whose damage libtiff warns of."""
+_NAMES = {6: "JPEG of TIFF 5", 34712: "JPEG 2000", 34925: "LZMA", 50000: "ZSTD", 50001: "WebP"}
+_BITS = (1, 2, 4, 8, 16, 32)
+_STEP = 1 << 20
+
+_SEPARATE, YCBCR = 2, 6
+_COLORS = (0, 1, 2, 3, 5, YCBCR)
+_OTHER_COLORS = {4: "a mask", 32803: "a raw photo", 34892: "a raw photo"}
+_OTHER_COLORS |= dict.fromkeys((8, 9, 10), "CIELAB")
+_STRIPS, _TILES = (273, 279), (324, 325)
+
+
+def check_kind(reader: TiffReader, entries: dict[int, Entry], name: str) -> int:
+    """Return the compression of a TIFF.
+
+    Raises:
+        NystraError: Its compression, colors or number of bits are not supported.
+    """
+    compression = (reader.numbers(entries.get(259)) or (_NONE,))[0]
+    if compression not in (*COUNTED, *_REPORTED):
+        known = _NAMES.get(compression, f"method {compression}")
+        raise NystraError(
+            f"{name} is compressed by {known}, which is not supported: save it with deflate"
+        )
+    colors = (reader.numbers(entries.get(262)) or (0,))[0]
+    if colors not in _COLORS:
+        known = _OTHER_COLORS.get(colors, f"colors of kind {colors}")
+        raise NystraError(f"{name} holds {known}, expected gray or RGB: convert it first")
+    bits = (reader.numbers(entries.get(258)) or (1,))[0]
+    if bits not in _BITS:
+        raise NystraError(
+            f"{name} holds numbers of {bits} bits, expected 8 or 16, or 32 in floating point: "
+            "convert it first"
+        )
+    return compression
+
+
+def check_segments(
+    stream: BinaryIO, name: str, reader: TiffReader, entries: dict[int, Entry]
+) -> None:
+    """Find out whether the segments of a TIFF hold its pixels and nothing else.
+
+    libtiff fills what is missing at the end of a file, ignores surplus data, which a changed size
+    leaves, and does not compare the checksum of deflate. Data of LZW and PackBits is only decoded:
+    it has no checksum, libtiff reports where it ends early, and surplus data of it is ignored.
+
+    Args:
+        stream: The file.
+        name: What to call it in the messages.
+        reader: Its directories.
+        entries: The one of the image.
+
+    Raises:
+        NystraError: They do not.
+    """
+
+    def numbers(tag: int, default: int) -> tuple[int, ...]:
+        return reader.numbers(entries.get(tag)) or (default,)
+
+    compression, separate = numbers(259, 1)[0], numbers(284, 1)[0] == _SEPARATE
+    if compression not in COUNTED:
+        return
+    samples = numbers(277, 1)[0]
+    bits = numbers(258, 1)[0] * (1 if separate else samples)
+    chroma = numbers(530, 2)[:2] if numbers(262, 0)[0] == YCBCR and samples == 3 else ()
+    width, length = numbers(256, 0)[0], numbers(257, 0)[0]
+    tiled = _TILES[0] in entries
+    across, down = (numbers(tag, 0)[0] for tag in (322, 323))
+    if not tiled:
+        across, down = width, min(numbers(278, length)[0], length)
+    offsets, counts = (numbers(tag, 0) for tag in (_TILES if tiled else _STRIPS))
+    if across < 1 or down < 1:
+        raise _damaged(name, f"its segments have {across}x{down} pixels")
+    rows = -(-length // down)
+    segments = -(-width // across) * rows * (samples if separate else 1)
+    if not len(offsets) == len(counts) == segments:
+        what = f"{width}x{length} pixels are {segments} strips or tiles, it has {len(offsets)}"
+        raise _damaged(name, what)
+    end = stream.seek(0, os.SEEK_END)
+    for index, (offset, count) in enumerate(zip(offsets, counts, strict=True)):
+        last = not tiled and index % rows == rows - 1
+        height = length - (rows - 1) * down if last else down
+        expected = height * -(-across * bits // 8)
+        if chroma:
+            expected = _subsampled(across, height, *chroma)
+        if offset + count > end:
+            raise _damaged(name, "its strips or tiles extend beyond the end of the file")
+        held = count if compression == _NONE else expected
+        if compression in _DEFLATE:
+            stream.seek(offset)
+            try:
+                held = _inflated_length(stream.read(count), expected)
+            except zlib.error as error:
+                raise _damaged(name, str(error)) from error
+        if held != expected:
+            what = "decompresses to more" if held > expected else f"holds {held}"
+            raise _damaged(name, f"a strip or tile of {expected} bytes {what}")
+
+
+def _inflated_length(data: bytes, limit: int) -> int:
+    """Return how many bytes deflate data holds; above ``limit`` the counting stops.
+
+    Raises:
+        zlib.error: It is not deflate data, its checksum is wrong, or it has no end.
+    """
+    inflater, total = zlib.decompressobj(), 0
+    while not inflater.eof and total <= limit:
+        part = inflater.decompress(data, _STEP)
+        if not part and not inflater.eof:
+            raise zlib.error("its deflate stream is truncated")
+        total, data = total + len(part), inflater.unconsumed_tail
+    return total
+
+
+def _subsampled(width: int, rows: int, across: int, down: int) -> int:
+    """Return the bytes of a segment whose color differences are stored once for several pixels."""
+    return -(-width // across) * -(-rows // down) * (across * down + 2)
+
+
+def _damaged(name: str, what: str) -> NystraError:
+    return NystraError(f"the image {name} is damaged or truncated: {what}")
+
 
 _EXTRA_SAMPLES, _PREMULTIPLIED, _PLAIN_ALPHA = 338, 1, 2
 _XMP, _IPTC, _PHOTOSHOP = 700, 33723, 34377

@@ -10,8 +10,8 @@ from ...core.computing import stop_engines
 from ..machine.memory import available_memory
 from ..session_spec import SessionSpec
 from .limits import Address, Limits
-from .loading import Models, open_models
 from .request_queue import RequestQueue
+from .served_model import Models, open_models
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

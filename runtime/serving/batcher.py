@@ -21,7 +21,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from .errors import ModelFailedError, StoppingError
-from .work import Work
+from .request_queue import Work
 
 OnRun = Callable[[int, float], None]
 

@@ -11,7 +11,7 @@ import math
 
 from ...core.errors import NystraError
 from ..machine.memory import available_memory, resident_memory
-from .memory_law import MemoryLaw
+from .memory_meter import MemoryLaw
 
 ASSUMED = MemoryLaw(40_960.0)
 """Bytes per pixel that are assumed without a measurement: a safe value for a SwinIR-M (180

@@ -15,10 +15,8 @@ from ...core.errors import NystraError
 from ...core.ports.examples import example_arrays
 from ...core.ports.pixels import from_range, to_range
 from ...core.ports.port import UNIT, Port, Range, image_size
-from .memory_law import MemoryLaw
-from .memory_meter import MemoryMeter
-from .repeated_tiles import RepeatedTiles
-from .run_tiled import Batches, ImageFunction, run_tiled
+from .memory_meter import MemoryLaw, MemoryMeter
+from .run_tiled import Batches, ImageFunction, RepeatedTiles, run_tiled
 from .tile_memory import (
     ASSUMED,
     ASSUMED_SQUARE,

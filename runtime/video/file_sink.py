@@ -15,15 +15,13 @@ from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
 from .accompanying import lost_tags
-from .assembling import assemble
 from .clip import Clip, Frame, FrameSource
-from .codecs import RATED, WITH_ALPHA
 from .color import Color
-from .encoding import Encoding, Packet, with_decoding_times
+from .containers import RATED, WITH_ALPHA
+from .encoding import Encoding, Packet, assemble, with_decoding_times
 from .file_source import VideoFile, open_video
 from .library import av_errors, load_av
-from .parts import Parts
-from .pending import PendingFrames
+from .parts import Parts, PendingFrames
 
 PART = 60
 """Frames of a part, and so the most that are on the disk uncompressed."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from ...core.errors import NystraError
 from ...core.files.writing import check_can_make, make_folder
 from ..images.image_data import ImageData
-from ..images.images import write_image
-from ..images.naming import Naming
+from ..images.images import Naming, write_image
 from .accompanying import besides_frames
 from .clip import Frame, FrameSource
 from .file_source import VideoFile, open_video

@@ -33,7 +33,7 @@ from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tasks.video.frame_restorer import SingleFrameRestorer
-from nystra.runtime.tiling.repeated_tiles import RepeatedTiles
+from nystra.runtime.tiling.run_tiled import RepeatedTiles
 from nystra.runtime.video.folder_source import FrameFolder
 
 PHOTOGRAPH = Path(__file__).parents[2] / "export" / "photographs" / "coffee.png"

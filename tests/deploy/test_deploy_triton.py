@@ -21,7 +21,7 @@ from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
 from nystra.deploy.triton.text_format import Symbol, text_format
 from nystra.plugins.library import library_path, supported
-from nystra.runtime.engines.record import EngineRecord
+from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import decode_image, encode_image
 from nystra.runtime.session import Session

@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.loading import Models, open_models
 from nystra.runtime.serving.request_queue import RequestQueue
+from nystra.runtime.serving.served_model import Models, open_models
 from nystra.runtime.session_spec import SessionSpec
 
 BOUNDARY = "edge"

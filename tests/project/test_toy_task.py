@@ -58,8 +58,8 @@ config = (folder / "config.pbtxt").read_text()
 assert "TYPE_FP32" in config and "[-1, -1]" in config, config
 
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.loading import open_models
-from nystra.runtime.serving.work import Work
+from nystra.runtime.serving.served_model import open_models
+from nystra.runtime.serving.request_queue import Work
 models = open_models([session.spec], Limits())
 model = models.find("toy", None)
 files = {"image": Path("set/a.png").read_bytes()}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nystra.runtime.workers import start as child_process
-from nystra.runtime.workers.start import start_child
+from nystra.runtime.workers import child as child_process
+from nystra.runtime.workers.child import start_child
 from runtime_models import nystra_metadata, save_upscaler
 
 TRAPS = ("json", "numpy", "tensorrt", "runpy", "ctypes", "sitecustomize", "usercustomize", "nystra")
@@ -123,7 +123,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     )
     (tmp_path / "parent.py").write_text(
         "import sys, tempfile\n"
-        "from nystra.runtime.workers.start import start_child\n"
+        "from nystra.runtime.workers.child import start_child\n"
         "child = start_child('long_worker', tempfile.TemporaryFile())\n"
         "child.stdout.readline()\n"
         "print(child.pid, flush=True)\n"

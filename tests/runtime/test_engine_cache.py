@@ -15,8 +15,8 @@ import pytest
 from nystra.core.errors import NystraError
 from nystra.runtime.engines import cache
 from nystra.runtime.engines.build import BuiltEngine, copy_engine, take_engine
+from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.engines.toolkit import FLAGS, RTX, TENSORRT
 from runtime_models import save_upscaler
 

@@ -19,6 +19,7 @@ from nystra.runtime import Session
 from nystra.runtime.checking.dry_run import default_sizes
 from nystra.runtime.engines import child, toolkit
 from nystra.runtime.engines.build import equal_commands
+from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.profile import (
     DEFAULT_TILE,
@@ -26,7 +27,6 @@ from nystra.runtime.engines.profile import (
     make_profile,
     profile_text,
 )
-from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.engines.toolkit import RTX, TENSORRT, loader_links
 from nystra.runtime.machine.gpu import find_device
 from nystra.runtime.model.model_facts import ModelFacts

@@ -15,9 +15,8 @@ from PIL import Image, ImageCms, PngImagePlugin, TiffImagePlugin
 
 from nystra.core.errors import NystraError
 from nystra.runtime.images.image_data import ImageData
-from nystra.runtime.images.images import decode_image, encode_image, left_out, read_image
-from nystra.runtime.images.libvips import libvips
-from nystra.runtime.images.naming import Naming
+from nystra.runtime.images.image_file import libvips
+from nystra.runtime.images.images import Naming, decode_image, encode_image, left_out, read_image
 from nystra.runtime.video.folder_sink import FolderSink
 from nystra.runtime.video.folder_source import FrameFolder
 

@@ -13,8 +13,7 @@ from nystra.runtime import Session
 from nystra.runtime.machine.memory import PeakMemory, available_memory
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
-from nystra.runtime.tiling.memory_law import MemoryLaw, fit_law
-from nystra.runtime.tiling.memory_meter import MemoryMeter
+from nystra.runtime.tiling.memory_meter import MemoryLaw, MemoryMeter, fit_law
 from nystra.runtime.tiling.tile_memory import automatic_tile, tile_budget
 from runtime_models import nystra_metadata, save_upscaler
 

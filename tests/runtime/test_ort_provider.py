@@ -25,7 +25,7 @@ from exported_files import swinir_files
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session, SessionSpec
-from nystra.runtime.backends import _assignment, _providers, backend_class
+from nystra.runtime.backends import _assignment, backend_class
 from nystra.runtime.backends import ort as backend
 from nystra.runtime.model.references import ReferenceCase, write_references
 from provider_tools import RIGHT, WRONG, build_plugin, require_webgpu, save_relu
@@ -100,7 +100,7 @@ IN_A_PROCESS = """
 import sys
 from nystra.core.errors import BackendUnavailableError
 from nystra.runtime import Session
-from nystra.runtime.backends import _providers
+from nystra.runtime.backends import ort as _providers
 
 print(*_providers.available_providers())
 print(Session(sys.argv[1], "ort:WrongExecutionProvider").assignment.sentence())
@@ -136,7 +136,7 @@ def test_a_plug_in_of_a_package(model: Path, plugin: Path, tmp_path: Path) -> No
 def test_a_device_of_several(model: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plug-in has one device; the choice among several is tested by names alone."""
     kinds = [SimpleNamespace(device=SimpleNamespace(type=SimpleNamespace(name="NPU")))]
-    real = _providers.find_devices(RIGHT, plugin)
+    real = backend.find_devices(RIGHT, plugin)
     monkeypatch.setattr(backend, "find_devices", lambda *_: [*kinds, *real])
     session = Session(model, f"ort:{RIGHT}", ep_library=plugin, options={"hardware": "cpu"})
     assert session.assignment is not None

@@ -21,8 +21,7 @@ from nystra.runtime.serving.errors import (
     TooLargeError,
 )
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.request_queue import RequestQueue
-from nystra.runtime.serving.work import Work, out_of_time
+from nystra.runtime.serving.request_queue import RequestQueue, Work, out_of_time
 
 PATIENCE = 10.0
 

@@ -15,8 +15,7 @@ from nystra.runtime import ImageData, RunOptions, Session, read_image, run_image
 from nystra.runtime.images.image_data import quantize
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
-from nystra.runtime.tiling.memory_law import MemoryLaw
-from nystra.runtime.tiling.memory_meter import MemoryMeter
+from nystra.runtime.tiling.memory_meter import MemoryLaw, MemoryMeter
 from runtime_models import nystra_metadata, save_upscaler
 
 

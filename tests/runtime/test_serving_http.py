@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="the extra nystra[serve] is not installed"
 from nystra.core.errors import NystraError
 from nystra.runtime import run_images
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.loading import open_models
+from nystra.runtime.serving.served_model import open_models
 from nystra.runtime.session_spec import SessionSpec
 from runtime_models import nystra_metadata, save_upscaler
 from serving_tools import Service, enlarged, png

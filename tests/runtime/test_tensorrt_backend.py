@@ -21,8 +21,8 @@ from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.installation import find
 from nystra.runtime import Session
 from nystra.runtime.engines import cache, toolkit
+from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.machine import gpu
 from runtime_models import save_upscaler
 from shared import ROOT
@@ -230,7 +230,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.engines import cache, toolkit
 from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.record import EngineRecord
+from nystra.runtime.engines.cache import EngineRecord
 gpu.find_device = lambda: gpu.Device("Test GPU", "sm89", 13)
 model = EngineModel.open({str(save_upscaler(tmp_path / "m.onnx"))!r})
 record = EngineRecord(backend={backend!r}, version=toolkit.load({backend!r}).version,

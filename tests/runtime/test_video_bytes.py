@@ -15,7 +15,7 @@ pytest.importorskip("av", reason="the extra nystra[video] is not installed")
 from nystra.cli.main import main
 from nystra.runtime.video import file_sink
 from nystra.runtime.video.encoding import has_avx512
-from nystra.runtime.video.pending import PendingFrames
+from nystra.runtime.video.parts import PendingFrames
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import save_video
 

@@ -201,8 +201,8 @@ def test_the_disk_is_full_while_the_video_is_written(tmp_path: Path, clip: Path)
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
-    from nystra.runtime.video.assembling import assemble
     from nystra.runtime.video.clip import Clip
+    from nystra.runtime.video.encoding import assemble
     from nystra.runtime.video.file_sink import make_encoding
     from nystra.runtime.video.file_source import VideoFile
 

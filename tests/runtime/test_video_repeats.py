@@ -15,7 +15,7 @@ from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.video.frame_restorer import RestoredFrame, SingleFrameRestorer
-from nystra.runtime.tiling.repeated_tiles import RepeatedTiles
+from nystra.runtime.tiling.run_tiled import RepeatedTiles
 from nystra.runtime.video.folder_source import FrameFolder
 from runtime_models import nystra_metadata, save_upscaler
 

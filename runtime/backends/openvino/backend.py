@@ -19,7 +19,7 @@ from ....core.option import Options
 from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, library_path
 from ...engines import cache
-from ...engines.record import EngineRecord
+from ...engines.cache import EngineRecord
 from ...library import LibraryChoice, choose_library
 from ...model.inlining import inlined_model
 from ...model.onnx_tensors import read_inputs, read_outputs

@@ -9,8 +9,8 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ...engines import cache
+from ...engines.cache import EngineRecord
 from ...engines.model import EngineModel
-from ...engines.record import EngineRecord
 
 BACKEND = "openvino"
 """The name of the builder in records."""

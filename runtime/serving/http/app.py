@@ -27,9 +27,8 @@ from ..errors import (
     WrongMethodError,
 )
 from ..limits import Limits
-from ..loading import Models
-from ..request_queue import RequestQueue
-from ..work import Work, out_of_time
+from ..request_queue import RequestQueue, Work, out_of_time
+from ..served_model import Models
 from .guard import Guard
 from .metrics import Metrics
 from .parts import naming_data_binary, read_parts

@@ -12,7 +12,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.preprocessing import Preprocessing
 from ...session import Session
-from ...tiling.fixed_batch import fill_batch
+from ...tiling.run_tiled import fill_batch
 from .labels import check_labels
 from .preparing import prepare
 

@@ -11,7 +11,7 @@ from typing import Any
 from ....core.errors import NystraError
 from ....core.files.writing import check_writable_folder
 from ....core.json_text import stable_json
-from ...images.naming import STREAM
+from ...images.images import STREAM
 from .result import ClassResult
 
 FORMATS = ("csv", "json")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ....core.files.writing import atomic_write_bytes
-from ...images.naming import STREAM
+from ...images.images import STREAM
 from ...progress import progress_bar
 from ...session import Session
 from ..errors import in_one_line

@@ -14,6 +14,7 @@ from ....core.errors import NystraError
 from ....core.files.writing import make_folder
 from ...images.image_data import ImageData
 from ...images.images import (
+    STREAM,
     decode_image,
     encode_image,
     format_named,
@@ -22,7 +23,6 @@ from ...images.images import (
     read_image_size,
     write_image,
 )
-from ...images.naming import STREAM
 from ..errors import in_one_line
 from .auxiliary_inputs import AuxiliaryInputs
 from .large import is_large

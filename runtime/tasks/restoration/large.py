@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....core.files.reading import regular_file
-from ...images.images import image_format, read_image_size
-from ...images.naming import STREAM
+from ...images.images import STREAM, image_format, read_image_size
 from .restore import DISCOURAGED
 from .restorer import Restorer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ...images.image_data import ImageData
-from ...images.naming import STREAM, Naming
+from ...images.images import STREAM, Naming
 from ...progress import progress_bar
 from ...session import Session
 from ..task import Report

@@ -12,8 +12,8 @@ from ....core.ports.examples import example_array
 from ....core.ports.pixels import from_port, to_port
 from ....core.ports.port import CONDITION, UNIT, UNKNOWN, image_size
 from ...session import Session
-from ...tiling.fixed_batch import fill_batch
 from ...tiling.memory_meter import MemoryMeter
+from ...tiling.run_tiled import fill_batch
 from .auxiliary_roles import AUXILIARY_ROLES
 from .probing import Probed, padded, probe
 from .restorer import Restorer

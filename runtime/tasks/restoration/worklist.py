@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ....core.errors import NystraError
 from ....core.files.writing import check_can_make, check_folder_name
-from ...images.images import READ_SUFFIXES, SUFFIXES, check_writable, format_named
-from ...images.naming import STREAM, Naming
+from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, check_writable, format_named
 
 _SIGNATURES = (
     *(b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),

@@ -13,7 +13,7 @@ from ....core.errors import NystraError
 from ....core.option import Option, Options, option
 from ....core.option_kinds import Choice, File, Number, Switch
 from ...options import INPUTS, MASK, REFERENCE, Given
-from ...video.codecs import CODECS
+from ...video.containers import CODECS
 
 _NTSC = {
     "23.976": Fraction(24000, 1001),

@@ -12,7 +12,7 @@ from pathlib import Path
 from ....core.errors import NystraError
 from ....core.files.reading import file_sha256
 from ....core.files.writing import check_folder_name
-from ...images.naming import STREAM, Naming
+from ...images.images import STREAM, Naming
 from ...progress import progress_bar
 from ...session import Session
 from ...video.clip import FrameSource, Sink

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import NystraError
-from ...tiling.blending import blend_weights
+from ...tiling.stitching import blend_weights
 from ...tiling.tile_plan import tile_positions
 
 
