@@ -9,7 +9,7 @@ from ...core.errors import NystraError
 from ...core.files.writing import atomic_folder
 from ...runtime.model.model_copy import ModelCopy
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.session_restorer import restorer_for
+from ...runtime.tasks.restoration.restorer import restorer_for
 from .options import ComfyUIOptions
 
 _INIT = '''"""A node of ComfyUI, by nystra with its extra ort."""

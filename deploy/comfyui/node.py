@@ -16,8 +16,7 @@ import numpy as np
 
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.restore import check_output
-from ...runtime.tasks.restoration.restorer import Restorer
-from ...runtime.tasks.restoration.session_restorer import restorer_for
+from ...runtime.tasks.restoration.restorer import Restorer, restorer_for
 from ...runtime.tiling.tile_plan import DEFAULT_OVERLAP
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from ...core.arrays import Array
 from ...core.ports.port import keyed_ports
 from ...runtime.session import Session
-from ...runtime.tasks.errors import in_one_line
 from ...runtime.tasks.handler import read_parameters
 from ...runtime.tasks.registry import find_handler
+from ...runtime.tasks.result import in_one_line
 
 
 class TritonPythonModel:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.arrays import Array
 from ...runtime.images.images import image_format
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.restorer import Restorer
-from ...runtime.tasks.restoration.session_restorer import restorer_for
+from ...runtime.tasks.restoration.restorer import Restorer, restorer_for
 from .scenes import scene_side, shipped_scenes, user_scenes
 from .sheet import SheetRow, draw_sheet, run_scenes
 

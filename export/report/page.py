@@ -23,7 +23,7 @@ from ...runtime.images.sheet import readable_factor
 from ...runtime.metrics.image_quality import psnr
 from ...runtime.metrics.measures import PSNR_CEILING
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.session_restorer import restorer_for
+from ...runtime.tasks.restoration.restorer import restorer_for
 from .figures import figures_of
 from .model_sheet import model_rows
 from .sheet import SheetRow

@@ -18,9 +18,9 @@ from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from ..tasks.restoration.conditions import numbers_or_path
 from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions
+from ..tasks.restoration.restorer import restorer_for
 from ..tasks.restoration.result import ImageResult
 from ..tasks.restoration.run import plan_images
-from ..tasks.restoration.session_restorer import restorer_for
 from ..tasks.task import Report
 from ..tasks.video.dispatch import check_no_video, means_video
 from ..tasks.video.options import VideoOptions

@@ -16,14 +16,13 @@ from ..images.image_data import ImageData
 from ..machine.memory import available_memory, resident_memory
 from ..session import Session
 from ..session_spec import SessionSpec
-from ..tasks.errors import in_one_line
 from ..tasks.restoration.image_job import ImageJob
 from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.restore import RestoredImage, restore
-from ..tasks.restoration.restorer import Restorer
+from ..tasks.restoration.restorer import Restorer, restorer_for
 from ..tasks.restoration.result import ImageResult
 from ..tasks.restoration.sequential import LockedModel
-from ..tasks.restoration.session_restorer import restorer_for
+from ..tasks.result import in_one_line
 from ..tiling.run_tiled import run_batch
 
 

@@ -29,6 +29,9 @@ from .image_data import ImageData
 if TYPE_CHECKING:
     from .image_file import ImageFile
 
+STREAM = Path("-")
+"""The name of the standard input or output."""
+
 SUFFIXES = {
     ".png": "PNG",
     ".jpg": "JPEG",
@@ -289,10 +292,6 @@ def _max_pixels() -> int:
     if not text.isdecimal() or int(text) < 1:
         raise NystraError(f"NYSTRA_MAX_PIXELS is {text!r}, expected a number of pixels")
     return int(text)
-
-
-STREAM = Path("-")
-"""The name of the standard input or output."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from .encoding import Packet
 
 _NAME = re.compile(r"([0-9]{9})_([0-9]{4})\.npz")
 _PENDING = re.compile(r"[0-9]{9}\.frames")
+_HEAD = struct.Struct("<qI")
+
 _JOB = "job.json"
 
 
@@ -164,9 +166,6 @@ def _read(place: Path, count: int, extradata: bytes) -> Iterator[Packet]:
         begin = int(end - arrays["size"][index])
         pts, dts = int(arrays["pts"][index]), int(arrays["dts"][index])
         yield Packet(pts, dts, bool(arrays["key"][index]), data[begin : int(end)])
-
-
-_HEAD = struct.Struct("<qI")
 
 
 class PendingFrames:

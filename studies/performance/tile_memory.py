@@ -28,7 +28,7 @@ from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.csnln.network import CSNLN
 from nystra.models.swinir.network import SwinIR
 from nystra.runtime import Session
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from studies.performance.peak import peak_above
 
 

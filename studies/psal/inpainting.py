@@ -66,7 +66,7 @@ def resident(field: str) -> int:
 def work(arguments: argparse.Namespace) -> None:
     """Run the model in this process and print bytes and seconds."""
     from nystra.runtime.session import Session
-    from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+    from nystra.runtime.tasks.restoration.restorer import restorer_for
 
     small = Image.open(arguments.photograph).convert("RGB")
     size = (arguments.width, arguments.height)

@@ -33,8 +33,7 @@ from nystra.runtime.images.image_data import luma_of
 from nystra.runtime.images.sheet import comparison_sheet
 from nystra.runtime.metrics.image_quality import psnr, ssim
 from nystra.runtime.tasks.restoration.quality import comparable
-from nystra.runtime.tasks.restoration.restorer import Restorer
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,7 @@ from nystra.models.esc.real import ESCReal
 from nystra.models.sst.network import SST
 from nystra.runtime import Session, psnr, read_image
 from nystra.runtime.metrics.measures import PSNR_CEILING
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 
 pytestmark = pytest.mark.full
 

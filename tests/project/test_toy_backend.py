@@ -19,7 +19,7 @@ from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import RunOptions, Session, SessionSpec, backends, run_images
 from nystra.runtime.backends import backend_names, find_backend, register_backend
 from nystra.runtime.model.references import ReferenceCase, write_references
-from nystra.runtime.tasks.restoration.session_restorer import memory_meter
+from nystra.runtime.tasks.restoration.restorer import memory_meter
 from nystra.runtime.timing import bench as bench_module
 from runtime_models import nystra_metadata, save_upscaler
 from small_swinir import state_of

@@ -219,7 +219,7 @@ QUALITY = Quality(
 )
 '''
 
-SUMMARY = '''"""What became of depth maps, in words."""
+RESULT = '''"""What became of depth maps, in words."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ TASKS = [
         optional_inputs=(),
         output="depth",
         run=_part("toy.run", "write_depth"),
-        summary=_part("toy.summary"),
+        summary=_part("toy.result"),
         options=(_part("toy.options", "DepthOptions"),),
         handler=_part("toy.handler", "DepthHandler"),
         quality=_part("toy.quality", "QUALITY"),
@@ -280,7 +280,7 @@ TOY = Toy(
             ("handler", HANDLER),
             ("run", RUN),
             ("quality", QUALITY),
-            ("summary", SUMMARY),
+            ("result", RESULT),
         )
     },
     {

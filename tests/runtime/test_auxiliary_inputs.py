@@ -11,7 +11,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, read_image, run_images, write_image
 from nystra.runtime.tasks.restoration.auxiliary_roles import read_mask
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 
 

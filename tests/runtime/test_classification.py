@@ -18,7 +18,7 @@ from nystra.runtime.tasks.classification.labels import read_labels
 from nystra.runtime.tasks.classification.listing import listing
 from nystra.runtime.tasks.classification.result import ClassResult, RankedClass
 from nystra.runtime.tasks.classification.run import ranked
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from runtime_models import save_upscaler
 
 

@@ -16,7 +16,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, read_image, run_images, write_image
 from nystra.runtime.images.images import encode_image
 from nystra.runtime.tasks.restoration.quality import validate_quality
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from runtime_models import nystra_metadata
 
 GRAPH = """

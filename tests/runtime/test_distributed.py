@@ -26,8 +26,7 @@ from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.tasks.restoration import sequential
 from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageJob, ImageOutput
-from nystra.runtime.tasks.restoration.restorer import Restorer
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 
 

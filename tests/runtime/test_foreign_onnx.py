@@ -14,7 +14,7 @@ from nystra.core.ports.value_ranges import ValueRanges
 from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.session import Session
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 
 IMAGE = "f (float[b,3,h,w] input) => (float[b,3,H,W] output)"
 UNSHUFFLED = "{a = SpaceToDepth <blocksize = 8> (input) output = DepthToSpace <blocksize = 8> (a)}"

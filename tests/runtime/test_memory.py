@@ -11,8 +11,7 @@ import pytest
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.machine.memory import PeakMemory, available_memory
-from nystra.runtime.tasks.restoration.restorer import Restorer
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
 from nystra.runtime.tiling.memory_meter import MemoryLaw, MemoryMeter, fit_law
 from nystra.runtime.tiling.tile_memory import automatic_tile, tile_budget
 from runtime_models import nystra_metadata, save_upscaler
@@ -46,7 +45,7 @@ PEAK = """
 import sys
 import numpy as np
 from nystra.runtime import Session
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 session, side = Session(sys.argv[1], sys.argv[4], threads=1), int(sys.argv[2])
 image = np.full((1, 3, side, side), 0.5, np.float32)

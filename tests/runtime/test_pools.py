@@ -16,7 +16,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.tasks.restoration import thread_pool
 from nystra.runtime.tasks.restoration.image_job import ImageJob
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from nystra.runtime.tasks.restoration.thread_pool import most_pixels
 from nystra.runtime.workers.child import Child
 from runtime_models import nystra_metadata, save_upscaler

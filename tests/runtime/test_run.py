@@ -13,8 +13,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, read_image, run_images, write_image
 from nystra.runtime.images.image_data import quantize
-from nystra.runtime.tasks.restoration.restorer import Restorer
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
 from nystra.runtime.tiling.memory_meter import MemoryLaw, MemoryMeter
 from runtime_models import nystra_metadata, save_upscaler
 

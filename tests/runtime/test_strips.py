@@ -12,7 +12,7 @@ from nystra.runtime import run_images
 from nystra.runtime.images.image_data import ImageData, Metadata
 from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.images.strips import write_strips
-from nystra.runtime.tasks.restoration import image_job, in_strips, large
+from nystra.runtime.tasks.restoration import image_job, in_strips
 from nystra.runtime.tasks.restoration.options import RunOptions
 from nystra.runtime.tiling.run_strips import run_strips
 from nystra.runtime.tiling.run_tiled import run_tiled
@@ -84,8 +84,8 @@ def picture(channels: int, bits: int) -> ImageData:
 def without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore every image row by row, 128 rows at most at a time."""
     monkeypatch.setattr(image_job, "_EARLY", 0)
-    monkeypatch.setattr(large, "LARGE", 0)
-    monkeypatch.setattr(large, "_SMALL_FILE", 0)
+    monkeypatch.setattr(image_job, "LARGE", 0)
+    monkeypatch.setattr(image_job, "_SMALL_FILE", 0)
     monkeypatch.setattr(in_strips, "_WINDOW", 0)
 
 

@@ -16,7 +16,7 @@ from ...images.images import read_image
 from ...metrics.guarded_figure import GuardedFigure
 from ...session import Session
 from ..quality import Network, Quality
-from ..restoration.worklist import list_images
+from ..restoration.run import list_images
 from .classifier import Classifier, classifier_for
 from .options import AccuracyOptions
 

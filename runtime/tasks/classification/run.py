@@ -11,9 +11,9 @@ from ....core.files.writing import atomic_write_bytes
 from ...images.images import STREAM
 from ...progress import progress_bar
 from ...session import Session
-from ..errors import in_one_line
 from ..restoration.image_job import read_input
-from ..restoration.worklist import list_images
+from ..restoration.run import list_images
+from ..result import in_one_line
 from ..task import Report
 from .classifier import classifier_for
 from .labels import read_labels

@@ -38,8 +38,7 @@ from .auxiliary_inputs import auxiliary_arrays
 from .auxiliary_roles import AUXILIARY_ROLES, match_inputs, stand_in
 from .conditions import decode_values
 from .restore import restore
-from .restorer import Restorer
-from .session_restorer import restorer_for
+from .restorer import Restorer, restorer_for
 
 MEDIA_TYPES = {
     "PNG": "image/png",

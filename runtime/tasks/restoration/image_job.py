@@ -11,30 +11,41 @@ from pathlib import Path
 
 from ....core.arrays import Array
 from ....core.errors import NystraError
-from ....core.files.writing import make_folder
+from ....core.files.reading import regular_file
+from ....core.files.writing import check_can_make, make_folder
 from ...images.image_data import ImageData
 from ...images.images import (
     STREAM,
+    check_writable,
     decode_image,
     encode_image,
     format_named,
+    image_format,
     left_out,
     read_image,
     read_image_size,
     write_image,
 )
-from ..errors import in_one_line
+from ..result import in_one_line
 from .auxiliary_inputs import AuxiliaryInputs
-from .large import is_large
 from .options import RunOptions
-from .restore import RestoredImage, restore
+from .restore import DISCOURAGED, RestoredImage, restore
 from .restorer import Restorer
 from .result import ImageResult
-from .worklist import check_pair
 
 _MOST_BYTES = 4 << 30
 _EARLY = 4_000_000
 """Pixels of an image that is read before the model is loaded."""
+
+LARGE = 1 << 30
+"""Bytes of an image and its result in float32 from which on they are not held."""
+
+LEAST_ROWS = 128
+"""Least number of rows that are held of a large image."""
+
+_SMALL_FILE = 64 << 10
+"""Bytes of a file that is not looked into, so that small ones are opened once."""
+_FORMATS = ("PNG", "JPEG", "TIFF")
 
 Move = Callable[[int, int], None]
 """Called with (tiles done, tiles in total)."""
@@ -182,6 +193,16 @@ class ImageJob:
             raise in_one_line(error, here) from error
 
 
+def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
+    """Raise NystraError if an output may not be written."""
+    if target == STREAM:
+        return
+    if source != STREAM and target.exists() and target.samefile(source):
+        raise NystraError(f"the output {target} is the input itself: choose another output")
+    check_writable(target, overwrite=overwrite)
+    check_can_make(target.parent)
+
+
 def _width_height(image: ImageData) -> tuple[int, int]:
     height, width = image.size
     return width, height
@@ -216,3 +237,22 @@ def read_input(path: Path) -> ImageData:
     if len(data) > _MOST_BYTES:
         raise NystraError(f"the standard input holds more than {_MOST_BYTES >> 30} GiB")
     return decode_image(data, "the standard input")
+
+
+def is_large(restorer: Restorer, here: Path, there: Path) -> bool:
+    """Return whether an image is large by its header, and may be restored row by row.
+
+    It may not if the model needs the whole image (means over it, masks), and into WebP.
+
+    Raises:
+        NystraError: The file is no image, or damaged.
+    """
+    held = restorer.whole or restorer.auxiliary or restorer.tiling == DISCOURAGED
+    if held or STREAM in (here, there) or image_format(there) not in _FORMATS:
+        return False
+    if regular_file(here, "the image").stat().st_size <= _SMALL_FILE:
+        return False
+    height, width = read_image_size(here)
+    numbers = 3 + restorer.output_channels * restorer.scale**2
+    least = max(restorer.size_minimum, LEAST_ROWS)
+    return min(height, width) >= least and 4 * height * width * numbers > LARGE

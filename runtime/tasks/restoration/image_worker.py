@@ -19,8 +19,8 @@ from ...session_spec import SessionSpec
 from ...workers.loop import Send, answer_requests
 from .image_job import ImageJob
 from .options import RunOptions
+from .restorer import restorer_for
 from .sequential import attempt
-from .session_restorer import restorer_for
 
 
 class _ImageWorker:

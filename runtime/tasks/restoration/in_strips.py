@@ -19,7 +19,7 @@ from ...images.images import check_size, image_format, open_image
 from ...images.strips import RowReader, write_strips
 from ...tiling.run_strips import run_strips
 from ...tiling.tile_plan import even_tile, plan_tiles
-from .large import LEAST_ROWS
+from .image_job import LEAST_ROWS
 from .options import RunOptions
 from .restore import check_output
 from .restorer import Restorer

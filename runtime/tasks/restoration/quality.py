@@ -21,8 +21,7 @@ from ...options import Given
 from ...session import Session
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
-from .restorer import Restorer
-from .session_restorer import restorer_for
+from .restorer import Restorer, restorer_for
 
 
 @dataclass(frozen=True)

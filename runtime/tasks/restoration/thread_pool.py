@@ -15,9 +15,9 @@ from ....core.cpus import usable_cpus
 from ...machine.memory import available_memory
 from ...session import Session
 from .image_job import ImageJob
+from .restorer import restorer_for
 from .result import Done, Pair
 from .sequential import attempt_small, one_by_one, shares_files
-from .session_restorer import restorer_for
 
 _MOST_PIXELS = 128 * 128
 """Most pixels of a small image."""

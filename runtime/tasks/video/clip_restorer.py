@@ -15,7 +15,7 @@ from ...images.image_data import luma_of
 from ...session import Session
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
-from ..restoration.session_restorer import memory_meter
+from ..restoration.restorer import memory_meter
 
 _FREE_LENGTH = 10
 """Frames per run of a network that takes any number."""

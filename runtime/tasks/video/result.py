@@ -1,4 +1,4 @@
-"""The result of a video, or of one of its frames."""
+"""The results of a video and of its frames, and how they are printed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..restoration.result import ImageResult
+from ..restoration.result import line as line
+from ..restoration.result import rows as rows
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class VideoResult(ImageResult):
     """
 
     things: ClassVar[str] = "frames"
+    columns: ClassVar[tuple[str, ...]] = ("input", "output", "size", "seconds", "frames")
     frames: int = 0
     kept: int = 0
     reused: int = 0
@@ -28,3 +31,17 @@ class VideoResult(ImageResult):
         """The number of tiles and of reused tiles, in words."""
         repeats = f", {self.reused} unchanged from the previous frame" if self.reused else ""
         return f"{self.tiles} tiles{repeats}"
+
+    @property
+    def count_text(self) -> str:
+        """The last column of a table."""
+        return f"{self.frames}, {self.kept} kept" + (f", {self.tiles_text}" if self.reused else "")
+
+
+def example(model: str) -> str:
+    """Return a program in Python that runs a model file of this name."""
+    return f"""
+from nystra.runtime import Session, run_video
+
+run_video(Session({model!r}), "clip.mp4", "restored.mp4")
+"""

@@ -21,10 +21,10 @@ from ...video.file_sink import VideoSink
 from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
-from ..errors import in_one_line
 from ..restoration.auxiliary_inputs import AuxiliaryInputs
 from ..restoration.options import RunOptions
-from ..restoration.session_restorer import restorer_for
+from ..restoration.restorer import restorer_for
+from ..result import in_one_line
 from ..task import Report
 from .clip_restorer import clip_restorer_for
 from .frame_restorer import (

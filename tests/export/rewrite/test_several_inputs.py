@@ -16,7 +16,7 @@ from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.load.onnx_file import load_onnx
 from nystra.runtime import Session
-from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from nystra.runtime.tasks.restoration.restorer import restorer_for
 from onnx_files import window_attention
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
