@@ -65,7 +65,7 @@ class EngineOptions(Options):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ...runtime.engines.build import BuildOptions
-    from ...runtime.engines.profile import EngineShapes
+    from ...runtime.engines.model import EngineShapes
 
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, EngineOptions, ("output", "backend"))
@@ -142,7 +142,7 @@ def _compile(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace, kind: Any) -> Any:
     """Return the options of a builder, with its backend and the shapes."""
-    from ...runtime.engines.profile import EngineShapes
+    from ...runtime.engines.model import EngineShapes
 
     shapes = EngineShapes(**option_values(args, EngineShapes))
     return kind(args.backend, shapes, **option_values(args, kind))

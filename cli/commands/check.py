@@ -188,8 +188,7 @@ def _not_measured(args: argparse.Namespace, item: str, needs: str) -> NystraErro
 def _measure(
     args: argparse.Namespace, session: Session, baseline: Baseline | None, requested: Requested
 ) -> Measured:
-    from ...runtime.checking.integrity import bodies_of
-    from ...runtime.checking.measured import add_quality, add_speed, measure_file
+    from ...runtime.checking.measured import add_quality, add_speed, bodies_of, measure_file
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:

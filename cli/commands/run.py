@@ -23,8 +23,8 @@ from ..flags.session_flags import add_session_arguments, open_session
 if TYPE_CHECKING:
     from ...runtime.distributed.options import ClusterOptions
     from ...runtime.session import Session
+    from ...runtime.tasks.registry import Report, Summary, Task
     from ...runtime.tasks.result import Result
-    from ...runtime.tasks.task import Report, Summary, Task
 
 SUMMARY = "Run a model file on an image, a folder of images or a video."
 

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the file is wrong."""
     from ...export.pytorch.backend import TORCH_BACKENDS, register_torch
-    from ...runtime.checking.integrity import bodies_of, find_changes
+    from ...runtime.checking.measured import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
 
     requested = requested_qualities(args)

@@ -23,7 +23,7 @@ from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import OnnxHeader, read_onnx_header
 from ...runtime.options import RANGE
 from ...runtime.session import Session
-from ...runtime.tasks.classification.labels import check_labels, read_labels
+from ...runtime.tasks.classification.listing import check_labels, read_labels
 from ...runtime.tasks.handler import Handler
 from ...runtime.tasks.registry import find_handler
 from .config import (

@@ -20,7 +20,7 @@ from ...core.ports.port import CONDITION, Port, Size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
 from ...runtime.images.images import READ_SUFFIXES, read_image
-from ...runtime.tasks.classification.preparing import prepare
+from ...runtime.tasks.classification.classifier import prepare
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]

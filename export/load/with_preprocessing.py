@@ -18,8 +18,7 @@ from ...core.errors import NystraError
 from ...core.ports.port import SIDES
 from ...core.ports.preprocessing import Preprocessing
 from ...models.loading import LoadedModel
-from ...runtime.tasks.classification.classifier import check_preprocessing
-from ...runtime.tasks.classification.preparing import middle
+from ...runtime.tasks.classification.classifier import check_preprocessing, middle
 from .images import Feeds, Pixels
 
 

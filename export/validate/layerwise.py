@@ -151,8 +151,7 @@ def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str],
     """Load the marked file, after building its engine where the backend runs one."""
     if find_backend(spec.backend_name).engine is not None:
         from ...runtime.engines.build import BuildOptions, build_engine
-        from ...runtime.engines.model import EngineModel
-        from ...runtime.engines.profile import EngineShapes
+        from ...runtime.engines.model import EngineModel, EngineShapes
 
         shapes = EngineShapes(opt_shapes={key: row.shape for key, row in case.inputs.items()})
         build_engine(

@@ -30,7 +30,7 @@ __all__ = [
 _BACKENDS = {
     "ort-cpu": ("ort_cpu", "OrtCpuBackend"),
     "tensorrt": ("tensorrt", "TensorrtBackend"),
-    "tensorrt-rtx": ("tensorrt", "TensorrtRtxBackend"),
+    "tensorrt-rtx": ("tensorrt_rtx", "TensorrtRtxBackend"),
     "ort-cuda": ("ort_cuda", "OrtCudaBackend"),
     "ort-tensorrt": ("ort_tensorrt", "OrtTensorrtBackend"),
     "openvino": ("openvino.backend", "OpenvinoBackend"),

@@ -92,7 +92,7 @@ def _fits(record: EngineRecord, device: gpu.Device | str) -> bool:
     """Whether an engine is for this GPU: TensorRT's for its model, TensorRT-RTX's for its kind."""
     if isinstance(device, str):
         return False
-    if record.backend == toolkit.RTX:
+    if toolkit.BUILDERS[record.backend].targets:
         return device.capability in (*record.targets, record.device.get("capability"))
     built = (record.device.get("name"), record.device.get("capability"))
     return built == (device.name, device.capability)
@@ -297,9 +297,3 @@ def _wheels_on_the_path() -> Iterator[None]:
             del os.environ["LD_LIBRARY_PATH"]
         else:
             os.environ["LD_LIBRARY_PATH"] = before
-
-
-class TensorrtRtxBackend(TensorrtBackend):
-    """TensorRT-RTX on the first GPU."""
-
-    engine: ClassVar[str] = toolkit.RTX

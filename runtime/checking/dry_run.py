@@ -14,8 +14,7 @@ from ...plugins.domain import DOMAIN
 from ..engines import toolkit
 from ..engines.build import BuildOptions, targets_of
 from ..engines.child import BuilderAnswer, Refusal, ask, unsupported_reason
-from ..engines.model import EngineModel
-from ..engines.profile import Profile
+from ..engines.model import EngineModel, Profile
 from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes

@@ -10,8 +10,7 @@ from ...core.errors import NystraError
 from ...core.json_text import json_number
 from ..metrics.measures import FIGURES
 from .baseline import DIGESTS, KERNELS, Accepted, Baseline, guarded_items
-from .integrity import metadata_changes
-from .measured import BY_BODIES, Measured
+from .measured import BY_BODIES, Measured, metadata_changes
 from .validation import sides_text
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"

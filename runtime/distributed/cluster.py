@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -14,13 +15,15 @@ from ...core.errors import BackendUnavailableError
 from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
 from ..workers.child import Child, ChildError
+from ..workers.loop import Send, answer_requests
 from .options import LOCAL, ClusterOptions
 
 PATIENCE = 10.0
 """Seconds after which a cluster that does not answer is given up."""
 
 _LOCAL_STORE = 200 << 20
-_PROBE = f"{__package__}.cluster_probe"
+_PROBE = f"{__package__}.cluster"
+"""The process that asks an address whether Ray answers there: it can be ended, Ray waits long."""
 _NOT_INSTALLED = 3
 """Exit code of a child process in which a module is missing."""
 
@@ -116,3 +119,13 @@ def _check_answers(options: ClusterOptions) -> None:
             f"the service at {options.address} is not a Ray cluster of a compatible version: "
             f"{advice}"
         ) from error
+
+
+def _answer(request: Mapping[str, Any], _send: Send) -> dict[str, Any]:
+    """Answer ``{"do": "connect", "address": "HOST:PORT"}`` with ``{}`` if Ray is there."""
+    import_module("ray._raylet").GcsClient(address=request["address"])
+    return {}
+
+
+if __name__ == "__main__":
+    sys.exit(answer_requests(_answer))

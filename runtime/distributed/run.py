@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,56 @@ from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..progress import progress_bar
 from ..session import Session
+from ..tasks.registry import Report
 from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from ..tasks.restoration.conditions import numbers_or_path
 from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.restorer import restorer_for
-from ..tasks.restoration.result import ImageResult
+from ..tasks.restoration.result import Done, ImageResult, Pair
 from ..tasks.restoration.run import plan_images
-from ..tasks.task import Report
 from ..tasks.video.dispatch import check_no_video, means_video
 from ..tasks.video.options import VideoOptions
 from ..tasks.video.run import run_video
 from .cluster import connected
-from .folder import in_cluster
 from .options import ClusterOptions
 from .video import distributed_restorer_for
-from .worker import Setup
+from .worker import Failed, Setup
 from .worker_pool import WorkerPool
+
+
+@dataclass(frozen=True)
+class DistributedResult(ImageResult):
+    """The result of an image that a worker restored; `ImageResult` has the rest.
+
+    Attributes:
+        worker: Name of the worker that restored it.
+        tries: Number of workers that tried it.
+    """
+
+    worker: str = ""
+    tries: int = 0
+
+
+def in_cluster(pairs: Sequence[Pair], pool: WorkerPool) -> Generator[Done, None, None]:
+    """Restore images, and yield index and result of each when it is done.
+
+    The workers read and write the files themselves: only file names go over the network.
+
+    Raises:
+        NystraError: No worker is left; what is finished stays.
+    """
+    calls = (("file", tuple(path.absolute() for path in pair)) for pair in pairs)
+    for result in pool.run(calls):
+        here, there = map(str, pairs[result.place])
+        if isinstance(result.value, Failed):
+            outcome = ImageResult(here, "failed", error=result.value.error)
+        else:
+            outcome = replace(result.value, input=here, output=there)
+        yield (
+            result.place,
+            DistributedResult(**outcome.as_dict(), worker=result.where, tries=result.tries),
+        )
 
 
 def run_distributed(

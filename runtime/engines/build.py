@@ -18,8 +18,7 @@ from ..workers.child import Progress
 from . import cache, toolkit
 from .cache import EngineRecord
 from .child import ask, unsupported_reason
-from .model import EngineModel
-from .profile import ENGINE_TILE, REBUILD, EngineShapes, profile_text
+from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, profile_text
 
 
 @dataclass(frozen=True)

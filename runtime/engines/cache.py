@@ -29,7 +29,7 @@ from ...core.json_records import is_whole, require_keys, require_version, shown
 from ...core.json_text import stable_json
 from ...core.plain_text import is_plain_name
 from ...core.strict_json import read_json
-from .profile import Profile
+from .model import Profile
 
 SCHEMA_VERSION = 2
 _LARGEST_SIDE = 2**31 - 1

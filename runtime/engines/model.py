@@ -1,20 +1,168 @@
-"""The model an engine is built from, and the plugin library that goes with it."""
+"""The model that an engine is built from, its plugin library, and the input shapes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
+from ...core.option import Option, Options, option
+from ...core.option_kinds import Switch, whole_number
+from ...core.ports.port import SIDES, Port
 from ..library import choose_library
 from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import read_onnx_header
-from .profile import EngineShapes, Profile, make_profile
+from ..options import TILE
+
+DEFAULT_TILE = 256
+"""Default side of the image that an engine is built for, in pixels."""
+
+ENGINE_TILE = replace(
+    TILE,
+    default=None,
+    minimum=1,
+    doc="side of the single input size, if no shapes are given",
+    usual=str(DEFAULT_TILE),
+)
+REBUILD = Switch("build even if the cache has the engine")
+
+Shape = tuple[int, ...]
+Profile = dict[str, tuple[Shape, Shape, Shape]]
+"""Input name -> smallest, best and largest shape; inputs of a fixed shape are left out."""
+
+
+@dataclass(frozen=True)
+class InputShapes(Option):
+    """Shapes by the name of an input; in text ``input:1x3x64x64,other:1x1``."""
+
+    _expected: ClassVar[str] = "shapes such as input:1x3x64x64,other:1x1"
+    _placeholder: ClassVar[str] = "input:1x3x64x64,..."
+
+    def read(self, name: str, text: str) -> dict[str, Shape]:
+        """Return the shapes in a text."""
+        shapes = {}
+        for part in text.split(","):
+            tensor, _, sizes = part.rpartition(":")
+            try:
+                shapes[tensor] = tuple(map(whole_number, sizes.split("x")))
+            except ValueError:
+                raise self.refused(name, text) from None
+        if "" in shapes or any(min(shape) < 1 for shape in shapes.values()):
+            raise self.refused(name, text)
+        return shapes
+
+    def show(self, value: Mapping[str, Shape]) -> str:
+        """Return shapes as text, in the form of trtexec."""
+        return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in value.items())
+
+    def _accepted(self, name: str, value: Any) -> dict[str, Shape]:
+        if isinstance(value, str):
+            return self.read(name, value)
+        if not isinstance(value, Mapping) or not value:
+            raise self.refused(name, value)
+        return self.read(name, self.show(value))
+
+
+@dataclass(frozen=True)
+class EngineShapes(Options):
+    """The requested shapes, in the form of trtexec."""
+
+    min_shapes: Mapping[str, Shape] | None = option(
+        InputShapes(None, "smallest shapes", flag="--minShapes")
+    )
+    opt_shapes: Mapping[str, Shape] | None = option(
+        InputShapes(None, "shapes that the engine is optimized for", flag="--optShapes")
+    )
+    max_shapes: Mapping[str, Shape] | None = option(
+        InputShapes(None, "largest shapes", flag="--maxShapes")
+    )
+
+
+def make_profile(
+    inputs: Sequence[Port], shapes: EngineShapes | None = None, tile: int | None = None
+) -> Profile:
+    """Return the profile of a model.
+
+    Args:
+        inputs: The model's.
+        shapes: The requested ones; missing ones of the three are those of the best or the largest
+            one.
+        tile: Side of the image where no shapes are requested: one fixed shape, of batch 1.
+
+    Raises:
+        NystraError: A shape has an unknown name, another rank or another fixed size, the three
+            are not in order, or an input has free sizes and no shape is requested.
+    """
+    dynamic = {port.name: port for port in inputs if port.free_axes()}
+    wanted = EngineShapes() if shapes is None else shapes
+    if not wanted.changed():
+        side = DEFAULT_TILE if tile is None else tile
+        fixed = {name: _tile_shape(port, side) for name, port in dynamic.items()}
+        return {name: (shape, shape, shape) for name, shape in fixed.items()}
+    if tile is not None:
+        raise NystraError(
+            "`tile` and `min_shapes`, `opt_shapes`, `max_shapes` exclude each other: give one "
+            "of the two"
+        )
+    least, best, largest = wanted.min_shapes, wanted.opt_shapes, wanted.max_shapes
+    best = best or largest or least or {}
+    least, largest = least or best, largest or best
+    wrong = sorted((set(least) | set(best) | set(largest)) - {port.name for port in inputs})
+    if wrong:
+        names = ", ".join(port.name for port in inputs)
+        raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
+    return {name: _row(port, least, best, largest) for name, port in dynamic.items()}
+
+
+def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], index: int) -> str:
+    """Return the shapes of one index (0 smallest, 1 best, 2 largest) in the form of trtexec."""
+    return InputShapes(None, "").show({name: row[index] for name, row in profile.items()})
+
+
+def _tile_shape(port: Port, side: int) -> Shape:
+    if not set(SIDES) <= set(port.axes):
+        raise NystraError(f"{_open(port)}: set it with `opt_shapes`")
+    return port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
+
+
+def _row(
+    port: Port,
+    least: Mapping[str, Shape],
+    best: Mapping[str, Shape],
+    largest: Mapping[str, Shape],
+) -> tuple[Shape, Shape, Shape]:
+    if port.name not in least or port.name not in best or port.name not in largest:
+        raise NystraError(f"{_open(port)}: give its shapes")
+    row = (least[port.name], best[port.name], largest[port.name])
+    for shape in row:
+        fits = len(shape) == len(port.axes) and all(
+            port.lengths.get(axis, got) == got for axis, got in zip(port.axes, shape, strict=False)
+        )
+        if not fits:
+            raise NystraError(
+                f"the shape {shape} does not fit the input {port.name!r}, {_shape_text(port)}"
+            )
+    if not all(a <= b <= c for a, b, c in zip(*row, strict=True)):
+        raise NystraError(
+            f"the shapes of {port.name!r} are not in order: smallest {row[0]}, best {row[1]}, "
+            f"largest {row[2]}"
+        )
+    return row
+
+
+def _open(port: Port) -> str:
+    return f"the input {port.name!r} has the open shape {_shape_text(port)}"
+
+
+def _shape_text(port: Port) -> str:
+    return f"({', '.join(str(port.lengths.get(axis, axis)) for axis in port.axes)})"
+
 
 LIBRARY = "nystra_trt"
 """The plugin library, as `library_path` names it."""

@@ -145,3 +145,48 @@ def _blur(image: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     down = sum(weight * image[i : i + rows] for i, weight in enumerate(weights))
     both = sum(weight * down[:, i : i + columns] for i, weight in enumerate(weights))
     return np.asarray(both, dtype=np.float64)
+
+
+STEPS = 255.0
+"""The unit of the figure: steps of 8 bits."""
+
+
+class Flicker:
+    """The figure of a video whose frames come one by one; one error image is held."""
+
+    def __init__(self, crop_border: int = 0, channel: str = "y") -> None:
+        """Begin with no frame.
+
+        Args:
+            crop_border: Pixels left out on every side.
+            channel: ``y`` (BT.601 in studio swing) or ``rgb``.
+        """
+        self._border, self._channel = crop_border, channel
+        self._before: npt.NDArray[np.float64] | None = None
+        self._changes: list[float] = []
+
+    def add(self, got: Array, expected: Array) -> None:
+        """Add the next frame.
+
+        Args:
+            got: (H, W, C) in 0..1.
+            expected: Its ground truth, of the same shape.
+        """
+        planes = [self._plane(image) for image in (got, expected)]
+        error = planes[0] - planes[1]
+        if self._before is not None:
+            self._changes.append(math.sqrt(float(np.mean((error - self._before) ** 2))))
+        self._before = error
+
+    @property
+    def value(self) -> float:
+        """The figure in steps of 8 bits; 0 for a single frame."""
+        return STEPS * float(np.mean(self._changes)) if self._changes else 0.0
+
+    def _plane(self, image: Array) -> npt.NDArray[np.float64]:
+        height, width = image.shape[:2]
+        border = self._border
+        inner = image[border : height - border, border : width - border]
+        if self._channel == "y":
+            return luma(inner)
+        return np.asarray(inner, dtype=np.float64)

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.arrays import Array
-from .mirror import mirrored_part
 from .run_tiled import ImageFunction, in_turn
 from .stitching import Stitcher
-from .tile_plan import TilePlan
+from .tile_plan import TilePlan, mirrored_part
 
 
 def run_strips(

@@ -33,7 +33,7 @@ from nystra.export.attention.site import resolve, swap
 from nystra.models import load
 from nystra.models.vit.network import ViT
 from nystra.runtime import Session
-from nystra.runtime.tasks.classification.preparing import prepare
+from nystra.runtime.tasks.classification.classifier import prepare
 from nystra.runtime.timing.turns import interleaved
 from studies.training.labeled import read_labeled
 from studies.vit.accuracy import model_file

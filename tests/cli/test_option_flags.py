@@ -18,7 +18,7 @@ from nystra.core.ports.image_sizes import ImageSize, ImageSizes
 from nystra.core.ports.port import image_size
 from nystra.core.ports.value_ranges import ValueRanges
 from nystra.export.options import ExportOptions, Shape
-from nystra.runtime.engines.profile import InputShapes
+from nystra.runtime.engines.model import InputShapes
 from nystra.runtime.tasks.video.options import FrameRate
 from shared import ROOT
 

@@ -26,7 +26,7 @@ from nystra.runtime import backends
 from nystra.runtime.backends.ort_cpu import OrtCpuBackend
 from nystra.runtime.engines import build as engines
 from nystra.runtime.engines.child import ask
-from nystra.runtime.engines.profile import EngineShapes
+from nystra.runtime.engines.model import EngineShapes
 from nystra.runtime.model.references import ReferenceCase, References, write_references
 from nystra.runtime.session import Session
 from nystra.runtime.session_spec import SessionSpec

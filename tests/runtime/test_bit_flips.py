@@ -13,7 +13,7 @@ from exported_files import swinir_files
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.checking.integrity import find_changes
+from nystra.runtime.checking.measured import find_changes
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.references import References, read_references

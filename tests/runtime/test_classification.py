@@ -14,8 +14,7 @@ from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
 from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.tasks.classification.classifier import classifier_for
-from nystra.runtime.tasks.classification.labels import read_labels
-from nystra.runtime.tasks.classification.listing import listing
+from nystra.runtime.tasks.classification.listing import listing, read_labels
 from nystra.runtime.tasks.classification.result import ClassResult, RankedClass
 from nystra.runtime.tasks.classification.run import ranked
 from nystra.runtime.tasks.restoration.restorer import restorer_for

@@ -20,9 +20,9 @@ from nystra.runtime.checking.dry_run import default_sizes
 from nystra.runtime.engines import child, toolkit
 from nystra.runtime.engines.build import equal_commands
 from nystra.runtime.engines.cache import EngineRecord
-from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.profile import (
+from nystra.runtime.engines.model import (
     DEFAULT_TILE,
+    EngineModel,
     EngineShapes,
     make_profile,
     profile_text,

@@ -13,8 +13,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.metadata import without_provenance
 from nystra.runtime import Session
-from nystra.runtime.checking.integrity import metadata_changes
-from nystra.runtime.checking.measured import measure_file
+from nystra.runtime.checking.measured import measure_file, metadata_changes
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.references import (

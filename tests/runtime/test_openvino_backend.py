@@ -25,7 +25,7 @@ from nystra.plugins import native
 from nystra.plugins.library import CPU_LIBRARY, library_path
 from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
-from nystra.runtime.checking.integrity import bodies_of
+from nystra.runtime.checking.measured import bodies_of
 from nystra.runtime.model.references import read_references
 from runtime_models import nystra_metadata, save_upscaler
 from small_swinir import state_of

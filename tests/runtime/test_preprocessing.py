@@ -22,7 +22,7 @@ from nystra.export.graph.preprocessing import prepend
 from nystra.export.load.with_preprocessing import Preparation
 from nystra.runtime import Session
 from nystra.runtime.images.resampling import resample
-from nystra.runtime.tasks.classification.preparing import middle, prepare
+from nystra.runtime.tasks.classification.classifier import middle, prepare
 
 WHERE = "the metadata entry nystra.preprocessing"
 

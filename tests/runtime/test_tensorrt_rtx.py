@@ -12,8 +12,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime.engines.build import BuildOptions, build_engine
 from nystra.runtime.engines.cache import EngineRecord
-from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.profile import EngineShapes
+from nystra.runtime.engines.model import EngineModel, EngineShapes
 from tensorrt_tools import OPEN, cases, operator_model, plugins, swinir, use_sdk
 
 TARGETS = ("sm86", "sm89", "sm120")

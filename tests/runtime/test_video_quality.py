@@ -9,7 +9,7 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, Session, VideoOptions, psnr, read_image, write_image
-from nystra.runtime.metrics.flicker import Flicker
+from nystra.runtime.metrics.image_quality import Flicker
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.video.quality import validate_clip
 from runtime_models import nystra_metadata, save_upscaler

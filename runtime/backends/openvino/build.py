@@ -12,7 +12,7 @@ from ....core.files.scratch import scratch_folder
 from ....core.option import Options, option
 from ...engines import cache
 from ...engines.build import BuiltEngine
-from ...engines.profile import ENGINE_TILE, REBUILD, EngineShapes, make_profile
+from ...engines.model import ENGINE_TILE, REBUILD, EngineShapes, make_profile
 from ...model.model_facts import parse_facts
 from ...options import PRECISION
 from ...session_spec import SessionSpec

@@ -11,13 +11,12 @@ from ....core.files.writing import atomic_write_bytes
 from ...images.images import STREAM
 from ...progress import progress_bar
 from ...session import Session
+from ..registry import Report
 from ..restoration.image_job import read_input
 from ..restoration.run import list_images
 from ..result import in_one_line
-from ..task import Report
 from .classifier import classifier_for
-from .labels import read_labels
-from .listing import check_listing, listing
+from .listing import check_listing, listing, read_labels
 from .options import ClassOptions
 from .result import ClassResult, ranked
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...session import Session
-from ..task import Report
+from ..registry import Report
 from .image_job import ImageJob, Move
 from .result import Done, ImageResult, Pair
 from .sequential import one_by_one

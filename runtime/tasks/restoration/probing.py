@@ -15,7 +15,7 @@ from ....core.errors import NystraError
 from ....core.ports.pixels import from_range, to_range
 from ....core.ports.port import BYTES, UNIT, Range
 from ...metrics.sanity import beyond_doubt, contrast_doubt
-from ...tiling.mirror import mirror_to
+from ...tiling.tile_plan import mirror_to
 from ...tiling.tiled_network import TiledNetwork
 
 _SIDES = (32, 64, 128, 224, 256, 48, 96, 192, 384, 512, 72, 80, 112, 120, 144, 160, 320)

@@ -68,7 +68,7 @@ class QualityReport:
         channel: ``y`` (BT.601) or ``rgb``.
         pad: ``none`` or ``official``.
         warnings: Warnings about masks.
-        flicker: Flicker of the frames of a video, see `nystra.runtime.metrics.flicker`; None of
+        flicker: Flicker of the frames of a video, see `Flicker`; None of
             images.
     """
 

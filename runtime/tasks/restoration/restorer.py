@@ -17,9 +17,8 @@ from ....core.ports.port import CONDITION, UNIT, UNKNOWN, image_size
 from ...images.image_data import luma_of
 from ...session import Session
 from ...tiling.memory_meter import MemoryMeter
-from ...tiling.mirror import mirror_to
 from ...tiling.run_tiled import fill_batch
-from ...tiling.tile_plan import even_tile
+from ...tiling.tile_plan import even_tile, mirror_to
 from ...tiling.tiled_network import TiledNetwork
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
 from .conditions import condition_values, refuse_unequal

@@ -13,7 +13,7 @@ from ...images.image_data import ImageData
 from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, format_named
 from ...progress import progress_bar
 from ...session import Session
-from ..task import Report
+from ..registry import Report
 from .image_job import ImageJob, check_pair, read_early
 from .options import RunOptions
 from .restorer import restorer_for

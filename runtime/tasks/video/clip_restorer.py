@@ -13,7 +13,7 @@ from ....core.errors import NystraError
 from ....core.ports.port import FRAMES_AXES, Port
 from ...images.image_data import luma_of
 from ...session import Session
-from ...tiling.mirror import mirror_to
+from ...tiling.tile_plan import mirror_to
 from ...tiling.tiled_network import TiledNetwork
 from ..restoration.restorer import memory_meter
 

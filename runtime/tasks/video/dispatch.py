@@ -9,10 +9,10 @@ from pathlib import Path
 from ....core.errors import NystraError
 from ...session import Session
 from ...video.containers import is_read, is_written
+from ..registry import Report
 from ..restoration.options import RunOptions
 from ..restoration.result import ImageResult
 from ..restoration.run import run_images
-from ..task import Report
 from .options import VideoOptions
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from ....core.errors import NystraError
 from ...images.images import read_image
 from ...images.pairs import paired_images
-from ...metrics.flicker import Flicker
 from ...metrics.guarded_figure import GuardedFigure
-from ...metrics.image_quality import psnr, ssim
+from ...metrics.image_quality import Flicker, psnr, ssim
 from ...session import Session
 from ...video.folder_source import FrameFolder, frame_order
 from ..quality import Network, Quality

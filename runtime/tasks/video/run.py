@@ -21,11 +21,11 @@ from ...video.file_sink import VideoSink
 from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
+from ..registry import Report
 from ..restoration.auxiliary_inputs import AuxiliaryInputs
 from ..restoration.options import RunOptions
 from ..restoration.restorer import restorer_for
 from ..result import in_one_line
-from ..task import Report
 from .clip_restorer import clip_restorer_for
 from .frame_restorer import (
     FrameRestorer,
