@@ -8,7 +8,7 @@ from .metrics.image_quality import psnr as psnr
 from .metrics.image_quality import ssim as ssim
 from .model.manifest import Manifest as Manifest
 from .model.model_facts import ModelFacts as ModelFacts
-from .model.model_ports import TensorInfo as TensorInfo
+from .model.model_facts import TensorInfo as TensorInfo
 from .model.references import read_references as read_references
 from .model.references import write_references as write_references
 from .session import Session as Session

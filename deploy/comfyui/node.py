@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.restore import check_output
-from ...runtime.tasks.restoration.restorer import Restorer, restorer_for
+from ...runtime.tasks.restoration.restorer import Restorer, check_output, restorer_for
 from ...runtime.tiling.tile_plan import DEFAULT_OVERLAP
 
 

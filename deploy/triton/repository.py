@@ -14,11 +14,11 @@ from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_folder
 from ...core.plain_text import printable
+from ...plugins.library import choose_library
 from ...runtime.engines import cache
 from ...runtime.engines.cache import EngineRecord
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
-from ...runtime.library import choose_library
 from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import OnnxHeader, read_onnx_header
 from ...runtime.options import RANGE

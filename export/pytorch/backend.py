@@ -14,7 +14,7 @@ from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
 from ...runtime.backends import backend_names, find_backend, register_backend
 from ...runtime.backends.base import Backend
-from ...runtime.model.model_ports import TensorInfo
+from ...runtime.model.model_facts import TensorInfo
 
 TORCH_BACKENDS: dict[str, dict[str, Any]] = {
     "torch-cpu": {"device": "cpu"},

@@ -14,8 +14,7 @@ from ...core.arrays import Array
 from ...core.ports.port import Port
 from ...runtime.images.images import read_image
 from ...runtime.images.pairs import paired_images
-from ...runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
-from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES, stand_in
+from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES, AuxiliaryInputs, stand_in
 from ...runtime.tasks.restoration.restorer import Restorer
 from ..load.images import photographs
 

@@ -16,8 +16,8 @@ from ...core.arrays import Array
 from ...core.cpus import usable_cpus
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import utf8_path
-from ..library import LibraryChoice, choose_library
-from ..model.model_ports import TensorInfo
+from ...plugins.library import LibraryChoice, choose_library
+from ..model.model_facts import TensorInfo
 from .base import Backend
 
 _DTYPES = {

@@ -23,10 +23,10 @@ from ...core.files.reading import utf8_path
 from ...core.installation import installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
-from ..library import LibraryChoice
+from ...plugins.library import LibraryChoice
 from ..model.onnx_nodes import has_node_anywhere
-from ._assignment import RECORD, read_assignment
 from ._onnxruntime import OnnxRuntimeBackend
+from .base import RECORD, read_assignment
 
 _PACKAGES = "onnxruntime_ep_"
 _LOCK = threading.Lock()

@@ -20,8 +20,7 @@ from ...core.errors import BackendUnavailableError
 from ...core.installation import install_command, installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
-from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
-from ..library import LibraryChoice
+from ...plugins.library import CUDA_LIBRARY, LibraryChoice, has_cuda_kernels
 from ..machine.gpu import find_device
 from ._onnxruntime import OnnxRuntimeBackend
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...core.errors import BackendUnavailableError
-from ...plugins.library import library_path
-from ..library import LibraryChoice
+from ...plugins.library import LibraryChoice, library_path
 from .ort_cuda import OrtCudaBackend
 
 _PLUGINS = "nystra_trt_register10"

@@ -27,7 +27,7 @@ from ..engines.build import BuildOptions
 from ..engines.cache import EngineRecord
 from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
-from ..model.model_ports import TensorInfo
+from ..model.model_facts import TensorInfo
 from .base import Backend
 
 Shapes = Mapping[str, tuple[int, ...]]

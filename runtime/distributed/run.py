@@ -15,7 +15,7 @@ from ...core.files.reading import file_sha256
 from ..progress import progress_bar
 from ..session import Session
 from ..tasks.registry import Report
-from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from ..tasks.restoration.auxiliary_roles import AuxiliaryInputs
 from ..tasks.restoration.conditions import numbers_or_path
 from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions

@@ -18,8 +18,7 @@ from ..session import Session
 from ..session_spec import SessionSpec
 from ..tasks.restoration.image_job import ImageJob
 from ..tasks.restoration.options import RunOptions
-from ..tasks.restoration.restore import RestoredImage, restore
-from ..tasks.restoration.restorer import Restorer, restorer_for
+from ..tasks.restoration.restorer import RestoredImage, Restorer, restore, restorer_for
 from ..tasks.restoration.result import ImageResult
 from ..tasks.restoration.sequential import LockedModel
 from ..tasks.result import in_one_line

@@ -13,10 +13,9 @@ from ...core.files.reading import file_sha256
 from ...core.option import Option, Options, option
 from ...core.option_kinds import Switch, whole_number
 from ...core.ports.port import SIDES, Port
-from ..library import choose_library
+from ...plugins.library import choose_library
 from ..model.external_data import external_files
-from ..model.model_facts import parse_facts
-from ..model.model_ports import TensorInfo
+from ..model.model_facts import TensorInfo, parse_facts
 from ..model.onnx_header import read_onnx_header
 from ..options import TILE
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from .extras import Extras, upright_xmp
-from .image_data import EXCHANGING, ImageData, turned, unpremultiplied
+from .image_data import EXCHANGING, Extras, ImageData, turned, unpremultiplied, upright_xmp
 
 _LEAST = (8, 16)
 _ADVICE = "pip install 'pyvips[binary]'"

@@ -23,8 +23,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ...core.files.writing import atomic_write_bytes
 from ..options import QUALITY
-from .extras import fitted
-from .image_data import ImageData
+from .image_data import ImageData, fitted
 
 if TYPE_CHECKING:
     from .image_file import ImageFile

@@ -13,8 +13,17 @@ import struct
 from collections.abc import Iterator
 
 from .exif import read_block, with_resolution
-from .extras import COMMENT, Extras, comment, decoded, left_segments, of_aspect
-from .image_data import ImageData, Metadata, plausible_dpi
+from .image_data import (
+    COMMENT,
+    Extras,
+    ImageData,
+    Metadata,
+    comment,
+    decoded,
+    left_segments,
+    of_aspect,
+    plausible_dpi,
+)
 
 _SEQUENTIAL = (0xC0, 0xC1)
 _SCAN, _COMMENT = 0xDA, 0xFE

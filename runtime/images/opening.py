@@ -17,8 +17,7 @@ import numpy as np
 from ...core.errors import NystraError
 from . import jpeg_segments, png_chunks
 from .exif import read_block
-from .extras import COMMENT, Extras, colors_of, decoded
-from .image_data import Metadata
+from .image_data import COMMENT, Extras, Metadata, colors_of, decoded
 from .image_file import ImageFile, field, from_array, libvips, source
 from .tiff_directories import is_tiff
 from .tiff_file import open_tiff

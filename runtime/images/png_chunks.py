@@ -13,8 +13,16 @@ from typing import BinaryIO
 
 from ...core.errors import NystraError
 from .exif import read_block, with_resolution
-from .extras import XMP_KEYWORD, Extras, in_resources, left_segments, of_aspect
-from .image_data import ImageData, Metadata, plausible_dpi
+from .image_data import (
+    XMP_KEYWORD,
+    Extras,
+    ImageData,
+    Metadata,
+    in_resources,
+    left_segments,
+    of_aspect,
+    plausible_dpi,
+)
 
 _MOST_BYTES = 16 << 20
 """Largest chunk besides the pixels that is kept, in bytes."""

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 
 from ...core.errors import NystraError
 from .exif import block_of, orientation_of, private_tags, read_tags, resolution_of
-from .extras import Extras, in_resources
-from .image_data import Metadata
+from .image_data import Extras, Metadata, in_resources
 from .image_file import ImageFile, libvips, source
 from .tiff_directories import Entry, TiffReader, only_directory
 

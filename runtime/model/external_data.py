@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.reading import regular_file
-from .onnx_header import opened_model
-from .protobuf import message_fields, message_strings
+from .onnx_header import message_fields, message_strings, opened_model
 
 Span = tuple[int, int]
 """Where a message begins and ends in the bytes of a model file."""

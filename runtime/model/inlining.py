@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from ...core.errors import NystraError
 from .external_data import external_files
-from .onnx_header import opened_model
-from .protobuf import BYTES, fields, message
+from .onnx_header import BYTES, fields, message, opened_model
 
 _Field = tuple[int, int, bytes]
 """Number, kind and value of a field; of a number its own bytes."""

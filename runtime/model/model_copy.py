@@ -16,8 +16,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from .external_data import FIELDS, external_files
-from .onnx_header import opened_model
-from .protobuf import BYTES, fields, message, message_strings, varint
+from .onnx_header import BYTES, fields, message, message_strings, opened_model, varint
 
 COPY = "model.onnx"
 """Name of the copied model file."""

@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterator
 
 from .external_data import messages
-from .onnx_header import opened_model
-from .protobuf import message_fields, message_strings
+from .onnx_header import message_fields, message_strings, opened_model
 
 _GRAPH, _NODE = 7, 1
 _NAME, _OP_TYPE, _DOMAIN = 3, 4, 7

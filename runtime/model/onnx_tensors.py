@@ -12,11 +12,9 @@ import mmap
 import os
 from collections.abc import Iterator
 
-from .model_facts import ModelFacts, parse_facts
-from .model_ports import TensorInfo
-from .onnx_header import opened_model, read_onnx_header
+from .model_facts import ModelFacts, TensorInfo, parse_facts
+from .onnx_header import message_fields, message_strings, opened_model, read_onnx_header
 from .onnx_nodes import graph_spans
-from .protobuf import message_fields, message_strings
 
 _INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
 _DTYPES = {

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from .external_data import Span, data_file, external_entries, tensors
-from .onnx_header import opened_model
-from .protobuf import BYTES, fields, message_strings
+from .onnx_header import BYTES, fields, message_strings, opened_model
 
 _NAME, _RAW_DATA = 8, 9
 _STORAGE = (12, 13, 14)

@@ -13,8 +13,9 @@ from ...core.metadata import ModelMetadata
 from ..images.images import image_head
 from ..session import Session
 from ..session_spec import SessionSpec
-from ..tasks.handler import Answer, Files, Handler, Size, UnreadableFileError, UnusableOutputError
+from ..tasks.handler import Answer, Files, Handler, Size
 from ..tasks.registry import find_handler
+from ..tasks.result import UnreadableFileError, UnusableOutputError
 from .batcher import Batcher, OnRun
 from .errors import BadRequestError, ModelFailedError, TooLargeError, UnknownModelError
 from .limits import Limits

@@ -18,6 +18,7 @@ from ...core.option import Options
 from ..images.image_data import ImageData
 from ..images.images import DECODING_BYTES, decode_image
 from ..session import Session
+from .result import UnreadableFileError
 
 Files: TypeAlias = Mapping[str, bytes]
 """Role or name of an input -> content of its file."""
@@ -26,16 +27,6 @@ Size: TypeAlias = tuple[int, int]
 """Height and width of an image."""
 
 Parameters = TypeVar("Parameters", bound=Options)
-
-
-class UnreadableFileError(NystraError):
-    """A file of a request cannot be read."""
-
-
-class UnusableOutputError(NystraError):
-    """The output of the model cannot be correct for any input."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)

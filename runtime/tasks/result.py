@@ -1,4 +1,4 @@
-"""The result of one input of a run."""
+"""The result of one input of a run, and the errors of inputs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...core.errors import NystraError
+
+
+class UnreadableFileError(NystraError):
+    """A file of a request cannot be read."""
+
+
+class UnusableOutputError(NystraError):
+    """The output of the model cannot be correct for any input."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)

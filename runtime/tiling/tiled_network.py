@@ -15,17 +15,18 @@ from ...core.errors import NystraError
 from ...core.ports.examples import example_arrays
 from ...core.ports.pixels import from_range, to_range
 from ...core.ports.port import UNIT, Port, Range, image_size
-from .memory_meter import MemoryLaw, MemoryMeter
-from .run_tiled import Batches, ImageFunction, RepeatedTiles, run_tiled
-from .tile_memory import (
+from .memory_meter import (
     ASSUMED,
     ASSUMED_SQUARE,
+    MemoryLaw,
+    MemoryMeter,
     automatic_tile,
     free_memory,
     image_bytes,
     refuse_too_large,
     tile_budget,
 )
+from .run_tiled import Batches, ImageFunction, RepeatedTiles, run_tiled
 from .tile_plan import DEFAULT_OVERLAP
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import open_regular
-from ..images.extras import colors_of
-from ..images.image_data import ImageData, Metadata
+from ..images.image_data import ImageData, Metadata, colors_of
 from .accompanying import is_still
 from .clip import Clip, Frame
 from .color import SUBSAMPLINGS, UNSPECIFIED, Color, to_rgb, usual_matrix

@@ -29,7 +29,7 @@ from nystra.core.arrays import Array
 from nystra.runtime import Session, read_image
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import write_image
-from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from nystra.runtime.tasks.restoration.auxiliary_roles import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
 from nystra.runtime.tasks.video.frame_restorer import SingleFrameRestorer
 from nystra.runtime.tiling.run_tiled import RepeatedTiles

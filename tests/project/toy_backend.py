@@ -23,7 +23,7 @@ from ...core.files.reading import regular_file
 from ...core.option import Options, option
 from ...core.option_kinds import Number
 from ...core.strict_json import parse_json
-from ..model.model_ports import TensorInfo
+from ..model.model_facts import TensorInfo
 from .base import Backend
 
 _STEPS = {"repeat": np.repeat, "mean": lambda array, axis: array.mean(axis, keepdims=True)}

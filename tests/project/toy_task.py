@@ -59,7 +59,8 @@ from ....core.arrays import Array
 from ....core.option import Options
 from ...images.image_data import ImageData
 from ...session import Session
-from ..handler import Answer, AnswerTensor, Files, Handler, UnusableOutputError, decode_role
+from ..handler import Answer, AnswerTensor, Files, Handler, decode_role
+from ..result import UnusableOutputError
 from .options import DepthParameters
 
 

@@ -53,7 +53,7 @@ def test_gray_and_color(tmp_path: Path, channels: int, model_channels: int) -> N
 def test_a_huge_image_is_never_tiled(
     tmp_path: Path, filler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 28)
+    monkeypatch.setattr("nystra.runtime.tiling.memory_meter.available_memory", lambda: 1 << 28)
     restorer = restorer_for(Session(filler, threads=1))
     _, tiles = restorer(make_image(300, 400), auxiliary={"mask": hole(300, 400)})
     assert tiles == 1
@@ -64,7 +64,7 @@ def test_a_huge_image_is_never_tiled(
 def test_what_cannot_fit_is_refused_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("nystra.runtime.tiling.memory_meter.available_memory", lambda: 10_000_000)
     graph = FILLER.format(c=3, h="h", w="w")
     more = {"nystra.quadratic_bytes": "2.0", "nystra.tiling": "internal"}
     session = Session(save(tmp_path / "m.onnx", graph, "mask", 3, **more))

@@ -18,7 +18,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, read_image, run_images, write_image
 from nystra.runtime.images.images import decode_image, encode_image
-from nystra.runtime.tasks.restoration import restore as restored
+from nystra.runtime.tasks.restoration import restorer as restored
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 

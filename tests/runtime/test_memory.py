@@ -12,8 +12,13 @@ from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.machine.memory import PeakMemory, available_memory
 from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
-from nystra.runtime.tiling.memory_meter import MemoryLaw, MemoryMeter, fit_law
-from nystra.runtime.tiling.tile_memory import automatic_tile, tile_budget
+from nystra.runtime.tiling.memory_meter import (
+    MemoryLaw,
+    MemoryMeter,
+    automatic_tile,
+    fit_law,
+    tile_budget,
+)
 from runtime_models import nystra_metadata, save_upscaler
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -25,7 +25,7 @@ from exported_files import swinir_files
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session, SessionSpec
-from nystra.runtime.backends import _assignment, backend_class
+from nystra.runtime.backends import backend_class, base
 from nystra.runtime.backends import ort as backend
 from nystra.runtime.model.references import ReferenceCase, write_references
 from provider_tools import RIGHT, WRONG, build_plugin, require_webgpu, save_relu
@@ -272,7 +272,7 @@ def test_the_gate_asks_a_provider_for_no_kernels(
 
 def test_a_long_list_of_operators_is_cut() -> None:
     nodes = {"Other": {f"Op{n}": 20 - n for n in range(10)}, "Mine": {"Conv": 3}}
-    sentence = _assignment.Assignment("Mine", nodes).sentence()
+    sentence = base.Assignment("Mine", nodes).sentence()
     assert sentence.startswith("Mine computes 3 of 158 nodes; Other computes 20 Op0, 19 Op1")
     assert sentence.endswith("13 Op7, 23 of other operators")
 

@@ -99,7 +99,7 @@ def test_one_pixel(tmp_path: Path, model: Path) -> None:
 
 @pytest.mark.full
 def test_huge_image_is_tiled(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 27)
+    monkeypatch.setattr("nystra.runtime.tiling.memory_meter.available_memory", lambda: 1 << 27)
     measured = MemoryLaw(200.0)  # what a process has left from other tests blurs its own measuring
     monkeypatch.setattr(MemoryMeter, "measure", lambda *_, **__: measured)
     write_image(tmp_path / "in.png", ImageData(pixels(700, 900)))

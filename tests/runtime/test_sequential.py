@@ -11,7 +11,7 @@ import pytest
 from nystra.runtime import ImageData
 from nystra.runtime.tasks.restoration import sequential
 from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageOutput
-from nystra.runtime.tasks.restoration.restore import RestoredImage
+from nystra.runtime.tasks.restoration.restorer import RestoredImage
 from nystra.runtime.tasks.restoration.result import ImageResult
 from nystra.runtime.tasks.restoration.sequential import attempt, one_by_one
 

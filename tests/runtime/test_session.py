@@ -15,9 +15,9 @@ import pytest
 
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.ports.port import Port
+from nystra.plugins.library import LibraryChoice
 from nystra.runtime import Session, SessionSpec
 from nystra.runtime.backends import backend_names
-from nystra.runtime.library import LibraryChoice
 from nystra.runtime.model.onnx_header import read_onnx_header
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 

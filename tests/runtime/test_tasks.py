@@ -17,7 +17,7 @@ from nystra.export.load.images import validation_feeds
 from nystra.export.plan.naming import output_path
 from nystra.models.facts import Facts
 from nystra.runtime import ImageData, write_image
-from nystra.runtime.model.model_ports import TensorInfo, input_ports
+from nystra.runtime.model.model_facts import TensorInfo, input_ports
 from nystra.runtime.session import Session
 from nystra.runtime.tasks import registry as table
 from nystra.runtime.tasks.registry import TASKS, task_qualities

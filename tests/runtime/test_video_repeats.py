@@ -12,7 +12,7 @@ from nystra.cli.main import main
 from nystra.core.ports.port import Port
 from nystra.runtime import write_image
 from nystra.runtime.images.image_data import ImageData
-from nystra.runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from nystra.runtime.tasks.restoration.auxiliary_roles import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.video.frame_restorer import RestoredFrame, SingleFrameRestorer
 from nystra.runtime.tiling.run_tiled import RepeatedTiles

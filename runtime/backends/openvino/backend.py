@@ -17,10 +17,9 @@ from ....core.errors import BackendUnavailableError, NystraError
 from ....core.installation import installed, not_installed
 from ....core.option import Options
 from ....plugins.domain import DOMAIN
-from ....plugins.library import CPU_LIBRARY, library_path
+from ....plugins.library import CPU_LIBRARY, LibraryChoice, choose_library, library_path
 from ...engines import cache
 from ...engines.cache import EngineRecord
-from ...library import LibraryChoice, choose_library
 from ...model.inlining import inlined_model
 from ...model.onnx_tensors import read_inputs, read_outputs
 from ..base import EMULATED, Backend

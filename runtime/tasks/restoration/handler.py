@@ -30,15 +30,13 @@ from ..handler import (
     Files,
     Handler,
     Size,
-    UnreadableFileError,
     decode_role,
     file_tensor,
 )
-from .auxiliary_inputs import auxiliary_arrays
-from .auxiliary_roles import AUXILIARY_ROLES, match_inputs, stand_in
+from ..result import UnreadableFileError
+from .auxiliary_roles import AUXILIARY_ROLES, auxiliary_arrays, match_inputs, stand_in
 from .conditions import decode_values
-from .restore import restore
-from .restorer import Restorer, restorer_for
+from .restorer import Restorer, restore, restorer_for
 
 MEDIA_TYPES = {
     "PNG": "image/png",

@@ -27,10 +27,9 @@ from ...images.images import (
     write_image,
 )
 from ..result import in_one_line
-from .auxiliary_inputs import AuxiliaryInputs
+from .auxiliary_roles import AuxiliaryInputs
 from .options import RunOptions
-from .restore import DISCOURAGED, RestoredImage, restore
-from .restorer import Restorer
+from .restorer import DISCOURAGED, RestoredImage, Restorer, restore
 from .result import ImageResult
 
 _MOST_BYTES = 4 << 30

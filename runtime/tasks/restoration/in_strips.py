@@ -21,8 +21,7 @@ from ...tiling.run_strips import run_strips
 from ...tiling.tile_plan import even_tile, plan_tiles
 from .image_job import LEAST_ROWS
 from .options import RunOptions
-from .restore import check_output
-from .restorer import Restorer
+from .restorer import Restorer, check_output
 from .result import ImageResult
 
 _WINDOW = 192 << 20

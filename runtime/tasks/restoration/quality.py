@@ -19,7 +19,7 @@ from ...metrics.image_quality import luma, psnr, ssim
 from ...metrics.measures import PSNR_CEILING
 from ...options import Given
 from ...session import Session
-from .auxiliary_inputs import AuxiliaryInputs
+from .auxiliary_roles import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer, restorer_for
 

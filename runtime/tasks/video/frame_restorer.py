@@ -14,10 +14,9 @@ from ....core.errors import NystraError
 from ...images.image_data import ImageData
 from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, FrameSource
-from ..restoration.auxiliary_inputs import AuxiliaryInputs
+from ..restoration.auxiliary_roles import AuxiliaryInputs
 from ..restoration.options import RunOptions
-from ..restoration.restore import check_output, restore, with_pixels
-from ..restoration.restorer import Restorer
+from ..restoration.restorer import Restorer, check_output, restore, with_pixels
 from .clip_restorer import ClipRestorer
 from .windows import Window, plan_windows
 

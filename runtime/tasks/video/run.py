@@ -22,7 +22,7 @@ from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
 from ..registry import Report
-from ..restoration.auxiliary_inputs import AuxiliaryInputs
+from ..restoration.auxiliary_roles import AuxiliaryInputs
 from ..restoration.options import RunOptions
 from ..restoration.restorer import restorer_for
 from ..result import in_one_line
