@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..core.computing import engines_compute
+from ..core.ending import engines_compute
 from .interrupt import interruptible
 
 

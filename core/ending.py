@@ -20,7 +20,35 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from .computing import engines_compute, stop_engines
+_running: dict[Computing, Callable[[], None]] = {}
+
+
+class Computing:
+    """A context manager around one run of an engine."""
+
+    __slots__ = ("_stop",)
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        """Set the function that makes the run end early, called from another thread."""
+        self._stop = stop
+
+    def __enter__(self) -> None:
+        _running[self] = self._stop
+
+    def __exit__(self, *_: object) -> None:
+        del _running[self]
+
+
+def stop_engines() -> None:
+    """Make all runs end early, where their engines can do that."""
+    for stop in list(_running.values()):
+        stop()
+
+
+def engines_compute() -> bool:
+    """Return whether a run is under way."""
+    return bool(_running)
+
 
 GRACE = 1.0
 """Seconds for engines to stop and for the main thread to handle the signal."""

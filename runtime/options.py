@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ..core.option_kinds import Bytes, File, FileOrWord, Number, Pairs, Switch, Text
-from ..core.ports.value_ranges import ValueRanges
+from ..core.ports.port import ValueRanges
 
 Given: TypeAlias = "str | os.PathLike[str] | float | Sequence[float]"
 """What is given for an input: numbers, also as a text with commas between them, or a path."""

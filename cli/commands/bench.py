@@ -19,9 +19,7 @@ from ...runtime.backends import backend_names
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json, print_table
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
-from ..flags.file_options import CHECKPOINT
-from ..flags.option_flags import add_options
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import CHECKPOINT, add_options, add_output_arguments
 from ..progress import steps
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from ...core.ports.image_sizes import ImageSizes
 from ...core.ports.port import Size
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json
-from ..flags.option_flags import add_options, option_values
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import add_options, add_output_arguments, option_values
 from ..progress import steps
 
 if TYPE_CHECKING:

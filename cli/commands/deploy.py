@@ -9,8 +9,7 @@ from pathlib import Path
 from ...core.option import Options, option
 from ...core.option_kinds import Folder
 from ..console import echo, print_json
-from ..flags.option_flags import add_options
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import add_options, add_output_arguments
 from ..flags.shared_flags import add_shared_options, read_shared
 
 SUMMARY = "Write a folder from which a server or another program loads a model file."

@@ -13,9 +13,7 @@ from ...core.option_kinds import File, Folder
 from ...export.report.figures import figures_of
 from ..console import echo, print_json, print_table, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
-from ..flags.file_options import SHEET
-from ..flags.option_flags import add_options, option_values
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import SHEET, add_options, add_output_arguments, option_values
 from ..progress import steps
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from ...core.option import Options, option
 from ...core.option_kinds import Choice, Folder
 from ..console import echo, print_json, print_table, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
-from ..flags.option_flags import add_options
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import add_options, add_output_arguments
 from ..flags.session_flags import add_session_arguments, session_spec
 from ..progress import steps
 

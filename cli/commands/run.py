@@ -16,8 +16,7 @@ from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Text
 from ..console import echo, print_json, print_table, warn
-from ..flags.option_flags import add_options, option_values
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import add_options, add_output_arguments, option_values
 from ..flags.session_flags import add_session_arguments, open_session
 
 if TYPE_CHECKING:

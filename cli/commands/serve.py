@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
 from ..console import echo, print_json, warn
-from ..flags.option_flags import add_options, option_values
-from ..flags.output_flags import add_output_arguments
+from ..flags.option_flags import add_options, add_output_arguments, option_values
 from ..flags.session_flags import add_session_arguments, session_spec
 
 if TYPE_CHECKING:

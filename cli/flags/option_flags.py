@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...core.option import Option, Options, spelled
-from ...core.option_kinds import NamedChoice, Pairs, Switch
+from ...core.option_kinds import File, NamedChoice, Pairs, Switch
 
 
 def add_options(
@@ -112,3 +112,18 @@ def flags_by_name(parser: argparse._ActionsContainer) -> dict[str, str]:
             word = flag[2:].replace("-", "_")
             flags[word if isinstance(action.const, str) else action.dest] = flag
     return flags
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``, ``-v`` and ``-q``."""
+    parser.add_argument("--json", action="store_true", help="print the results as JSON on stdout")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-v", "--verbose", action="store_true", help="print each step")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+
+
+CHECKPOINT = File(None, "compare with PyTorch on this checkpoint", usual="the recorded outputs")
+REFERENCES = File(None, "recorded outputs", usual="next to the model", metavar="FILE.npz")
+SHEET = File(
+    None, "draw photographs: input, full attention, exported, difference", metavar="OUT.png"
+)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NystraError
-from ..json_text import stable_json
-from ..strict_json import read_json
+from ..json_text import read_json, stable_json
 from .ownership import is_trusted
 from .reading import file_sha256
 from .writing import atomic_path, atomic_write_bytes, make_folder

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import NystraError
-from .lock import locked
-from .temporary import remove_leftovers, temporary_path
+from .temporary import locked, remove_leftovers, temporary_path
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import NystraError
 from ..json_records import is_number, is_whole, shown
+from ..json_text import parse_json
 from ..plain_text import PLAIN_NAME, is_plain_name
-from ..strict_json import parse_json
 from .port import AXES, IMAGE_AXES, Port
 
 _LONGEST_TEXT = 1 << 16

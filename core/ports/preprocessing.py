@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import NystraError
 from ..json_records import is_number, is_whole, require_keys, shown
-from ..strict_json import parse_json
+from ..json_text import parse_json
 
 FILTERS = ("bilinear", "bicubic")
 

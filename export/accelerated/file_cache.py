@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.files.lock import locked
 from ...core.files.ownership import is_trusted, require_own_folder
 from ...core.files.reading import file_sha256
 from ...core.files.scratch import scratch_folder
+from ...core.files.temporary import locked
 from ...core.files.user_cache import (
     CACHE_VARIABLE,
     home,

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.errors import CheckpointError
 from ...core.files.reading import file_sha256
-from ...core.strict_json import read_json
+from ...core.json_text import read_json
 
 _STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
 _FILES = tuple(f"{stem}.{kind}" for stem in _STEMS for kind in ("safetensors", "bin"))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core.errors import CheckpointError
 from ...core.files.reading import utf8_path
-from ...core.strict_json import parse_json
+from ...core.json_text import parse_json
 from .rebuilding import MOST_TENSORS
 
 _LONGEST_HEADER = 1 << 27

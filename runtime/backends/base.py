@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.arrays import Array
-from ...core.computing import Computing
+from ...core.ending import Computing
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
 from ...core.option import Options

@@ -26,9 +26,8 @@ from ...core.files.reading import regular_file
 from ...core.files.user_cache import CACHE_VARIABLE, home, put_file
 from ...core.files.writing import atomic_write_bytes, make_folder
 from ...core.json_records import is_whole, require_keys, require_version, shown
-from ...core.json_text import stable_json
+from ...core.json_text import read_json, stable_json
 from ...core.plain_text import is_plain_name
-from ...core.strict_json import read_json
 from .model import Profile
 
 SCHEMA_VERSION = 2

@@ -25,8 +25,7 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import is_there, regular_file
 from ...core.files.writing import atomic_write_bytes
-from ...core.json_text import stable_json
-from ...core.strict_json import MAXIMUM_BYTES, parse_json
+from ...core.json_text import MAXIMUM_BYTES, parse_json, stable_json
 
 RECORDED_METADATA = "metadata"
 """The key of the meta that holds the model file's metadata."""

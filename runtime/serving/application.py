@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...core.computing import stop_engines
+from ...core.ending import stop_engines
 from ..machine.memory import available_memory
 from ..session_spec import SessionSpec
 from .limits import Address, Limits

@@ -22,8 +22,7 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.ownership import require_own_folder
 from ...core.files.writing import atomic_write_bytes, make_folder
-from ...core.json_text import stable_json, utf8_text
-from ...core.strict_json import read_json
+from ...core.json_text import read_json, stable_json, utf8_text
 from .encoding import Packet
 
 _NAME = re.compile(r"([0-9]{9})_([0-9]{4})\.npz")

@@ -15,8 +15,7 @@ from nystra.core.errors import NystraError
 from nystra.core.option import Option
 from nystra.core.option_kinds import Bytes, File, FileOrWord, Grid, Number, Words
 from nystra.core.ports.image_sizes import ImageSize, ImageSizes
-from nystra.core.ports.port import image_size
-from nystra.core.ports.value_ranges import ValueRanges
+from nystra.core.ports.port import ValueRanges, image_size
 from nystra.export.options import ExportOptions, Shape
 from nystra.runtime.engines.model import InputShapes
 from nystra.runtime.tasks.video.options import FrameRate

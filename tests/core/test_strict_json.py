@@ -7,7 +7,7 @@ import pytest
 
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.core.files.reading import regular_file
-from nystra.core.strict_json import MAXIMUM_DEPTH, parse_json, read_json
+from nystra.core.json_text import MAXIMUM_DEPTH, parse_json, read_json
 
 
 def test_what_json_writers_write_is_read() -> None:

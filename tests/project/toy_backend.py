@@ -22,7 +22,7 @@ import numpy as np
 from ...core.files.reading import regular_file
 from ...core.option import Options, option
 from ...core.option_kinds import Number
-from ...core.strict_json import parse_json
+from ...core.json_text import parse_json
 from ..model.model_facts import TensorInfo
 from .base import Backend
 

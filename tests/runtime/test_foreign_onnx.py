@@ -10,7 +10,7 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.examples import example_array
-from nystra.core.ports.value_ranges import ValueRanges
+from nystra.core.ports.port import ValueRanges
 from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.session import Session

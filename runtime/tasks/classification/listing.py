@@ -12,8 +12,7 @@ from typing import Any
 from ....core.errors import NystraError
 from ....core.files.reading import open_regular
 from ....core.files.writing import check_writable_folder
-from ....core.json_text import stable_json
-from ....core.strict_json import parse_json
+from ....core.json_text import parse_json, stable_json
 from ...images.images import STREAM
 from .result import ClassResult
 
