@@ -19,8 +19,8 @@ from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
 from .backends import backend_names, find_backend, require_precision
 from .engines.model import EngineModel
+from .model.onnx_graph import read_facts
 from .model.onnx_header import read_onnx_header
-from .model.onnx_tensors import read_facts
 from .session_spec import SessionSpec
 from .timing.bench import bench, session_configuration, session_spec
 from .timing.rows import describe_machine

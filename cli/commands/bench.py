@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 def _sizes(args: argparse.Namespace) -> Sequence[Size]:
     """Return the requested sizes, otherwise the sizes of models of fixed size."""
     from ...runtime.backends import artifact_of
-    from ...runtime.model.onnx_tensors import read_facts
+    from ...runtime.model.onnx_graph import read_facts
 
     files = [model for model in args.models if artifact_of(model) == "onnx"]
     facts = {model: read_facts(model) for model in files}

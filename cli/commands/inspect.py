@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _has_attention_of_others(path: Path) -> bool:
     """Whether sites may be found: in another program's file, with a softmax, with torch."""
+    from ...runtime.model.onnx_graph import has_node
     from ...runtime.model.onnx_header import read_onnx_header
-    from ...runtime.model.onnx_nodes import has_node
 
     if ModelMetadata.read(read_onnx_header(path).metadata).version is not None:
         return False
@@ -151,8 +151,8 @@ def _window(sides: tuple[int, ...] | None) -> str:
 def _inspect_model(args: argparse.Namespace) -> int:
     from ...plugins.domain import DOMAIN
     from ...runtime.backends import find_backend
+    from ...runtime.model.onnx_graph import domain_nodes
     from ...runtime.model.onnx_header import read_onnx_header
-    from ...runtime.model.onnx_nodes import domain_nodes
     from ...runtime.session import Session
 
     metadata = dict(read_onnx_header(args.file).metadata)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata, key_of
-from ...runtime.model.onnx_tensors import read_facts
+from ...runtime.model.onnx_graph import read_facts
 from ...runtime.model.references import RECORDED_METADATA, References
 from ..graph.metadata import describe
 from ..load.images import validation_feeds

@@ -24,7 +24,7 @@ from ...core.installation import installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import LibraryChoice
-from ..model.onnx_nodes import has_node_anywhere
+from ..model.onnx_graph import has_node_anywhere
 from ._onnxruntime import OnnxRuntimeBackend
 from .base import RECORD, read_assignment
 

@@ -17,7 +17,7 @@ from ..engines.child import BuilderAnswer, Refusal, ask, unsupported_reason
 from ..engines.model import EngineModel, Profile
 from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
-from ..model.onnx_nodes import domain_nodes
+from ..model.onnx_graph import domain_nodes
 
 NOT_SHOWN = "numbers, speed, memory and loading of an engine: they need a GPU"
 """What a dry run cannot check."""

@@ -16,8 +16,8 @@ from ...core.ports.port import SIDES, Size, image_size
 from ...plugins.domain import DOMAIN
 from ..metrics.measures import PSNR_CEILING, ROUNDING
 from ..model.manifest import Manifest
+from ..model.onnx_graph import count_nodes, domain_nodes
 from ..model.onnx_header import read_onnx_header
-from ..model.onnx_nodes import count_nodes, domain_nodes
 from ..model.references import RECORDED_METADATA, References
 from ..model.weights import weights_digest
 from ..session import Session

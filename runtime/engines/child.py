@@ -15,7 +15,7 @@ from typing import Any
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
 from ...plugins.domain import DOMAIN
-from ..model.onnx_nodes import domain_nodes
+from ..model.onnx_graph import domain_nodes
 from ..workers.child import Child, ChildError, Progress
 from . import toolkit
 from .model import EngineModel

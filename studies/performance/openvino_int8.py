@@ -18,9 +18,13 @@ import openvino
 from openvino import opset13 as opset
 
 from nystra.runtime import Session
-from nystra.runtime.backends.openvino.layers import convolve, float_kernel, is_linear
 from nystra.runtime.backends.openvino.operators import extensions
-from nystra.runtime.backends.openvino.rows import compute_rows
+from nystra.runtime.backends.openvino.token_maps import (
+    compute_rows,
+    convolve,
+    float_kernel,
+    is_linear,
+)
 
 FORMS = ("fully connected", "convolutions")
 

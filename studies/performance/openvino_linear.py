@@ -18,7 +18,7 @@ import numpy as np
 import openvino
 from openvino import opset13 as opset
 
-from nystra.runtime.backends.openvino.layers import convolve
+from nystra.runtime.backends.openvino.token_maps import convolve
 
 TOKENS = 128 * 128
 

@@ -20,7 +20,7 @@ from nystra.runtime.checking.baseline import Accepted, Baseline, guarded_items, 
 from nystra.runtime.checking.gate import CheckResult, check_measured
 from nystra.runtime.checking.measured import Measured
 from nystra.runtime.checking.report import github_annotations, junit, markdown
-from nystra.runtime.model.onnx_nodes import count_nodes
+from nystra.runtime.model.onnx_graph import count_nodes
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 

@@ -30,7 +30,7 @@ from nystra.runtime.engines.model import (
 from nystra.runtime.engines.toolkit import RTX, TENSORRT, loader_links
 from nystra.runtime.machine.gpu import find_device
 from nystra.runtime.model.model_facts import ModelFacts, TensorInfo, input_ports
-from nystra.runtime.model.onnx_nodes import domain_nodes
+from nystra.runtime.model.onnx_graph import domain_nodes
 from runtime_models import save_operator, save_upscaler
 
 IMAGE = Port("input", "image", lengths={"channels": 3})

@@ -15,7 +15,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.model.external_data import external_files
-from nystra.runtime.model.onnx_nodes import count_nodes, domain_nodes
+from nystra.runtime.model.onnx_graph import count_nodes, domain_nodes
 from runtime_models import save_upscaler
 
 

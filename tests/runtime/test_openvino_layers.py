@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystra.runtime.backends.openvino.layers import convolve
-from nystra.runtime.backends.openvino.rows import compute_rows
+from nystra.runtime.backends.openvino.token_maps import compute_rows, convolve
 from openvino_results import results
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")

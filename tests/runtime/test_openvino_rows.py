@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystra.runtime.backends.openvino.rows import compute_rows
+from nystra.runtime.backends.openvino.token_maps import compute_rows
 from openvino_results import openvino, results
 
 opset = pytest.importorskip("openvino.opset13")

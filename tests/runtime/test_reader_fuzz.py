@@ -28,8 +28,7 @@ from nystra.runtime.images.images import read_image
 from nystra.runtime.model.external_data import external_files
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.model_facts import parse_facts
-from nystra.runtime.model.onnx_nodes import count_nodes, domain_nodes
-from nystra.runtime.model.onnx_tensors import read_facts, read_inputs
+from nystra.runtime.model.onnx_graph import count_nodes, domain_nodes, read_facts, read_inputs
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
 from nystra.runtime.model.weights import weights_digest
 from runtime_models import nystra_metadata, save_operator, save_upscaler

@@ -21,14 +21,12 @@ from ....plugins.library import CPU_LIBRARY, LibraryChoice, choose_library, libr
 from ...engines import cache
 from ...engines.cache import EngineRecord
 from ...model.inlining import inlined_model
-from ...model.onnx_tensors import read_inputs, read_outputs
+from ...model.onnx_graph import read_inputs, read_outputs
 from ..base import EMULATED, Backend
-from .build import CompileOptions
+from .build import CompileOptions, record_of, stored
 from .integers import merge_scales
-from .layers import convolve
-from .networks import record_of, stored
 from .operators import extensions
-from .rows import compute_rows
+from .token_maps import compute_rows, convolve
 
 _SIZES = 4
 _SEARCH = (DOMAIN, "NystraPatchMatch")
