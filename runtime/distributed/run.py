@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..progress import progress_bar
@@ -19,17 +21,84 @@ from ..tasks.restoration.auxiliary_roles import AuxiliaryInputs
 from ..tasks.restoration.conditions import numbers_or_path
 from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions
-from ..tasks.restoration.restorer import restorer_for
+from ..tasks.restoration.restorer import RestoredImage, restorer_for
 from ..tasks.restoration.result import Done, ImageResult, Pair
 from ..tasks.restoration.run import plan_images
 from ..tasks.video.dispatch import check_no_video, means_video
+from ..tasks.video.frame_restorer import (
+    FrameJob,
+    FrameRestorer,
+    SingleFrameRestorer,
+    WindowedRestorer,
+)
 from ..tasks.video.options import VideoOptions
-from ..tasks.video.run import run_video
+from ..tasks.video.run import frame_restorer_for, run_video
+from ..tiling.run_tiled import ImageFunction
+from ..tiling.tiled_network import TiledNetwork
+from ..video.clip import FrameSource
 from .cluster import connected
 from .options import ClusterOptions
-from .video import distributed_restorer_for
 from .worker import Failed, Setup
 from .worker_pool import WorkerPool
+
+
+def distributed_restorer_for(
+    pool: WorkerPool,
+    session: Session,
+    source: FrameSource,
+    options: RunOptions,
+    video: VideoOptions,
+) -> FrameRestorer:
+    """Return what restores the frames of a source with all workers.
+
+    For a network of single images each worker gets a frame; for one of several frames the workers
+    share the tiles of each window.
+
+    Raises:
+        NystraError: As `frame_restorer_for` and `distribute_tiles`.
+    """
+    restorer = frame_restorer_for(session, source, options, video)
+    if isinstance(restorer, WindowedRestorer):
+        network = distribute_tiles(restorer.restorer.network, pool)
+        return replace(restorer, restorer=replace(restorer.restorer, network=network))
+    assert isinstance(restorer, SingleFrameRestorer)  # there are these two
+    return replace(restorer, run=partial(_restored, pool))
+
+
+def _restored(
+    pool: WorkerPool, jobs: Iterator[FrameJob]
+) -> Iterator[tuple[RestoredImage, float, int]]:
+    """Restore frames by the workers, a bounded number at a time."""
+    before = time.perf_counter()
+    for result in pool.run((("image", job) for job in jobs), ordered=True):
+        if isinstance(result.value, Failed):
+            raise NystraError(result.value.error)
+        now = time.perf_counter()
+        yield result.value, now - before, 0
+        before = now
+
+
+def distribute_tiles(network: TiledNetwork, pool: WorkerPool) -> TiledNetwork:
+    """Return a network whose tiles are run by the workers, and blended here in their order.
+
+    Each worker runs as many tiles at once as the network would: the results are bit-identical.
+
+    Raises:
+        NystraError: The network needs the whole frames, so there are no tiles to distribute.
+    """
+    if network.whole:
+        raise NystraError(
+            "the model needs the whole frames, so workers cannot share them: run it "
+            "without a cluster"
+        )
+
+    def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:
+        for result in pool.run((("tiles", (part,)) for part in parts), ordered=True):
+            if isinstance(result.value, Failed):
+                raise NystraError(result.value.error)
+            yield result.value
+
+    return replace(network, batches=batches)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +21,15 @@ from nystra.runtime import RunOptions, Session, run_images, write_image
 from nystra.runtime.distributed import run as run_module
 from nystra.runtime.distributed import worker_pool as crew_module
 from nystra.runtime.distributed.options import ClusterOptions
-from nystra.runtime.distributed.video import distribute_tiles
+from nystra.runtime.distributed.run import distribute_tiles
 from nystra.runtime.distributed.worker import Failed, Setup, Worker
 from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.tasks.restoration import sequential
 from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageJob, ImageOutput
 from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
+from nystra.runtime.tasks.video.options import VideoOptions
+from nystra.runtime.tasks.video.run import run_video
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -301,6 +304,33 @@ def test_a_folder_is_shared_as_by_one_process(
     assert seen == [(done, 4) for done in range(1, 5)]
     for name in ("a.png", "b.png"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    assert ray.alive == []
+
+
+def test_frames_are_shared_as_by_one_process(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeRay(Worker)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0}, raising=False)
+    monkeypatch.setattr(run_module, "connected", lambda _: nullcontext(ray))
+    (tmp_path / "in").mkdir()
+    for number in range(5):
+        image = make_image()
+        write_image(tmp_path / "in" / f"{number}.png", replace(image, pixels=image.pixels / 2))
+    session, video, quiet = Session(model, threads=1), VideoOptions(video=True), RunOptions()
+    (tmp_path / "there").mkdir()
+    write_image(tmp_path / "there" / "1.png", make_image())
+    options = RunOptions(skip_existing=True, quiet=True)
+    paths = tmp_path / "in", tmp_path / "there"
+    cluster = ClusterOptions("local")
+    (result,) = run_module.run_distributed(session, *paths, options, video, cluster=cluster)
+    assert (result.frames, result.kept, result.tiles) == (4, 1, 4)
+    run_video(session, tmp_path / "in", tmp_path / "here", quiet, video)
+    for name in ("0.png", "2.png", "3.png", "4.png"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    (tmp_path / "in" / "3.png").write_bytes(b"no image")
+    with pytest.raises(NystraError, match="is not an image in a supported format"):
+        run_module.run_distributed(session, *paths, options, video, cluster=cluster)
     assert ray.alive == []
 
 

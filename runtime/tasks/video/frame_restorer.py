@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, FrameSource
 from ..restoration.auxiliary_roles import AuxiliaryInputs
 from ..restoration.options import RunOptions
-from ..restoration.restorer import Restorer, check_output, restore, with_pixels
+from ..restoration.restorer import RestoredImage, Restorer, check_output, restore, with_pixels
 from .clip_restorer import ClipRestorer
 from .windows import Window, plan_windows
 
@@ -57,6 +59,13 @@ class FrameRestorer(Protocol):
         ...
 
 
+FrameJob: TypeAlias = tuple[ImageData, str, dict[str, Any]]
+"""An image, its name, and how it is restored: the arguments of `restore`."""
+
+FrameRun: TypeAlias = Callable[[Iterator[FrameJob]], Iterator[tuple[RestoredImage, float, int]]]
+"""Restores images; yields each result in order, its seconds, and the number of reused tiles."""
+
+
 @dataclass(frozen=True)
 class SingleFrameRestorer:
     """A network on images, run on each frame; unchanged tiles are not run again.
@@ -66,12 +75,14 @@ class SingleFrameRestorer:
         tiling: As `fixed_tiling` returns it.
         auxiliary: The files of the further inputs; those in a folder are named like the frames.
         max_memory: Memory limit of this process in bytes; None is the available memory.
+        run: Restores the images; None: one after the other in this process.
     """
 
     restorer: Restorer
     tiling: dict[str, Any]
     auxiliary: AuxiliaryInputs
     max_memory: int | None = None
+    run: FrameRun | None = None
 
     @property
     def scale(self) -> int:
@@ -80,24 +91,34 @@ class SingleFrameRestorer:
 
     def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
-        repeats = self.restorer.without_repeats(source.clip.size, self.max_memory)
+        under_way: deque[tuple[Frame, list[str]]] = deque()
+
+        def jobs() -> Iterator[FrameJob]:
+            for frame in source.frames():
+                if is_wanted(frame.index):
+                    before, name = frame.load(), source.name(frame.index)
+                    auxiliary, warnings = self.auxiliary.read(name, before.size)
+                    under_way.append((frame, warnings))
+                    yield before, str(name), {**self.tiling, "auxiliary": auxiliary}
+
+        run = self.run or partial(self._one_by_one, source.clip.size)
+        for restored, seconds, reused in run(jobs()):
+            frame, warnings = under_way.popleft()
+            warnings = warnings + restored.warnings
+            yield RestoredFrame(frame, restored.image, seconds, restored.tiles, reused, warnings)
+
+    def _one_by_one(
+        self, size: tuple[int, int], jobs: Iterator[FrameJob]
+    ) -> Iterator[tuple[RestoredImage, float, int]]:
+        repeats = self.restorer.without_repeats(size, self.max_memory)
         restorer = self.restorer
         if not restorer.auxiliary:  # with another mask equal pixels give another result
             restorer = replace(restorer, batches=repeats)
-        for frame in source.frames():
-            if not is_wanted(frame.index):
-                continue
-            before = frame.load()
+        for image, name, how in jobs:
             repeats.begin_frame()
-            reused = repeats.reused
-            name = source.name(frame.index)
-            auxiliary, warnings = self.auxiliary.read(name, before.size)
-            begin = time.perf_counter()
-            restored = restore(restorer, before, str(name), **self.tiling, auxiliary=auxiliary)
-            seconds = time.perf_counter() - begin
-            warnings = warnings + restored.warnings
-            reused = repeats.reused - reused
-            yield RestoredFrame(frame, restored.image, seconds, restored.tiles, reused, warnings)
+            reused, begin = repeats.reused, time.perf_counter()
+            restored = restore(restorer, image, name, **how)
+            yield restored, time.perf_counter() - begin, repeats.reused - reused
 
 
 @dataclass(frozen=True)
