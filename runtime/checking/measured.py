@@ -15,11 +15,11 @@ from ...core.ports.examples import example_arrays
 from ...core.ports.port import SIDES, Size, image_size
 from ...plugins.domain import DOMAIN
 from ..metrics.measures import PSNR_CEILING, ROUNDING
+from ..model.external_data import weights_digest
 from ..model.manifest import Manifest
 from ..model.onnx_graph import count_nodes, domain_nodes
 from ..model.onnx_header import read_onnx_header
 from ..model.references import RECORDED_METADATA, References
-from ..model.weights import weights_digest
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
 from ..timing.turns import interleaved

@@ -19,8 +19,8 @@ from ..session import Session
 from ..tasks.registry import Report
 from ..tasks.restoration.auxiliary_roles import AuxiliaryInputs
 from ..tasks.restoration.conditions import numbers_or_path
-from ..tasks.restoration.folder import restore_all
 from ..tasks.restoration.options import RunOptions
+from ..tasks.restoration.pools import restore_all
 from ..tasks.restoration.restorer import RestoredImage, restorer_for
 from ..tasks.restoration.result import Done, ImageResult, Pair
 from ..tasks.restoration.run import plan_images

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..images.image_data import ImageData
-from .color import Color
-from .light import NO_LIGHT, Light
+from .color import NO_LIGHT, Color, Light
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from typing import Any, BinaryIO
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
 from .accompanying import Accompanying
-from .color import Color, from_rgb
+from .color import NO_LIGHT, Color, Light, from_rgb
 from .containers import CODECS, RATED, WRITTEN
 from .file_source import open_video, plane_array
 from .library import av_errors, load_av
-from .light import NO_LIGHT, Light
 
 _X264 = "threads=4"
 _X265 = "log-level=none:frame-threads=2"

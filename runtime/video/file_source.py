@@ -17,10 +17,9 @@ from ...core.files.reading import open_regular
 from ..images.image_data import ImageData, Metadata, colors_of
 from .accompanying import is_still
 from .clip import Clip, Frame
-from .color import SUBSAMPLINGS, UNSPECIFIED, Color, to_rgb, usual_matrix
+from .color import OTHERS, SUBSAMPLINGS, UNSPECIFIED, Color, Light, to_rgb, usual_matrix
 from .containers import HEAD, demuxer_of
 from .library import av_errors, load_av
-from .light import OTHERS, Light
 from .survey import check_boxes, survey
 
 MAX_PIXELS = 1 << 26

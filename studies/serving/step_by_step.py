@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nystra.cli.main import main
-from nystra.runtime.tasks.restoration import folder
+from nystra.runtime.tasks.restoration import pools
 from nystra.runtime.tasks.restoration.sequential import attempt
 
 
@@ -19,6 +19,6 @@ def step_by_step(job: Any, pairs: Sequence[Any], **_: Any) -> Iterator[tuple[int
 
 if __name__ == "__main__":
     for name in ("most_pixels", "one_by_one"):
-        assert hasattr(folder, name), name
-    folder.most_pixels, folder.one_by_one = lambda *_: 0, step_by_step
+        assert hasattr(pools, name), name
+    pools.most_pixels, pools.one_by_one = lambda *_: 0, step_by_step
     sys.exit(main(sys.argv[1:]))

@@ -13,9 +13,9 @@ from onnx import numpy_helper
 from exported_files import swinir_files
 from nystra.cli.main import main
 from nystra.plugins.native import available
+from nystra.runtime.model.external_data import weights_digest
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
-from nystra.runtime.model.weights import weights_digest
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 

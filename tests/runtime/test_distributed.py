@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from image_files import make_image
-from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, Session, run_images, write_image
 from nystra.runtime.distributed import run as run_module
@@ -332,24 +331,6 @@ def test_frames_are_shared_as_by_one_process(
     with pytest.raises(NystraError, match="is not an image in a supported format"):
         run_module.run_distributed(session, *paths, options, video, cluster=cluster)
     assert ray.alive == []
-
-
-def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ClusterOptions("10.0.0.1:6379").place == ("10.0.0.1", 6379)
-    assert ClusterOptions("[::1]:6379").place == ("::1", 6379)
-    for wrong in ("ray://head:10001", "head", "auto", ""):
-        with pytest.raises(NystraError, match="expected local or HOST:PORT"):
-            ClusterOptions(wrong)
-    with pytest.raises(NystraError, match="`workers` is 0"):
-        ClusterOptions("local", 0)
-    (tmp_path / "in").mkdir()
-    given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    assert main([*given, "--workers", "2"]) == 2
-    assert "--workers goes with --ray" in capsys.readouterr().err
-    write_image(tmp_path / "a.png", make_image())
-    given[3] = str(tmp_path / "a.png")
-    assert main([*given, "--ray", "local"]) == 2
-    assert "is one image, and a cluster shares the images of a folder" in capsys.readouterr().err
 
 
 def test_a_worker_without_memory_says_so_and_lives_on(

@@ -13,6 +13,7 @@ import pytest
 
 from image_files import make_image
 from nystra.cli.main import main
+from nystra.core.errors import NystraError
 from nystra.runtime import write_image
 from nystra.runtime.distributed import cluster as cluster_module
 from nystra.runtime.distributed.options import ClusterOptions
@@ -92,3 +93,21 @@ def test_who_asks_an_address_imports_nothing_from_the_present_folder(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         cluster_module._check_answers(ClusterOptions(f"127.0.0.1:{listener.getsockname()[1]}"))
     assert not (tmp_path / "caught").exists()
+
+
+def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ClusterOptions("10.0.0.1:6379").place == ("10.0.0.1", 6379)
+    assert ClusterOptions("[::1]:6379").place == ("::1", 6379)
+    for wrong in ("ray://head:10001", "head", "auto", ""):
+        with pytest.raises(NystraError, match="expected local or HOST:PORT"):
+            ClusterOptions(wrong)
+    with pytest.raises(NystraError, match="`workers` is 0"):
+        ClusterOptions("local", 0)
+    (tmp_path / "in").mkdir()
+    given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+    assert main([*given, "--workers", "2"]) == 2
+    assert "--workers goes with --ray" in capsys.readouterr().err
+    write_image(tmp_path / "a.png", make_image())
+    given[3] = str(tmp_path / "a.png")
+    assert main([*given, "--ray", "local"]) == 2
+    assert "is one image, and a cluster shares the images of a folder" in capsys.readouterr().err

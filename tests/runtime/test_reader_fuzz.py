@@ -25,12 +25,11 @@ from nystra.runtime.checking.baseline import read_baseline
 from nystra.runtime.checking.validation import allowed_differences
 from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.images.images import read_image
-from nystra.runtime.model.external_data import external_files
+from nystra.runtime.model.external_data import external_files, weights_digest
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.model_facts import parse_facts
 from nystra.runtime.model.onnx_graph import count_nodes, domain_nodes, read_facts, read_inputs
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
-from nystra.runtime.model.weights import weights_digest
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from small_swinir import state_of
 

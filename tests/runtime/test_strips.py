@@ -14,8 +14,7 @@ from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.images.strips import write_strips
 from nystra.runtime.tasks.restoration import image_job, in_strips
 from nystra.runtime.tasks.restoration.options import RunOptions
-from nystra.runtime.tiling.run_strips import run_strips
-from nystra.runtime.tiling.run_tiled import run_tiled
+from nystra.runtime.tiling.run_tiled import run_strips, run_tiled
 from nystra.runtime.tiling.tile_plan import plan_tiles
 
 

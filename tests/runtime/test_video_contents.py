@@ -12,9 +12,9 @@ import pytest
 from nystra.cli.main import main
 from nystra.runtime import read_image, write_image
 from nystra.runtime.images.image_data import ImageData, Metadata
+from nystra.runtime.video.color import Light
 from nystra.runtime.video.containers import READ_SUFFIXES
 from nystra.runtime.video.encoding import Packet, with_decoding_times
-from nystra.runtime.video.light import Light
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import look, planes, save_frames, save_video, scene
 

@@ -17,7 +17,7 @@ from ....core.ports.pixels import from_range, to_range
 from ...images.image_data import luma_of
 from ...images.images import check_size, image_format, open_image
 from ...images.strips import RowReader, write_strips
-from ...tiling.run_strips import run_strips
+from ...tiling.run_tiled import run_strips
 from ...tiling.tile_plan import even_tile, plan_tiles
 from .image_job import LEAST_ROWS
 from .options import RunOptions

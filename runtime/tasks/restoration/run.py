@@ -184,7 +184,7 @@ def run_images(
     job = ImageJob(restorer_for(session), how)
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         if folder:
-            from .folder import restore_folder  # one image does not wait for it
+            from .pools import restore_folder  # one image does not wait for it
 
             return results + restore_folder(job, session, pairs, move, report)
         result = job.restore_only(*pairs[0], only, move)
