@@ -15,8 +15,7 @@ from typing import Any
 
 from .. import __version__
 from .errors import NystraError
-from .json_records import shown
-from .json_text import parse_json, stable_json
+from .json_text import parse_json, shown, stable_json
 from .plain_text import PLAIN_NAME, is_plain_line, is_plain_name
 from .ports.listing import read_count, read_ports, read_range, write_ports
 from .ports.port import AXES, Port

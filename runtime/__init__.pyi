@@ -25,7 +25,7 @@ from .tasks.restoration.run import run_images as run_images
 from .tasks.video.options import VideoOptions as VideoOptions
 from .tasks.video.run import run_video as run_video
 from .tiling.run_tiled import run_tiled as run_tiled
-from .tiling.stitching import Stitcher as Stitcher
+from .tiling.tile_plan import Stitcher as Stitcher
 from .tiling.tile_plan import TilePlan as TilePlan
 from .tiling.tile_plan import plan_tiles as plan_tiles
 from .timing.turns import interleaved as interleaved

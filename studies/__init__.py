@@ -3,4 +3,4 @@
 from importlib import import_module
 
 # Before an engine is imported; some engines have environments without nystra.
-import_module("core.telemetry").turn_off()
+import_module("core")

@@ -17,10 +17,9 @@ from ...core.ports.image_sizes import ImageSizes
 from ...core.ports.port import SIDES, Size, image_size, size_text
 from ...runtime.backends import backend_names
 from ...runtime.session_spec import SessionSpec
-from ..console import echo, print_json, print_table
+from ..console import echo, print_json, print_table, steps
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
 from ..flags.option_flags import CHECKPOINT, add_options, add_output_arguments
-from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.timing.bench import Configuration

@@ -15,9 +15,8 @@ from ...core.option_kinds import File, Switch, Text
 from ...core.ports.image_sizes import ImageSizes
 from ...core.ports.port import Size
 from ...runtime.session_spec import SessionSpec
-from ..console import echo, print_json
+from ..console import echo, print_json, steps
 from ..flags.option_flags import add_options, add_output_arguments, option_values
-from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.backends.base import Backend

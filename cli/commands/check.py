@@ -12,11 +12,15 @@ from ...core.option import Options, option
 from ...core.option_kinds import File, Number, Switch, Words
 from ...core.ports.image_sizes import ImageSize
 from ...core.ports.port import Size, image_size
-from ..console import echo, in_flags, print_command, print_json, print_table, warn
-from ..flags.option_flags import REFERENCES, add_options, add_output_arguments
+from ..console import echo, in_flags, print_command, print_json, print_table, steps, warn
+from ..flags.option_flags import (
+    REFERENCES,
+    add_options,
+    add_output_arguments,
+    add_session_arguments,
+    open_session,
+)
 from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
-from ..flags.session_flags import add_session_arguments, open_session
-from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline

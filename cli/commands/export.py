@@ -11,10 +11,9 @@ from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Folder
 from ...export.report.figures import figures_of
-from ..console import echo, print_json, print_table, warn
+from ..console import echo, print_json, print_table, steps, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
 from ..flags.option_flags import SHEET, add_options, add_output_arguments, option_values
-from ..progress import steps
 
 if TYPE_CHECKING:
     from ...export.report.export_result import ExportResult

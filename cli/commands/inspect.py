@@ -12,11 +12,14 @@ from ...core.errors import BackendUnavailableError, NystraError, UnsupportedMode
 from ...core.metadata import ModelMetadata, key_of
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, Folder
-from ..console import echo, print_json, print_table, warn
+from ..console import echo, print_json, print_table, steps, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
-from ..flags.option_flags import add_options, add_output_arguments
-from ..flags.session_flags import add_session_arguments, session_spec
-from ..progress import steps
+from ..flags.option_flags import (
+    add_options,
+    add_output_arguments,
+    add_session_arguments,
+    session_spec,
+)
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 

@@ -16,11 +16,16 @@ from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Text
 from ..console import echo, print_json, print_table, warn
-from ..flags.option_flags import add_options, add_output_arguments, option_values
-from ..flags.session_flags import add_session_arguments, open_session
+from ..flags.option_flags import (
+    add_options,
+    add_output_arguments,
+    add_session_arguments,
+    open_session,
+    option_values,
+)
 
 if TYPE_CHECKING:
-    from ...runtime.distributed.options import ClusterOptions
+    from ...runtime.options import ClusterOptions
     from ...runtime.session import Session
     from ...runtime.tasks.registry import Report, Summary, Task
     from ...runtime.tasks.result import Result
@@ -228,7 +233,7 @@ def _counts(results: Sequence[Result], seconds: float) -> str:
 
 def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them."""
-    from ...runtime.distributed.options import ClusterOptions
+    from ...runtime.options import ClusterOptions
 
     cluster = parser.add_argument_group("several machines (needs the extra ray)")
     add_options(cluster, ClusterOptions, ("address", "workers"))
@@ -248,7 +253,7 @@ def _cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
         return None
     if args.jobs is not None:
         raise NystraError("--jobs and --ray contradict each other: use --workers with --ray")
-    from ...runtime.distributed.options import ClusterOptions
+    from ...runtime.options import ClusterOptions
 
     threads = 1 if args.threads is None else args.threads
     return ClusterOptions(args.address, args.workers, threads, args.library)

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
 from ..console import echo, print_json, warn
-from ..flags.option_flags import add_options, add_output_arguments, option_values
-from ..flags.session_flags import add_session_arguments, session_spec
+from ..flags.option_flags import (
+    add_options,
+    add_output_arguments,
+    add_session_arguments,
+    option_values,
+    session_spec,
+)
 
 if TYPE_CHECKING:
     from ...runtime.serving.served_model import Models

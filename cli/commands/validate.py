@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Switch
-from ..console import echo, print_json, print_table, warn
+from ..console import echo, print_json, print_table, steps, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
-from ..flags.option_flags import CHECKPOINT, REFERENCES, SHEET, add_options, add_output_arguments
+from ..flags.option_flags import (
+    CHECKPOINT,
+    REFERENCES,
+    SHEET,
+    add_options,
+    add_output_arguments,
+    add_session_arguments,
+    open_session,
+    session_spec,
+)
 from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
-from ..flags.session_flags import add_session_arguments, open_session, session_spec
-from ..progress import steps
 
 if TYPE_CHECKING:
     from ...export.load.source import Source

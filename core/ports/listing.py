@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import NystraError
-from ..json_records import is_number, is_whole, shown
-from ..json_text import parse_json
+from ..json_text import is_number, is_whole, parse_json, shown
 from ..plain_text import PLAIN_NAME, is_plain_name
 from .port import AXES, IMAGE_AXES, Port
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 from ..errors import NystraError
-from ..json_records import is_number
+from ..json_text import is_number
 from ..option import Option
 from ..plain_text import PLAIN_NAME, is_plain_name
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import NystraError
-from ..json_records import is_number, is_whole, require_keys, shown
-from ..json_text import parse_json
+from ..json_text import is_number, is_whole, parse_json, require_keys, shown
 
 FILTERS = ("bilinear", "bicubic")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.json_records import require_keys, require_version
-from ...core.json_text import parse_json, read_json
+from ...core.json_text import parse_json, read_json, require_keys, require_version
 from ...plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from .full.parameters import Full
 from .mechanism import Mechanism

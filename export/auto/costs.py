@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from ... import __version__
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
-from ...core.json_records import is_number, require_keys, require_version
-from ...core.json_text import read_json, stable_json
+from ...core.json_text import is_number, read_json, require_keys, require_version, stable_json
 from ...core.ports.port import Size, image_size
 from ...models.facts import Facts
 from ...plugins.library import isa

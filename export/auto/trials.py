@@ -20,8 +20,7 @@ from torch import Tensor
 from ... import __version__
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
-from ...core.json_records import is_number, require_keys, require_version
-from ...core.json_text import read_json, stable_json
+from ...core.json_text import is_number, read_json, require_keys, require_version, stable_json
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...core.errors import NystraError
-from ...core.json_records import is_number, is_whole
+from ...core.json_text import is_number, is_whole
 
 LARGEST = 1 << 20
 """The largest magnitude of an integer hyper-parameter."""

@@ -17,8 +17,15 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.files.reading import is_there
 from ...core.files.writing import atomic_write_bytes
-from ...core.json_records import is_number, is_whole, require_keys, require_version, shown
-from ...core.json_text import read_json, stable_json
+from ...core.json_text import (
+    is_number,
+    is_whole,
+    read_json,
+    require_keys,
+    require_version,
+    shown,
+    stable_json,
+)
 from ..metrics.guarded_figure import GuardedFigure
 from ..tasks.registry import task_qualities
 

@@ -14,9 +14,9 @@ from typing import Any
 from ...core.errors import BackendUnavailableError
 from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
+from ..options import LOCAL, ClusterOptions
 from ..workers.child import Child, ChildError
 from ..workers.loop import Send, answer_requests
-from .options import LOCAL, ClusterOptions
 
 PATIENCE = 10.0
 """Seconds after which a cluster that does not answer is given up."""

@@ -14,6 +14,7 @@ from typing import Any
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
+from ..options import ClusterOptions
 from ..progress import progress_bar
 from ..session import Session
 from ..tasks.registry import Report
@@ -24,20 +25,18 @@ from ..tasks.restoration.pools import restore_all
 from ..tasks.restoration.restorer import RestoredImage, restorer_for
 from ..tasks.restoration.result import Done, ImageResult, Pair
 from ..tasks.restoration.run import plan_images
-from ..tasks.video.dispatch import check_no_video, means_video
 from ..tasks.video.frame_restorer import (
     FrameJob,
     FrameRestorer,
     SingleFrameRestorer,
     WindowedRestorer,
 )
-from ..tasks.video.options import VideoOptions
+from ..tasks.video.options import VideoOptions, check_no_video, means_video
 from ..tasks.video.run import frame_restorer_for, run_video
 from ..tiling.run_tiled import ImageFunction
 from ..tiling.tiled_network import TiledNetwork
 from ..video.clip import FrameSource
 from .cluster import connected
-from .options import ClusterOptions
 from .worker import Failed, Setup
 from .worker_pool import WorkerPool
 

@@ -25,8 +25,7 @@ from ...core.files.ownership import require_own_folder
 from ...core.files.reading import regular_file
 from ...core.files.user_cache import CACHE_VARIABLE, home, put_file
 from ...core.files.writing import atomic_write_bytes, make_folder
-from ...core.json_records import is_whole, require_keys, require_version, shown
-from ...core.json_text import read_json, stable_json
+from ...core.json_text import is_whole, read_json, require_keys, require_version, shown, stable_json
 from ...core.plain_text import is_plain_name
 from .model import Profile
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.files.temporary import temporary_path
-from . import jpeg_segments, png_chunks
+from . import png_chunks
 from .exif import RESOLUTION, resolution_tags, tags_of, with_resolution
 from .image_data import ImageData, quantize
 from .image_file import from_array, libvips
@@ -193,8 +193,14 @@ def _webp_chunk(kind: bytes, data: bytes) -> bytes:
     return kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
 
 
+def _jpeg_with_extras(content: bytes, image: ImageData) -> bytes:
+    from .jpeg_segments import with_extras
+
+    return with_extras(content, image)
+
+
 _WITH_EXTRAS = {
     "PNG": png_chunks.with_extras,
-    "JPEG": jpeg_segments.with_extras,
+    "JPEG": _jpeg_with_extras,
     "WebP": _webp_with_extras,
 }

@@ -15,12 +15,11 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 from ...core.errors import NystraError
-from . import jpeg_segments, png_chunks
+from . import png_chunks
 from .exif import read_block
 from .image_data import COMMENT, Extras, Metadata, colors_of, decoded
 from .image_file import ImageFile, field, from_array, libvips, source
 from .tiff_directories import is_tiff
-from .tiff_file import open_tiff
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WebP", "BMP", "GIF", "AVIF")
 """The formats that are read."""
@@ -73,6 +72,8 @@ def _open_png(stream: BinaryIO, name: str) -> ImageFile:
 
 
 def _open_jpeg(stream: BinaryIO, name: str) -> ImageFile:
+    from . import jpeg_segments
+
     data = stream.read()
     # Warnings are no errors, since cameras write surplus bytes, of which libjpeg warns.
     image = libvips().Image.jpegload_buffer(
@@ -80,6 +81,12 @@ def _open_jpeg(stream: BinaryIO, name: str) -> ImageFile:
     )
     extras = jpeg_segments.read_extras(data)
     return ImageFile("JPEG", (image.height, image.width), extras, lambda: image)
+
+
+def _open_tiff(stream: BinaryIO, name: str) -> ImageFile:
+    from .tiff_file import open_tiff
+
+    return open_tiff(stream, name)
 
 
 def _open_by(format: str, loader: str) -> Opener:
@@ -150,7 +157,7 @@ def _profile_of_bmp(stream: BinaryIO) -> bytes | None:
 _OPENERS: tuple[tuple[Callable[[bytes], bool], Opener], ...] = (
     (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), _open_png),
     (lambda head: head.startswith(b"\xff\xd8\xff"), _open_jpeg),
-    (is_tiff, open_tiff),
+    (is_tiff, _open_tiff),
     (
         lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP",
         _open_by("WebP", "webpload_source"),

@@ -11,8 +11,7 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_write_bytes
-from ...core.json_records import require_keys, require_version
-from ...core.json_text import read_json, stable_json
+from ...core.json_text import read_json, require_keys, require_version, stable_json
 
 SCHEMA_VERSION = 1
 

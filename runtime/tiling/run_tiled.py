@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from .stitching import Stitcher
-from .tile_plan import DEFAULT_OVERLAP, TilePlan, mirrored_part, plan_tiles
+from .tile_plan import DEFAULT_OVERLAP, Stitcher, TilePlan, mirrored_part, plan_tiles
 
 ImageFunction = Callable[[Array], Array]
 Batches = Callable[[ImageFunction, Iterable[list[Array]]], Iterator[list[Array]]]

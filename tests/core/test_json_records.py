@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nystra.core.errors import NystraError
-from nystra.core.json_records import is_number, is_whole, require_keys, require_version, shown
+from nystra.core.json_text import is_number, is_whole, require_keys, require_version, shown
 
 
 def test_numbers_are_no_truth_values() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from nystra.core.telemetry import VARIABLES
+from nystra.core import VARIABLES
 from runtime_models import nystra_metadata, save_upscaler
 from shared import ROOT
 from small_swinir import state_of

@@ -19,10 +19,10 @@ from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, Session, run_images, write_image
 from nystra.runtime.distributed import run as run_module
 from nystra.runtime.distributed import worker_pool as crew_module
-from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.run import distribute_tiles
 from nystra.runtime.distributed.worker import Failed, Setup, Worker
 from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
+from nystra.runtime.options import ClusterOptions
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.tasks.restoration import sequential
 from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageJob, ImageOutput

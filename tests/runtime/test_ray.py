@@ -23,8 +23,8 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.files.temporary import remove_leftovers
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
-from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.run import run_distributed
+from nystra.runtime.options import ClusterOptions
 from nystra.runtime.tasks.registry import Report
 from nystra.runtime.tasks.video.options import VideoOptions
 from nystra.runtime.tasks.video.run import run_video

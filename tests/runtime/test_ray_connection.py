@@ -16,7 +16,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import write_image
 from nystra.runtime.distributed import cluster as cluster_module
-from nystra.runtime.distributed.options import ClusterOptions
+from nystra.runtime.options import ClusterOptions
 from ray_start import set_traps
 from runtime_models import nystra_metadata, save_upscaler
 

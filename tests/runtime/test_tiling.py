@@ -10,8 +10,13 @@ from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.tasks.restoration.quality import official_pad
 from nystra.runtime.tiling.run_tiled import run_batch, run_tiled
-from nystra.runtime.tiling.stitching import Stitcher
-from nystra.runtime.tiling.tile_plan import even_tile, mirror_to, plan_tiles, tile_positions
+from nystra.runtime.tiling.tile_plan import (
+    Stitcher,
+    even_tile,
+    mirror_to,
+    plan_tiles,
+    tile_positions,
+)
 from runtime_models import save_blur
 from shared import golden
 from swinir_procedure import official_procedure

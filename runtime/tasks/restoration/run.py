@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, format_nam
 from ...progress import progress_bar
 from ...session import Session
 from ..registry import Report
+from ..video.options import VideoOptions, check_no_video, means_video
 from .image_job import ImageJob, check_pair, read_early
 from .options import RunOptions
 from .restorer import restorer_for
@@ -140,6 +142,40 @@ def _is_image(path: Path) -> bool:
     except OSError:
         return False
     return head.startswith(_SIGNATURES) or head[4:12] == b"ftypavif"
+
+
+def run_restoration(
+    session: Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    video: VideoOptions | None = None,
+    *,
+    report: Report | None = None,
+) -> Sequence[ImageResult]:
+    """Run a model on images, or on a video frame by frame.
+
+    It is a video if the input or output has the suffix of one, or if ``video`` is set for a folder
+    of frames; otherwise images.
+
+    Args:
+        session: The model.
+        input: As in `run_images` or `run_video`.
+        output: The same.
+        options: The same.
+        video: The options of a video.
+        report: As in `run_images` or `run_video`.
+
+    Raises:
+        NystraError: As they do; also if an option of videos is given for images.
+    """
+    clip = video or VideoOptions()
+    if means_video(input, output, clip):
+        from ..video.run import run_video  # images do not wait for it
+
+        return run_video(session, input, output, options, video=clip, report=report)
+    check_no_video(clip)
+    return run_images(session, input, output, options, report=report)
 
 
 def run_images(

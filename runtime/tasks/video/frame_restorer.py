@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ...images.image_data import ImageData
-from ...tiling.stitching import blend_weights
-from ...tiling.tile_plan import tile_positions
+from ...tiling.tile_plan import blend_weights, tile_positions
 from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, FrameSource
 from ..restoration.auxiliary_roles import AuxiliaryInputs

@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ....core.errors import NystraError
 from ....core.option import Option, Options, option
 from ....core.option_kinds import Choice, File, Number, Switch
 from ...options import INPUTS, MASK, REFERENCE, Given
-from ...video.containers import CODECS
+from ...video.containers import CODECS, is_read, is_written
 
 _NTSC = {
     "23.976": Fraction(24000, 1001),
@@ -88,6 +89,23 @@ class VideoOptions(Options):
             metavar="S",
         )
     )
+
+
+def means_video(
+    input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
+) -> bool:
+    """Return whether the input for a model of images is a video."""
+    return is_read(input) or is_written(output) or (video.video and Path(input).is_dir())
+
+
+def check_no_video(video: VideoOptions) -> None:
+    """Raise NystraError if an option of videos is given for images."""
+    if names := video.changed():
+        shown = ", ".join(f"`{name}`" for name in names)
+        raise NystraError(
+            f"{shown}: does not apply to images. A video is a file such as "
+            "clip.mp4, or a folder with `video`"
+        )
 
 
 @dataclass(frozen=True)
