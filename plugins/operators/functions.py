@@ -10,7 +10,22 @@ import onnx
 
 from . import OPERATORS, find_schema
 from .body_builder import BodyBuilder
-from .fused_body import FusedBody
+
+
+class FusedBody(BodyBuilder):
+    """Writes the body of one node with ``Attention``, of opset 23 and later."""
+
+    fused = True
+
+    def attend(self, q: str, k: str, v: str, bias: str | None, scores: tuple[str, str]) -> str:
+        """Return softmax(q k^T + bias) v, (A, h, N, e); arguments as of `BodyBuilder.attend`."""
+        if bias is None:
+            return self.op("Attention", q, k, v, scale=1.0)
+        # Engines read a last axis of 1 in other ways, and some take no other of 1: ONNX's mask has
+        # all queries and keys.
+        mask = self.op("Expand", bias, self.shape(1, 1, *scores))
+        return self.op("Attention", q, k, v, mask, scale=1.0)
+
 
 LARGE_WINDOW = 32 * 32
 """Tokens of a window from which its scores are too many to hold all of them."""

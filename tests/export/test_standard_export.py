@@ -11,8 +11,7 @@ from conformance_models import run_poisoned, session
 from exports import checkpoint, export
 from nystra.core.errors import NystraError, ValidationError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-from nystra.plugins.operators.functions import fused_body
-from nystra.plugins.operators.fused_body import FusedBody
+from nystra.plugins.operators.functions import FusedBody, fused_body
 from onnx_files import window_attention
 from operators.attention import TESTS
 from plain_onnxruntime import in_onnxruntime
