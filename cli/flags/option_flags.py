@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import NystraError
 from ...core.option import Option, Options, spelled
 from ...core.option_kinds import File, NamedChoice, Pairs, Switch
-from ...runtime.backends import backend_names
-from ...runtime.session_spec import FASTEST, SessionSpec
 from ..console import echo_error, steps, warn
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
+    from ...runtime.session_spec import SessionSpec
 
 
 def add_options(
@@ -142,6 +141,9 @@ _SESSION = ("backend", "threads", "library", "precision", "ep_library", "range")
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how a model file is run."""
+    from ...runtime.backends import backend_names
+    from ...runtime.session_spec import FASTEST, SessionSpec
+
     backends = (
         f"{', '.join(backend_names())}; openvino:GPU names a device, ort needs the name of an "
         "execution provider of onnxruntime, such as ort:WebGpuExecutionProvider; "
@@ -167,6 +169,8 @@ def session_spec(args: argparse.Namespace, model: Path, side: int | None = None)
         model: The file.
         side: Side of the expected images or tiles, if known.
     """
+    from ...runtime.session_spec import FASTEST, SessionSpec
+
     values = {name: getattr(args, name) for name in _SESSION}
     spec = SessionSpec(model, **values, options=_pairs(args.options))
     if spec.backend != FASTEST:
