@@ -17,7 +17,7 @@ from ..core.files.user_cache import CACHE_VARIABLE, home, read_record, write_rec
 from ..core.json_text import stable_json
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
-from .backends import backend_names, find_backend, require_precision
+from .backends import find_backend, require_precision, timed_backends
 from .engines.model import EngineModel
 from .model.onnx_graph import read_facts
 from .model.onnx_header import read_onnx_header
@@ -98,10 +98,8 @@ def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
     """Return the available configurations for a file, and why the others are not available."""
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     here, reasons = [], []
-    for name in backend_names():
+    for name in timed_backends():
         kind = find_backend(name)
-        if not kind.timed:
-            continue
         low = spec.precision == "bf16" and "bf16" in kind.arithmetic
         usable, reason = kind.available()
         try:

@@ -16,7 +16,7 @@ from ...core.errors import NystraError, ValidationError, foreign_reason
 from ...core.ports.port import Port
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import state_sha256
-from ...runtime.backends import find_backend
+from ...runtime.backends import find_backend, timed_backends
 from ...runtime.session import Session
 from ...runtime.timing.rows import describe_machine
 from ...runtime.timing.turns import least_seconds
@@ -28,9 +28,6 @@ from .report import MODULE, Acceleration
 from .ways import InEngine, InTorch, Limits, Outputs
 
 AUTO, TORCH = "auto", "torch"
-
-_ENGINES = ("ort-cpu", "openvino")
-"""Backends that ``auto`` times, if they are installed."""
 
 _ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Largest difference from the module in float32, relative to the largest value, by the type that
@@ -196,7 +193,7 @@ def choose(problem: Problem) -> tuple[Way | None, Acceleration]:
     wanted, found = problem.wanted, _Candidates(problem)
     names: tuple[str, ...] = (wanted.backend,)
     if wanted.backend == AUTO:
-        names = (TORCH, *(_ENGINES if problem.on_cpu else ()))
+        names = (TORCH, *(timed_backends() if problem.on_cpu else ()))
     key = times_key(problem, names)
     seconds = file_cache.remembered(key, "times")
     remembered = {MODULE, *names} >= seconds.keys() >= {MODULE}

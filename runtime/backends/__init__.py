@@ -25,6 +25,7 @@ __all__ = [
     "find_backend",
     "open_backend",
     "register_backend",
+    "timed_backends",
 ]
 
 _BACKENDS = {
@@ -44,6 +45,11 @@ _REGISTERED: dict[str, type[Backend]] = {}
 def backend_names() -> tuple[str, ...]:
     """Return the names of the backends of this version, in the order ``auto`` tries them."""
     return tuple(_BACKENDS)
+
+
+def timed_backends() -> list[str]:
+    """Return the names of the backends that ``fastest`` and `accelerate` time."""
+    return [name for name in _BACKENDS if find_backend(name).timed]
 
 
 def register_backend(name: str, kind: type[Backend]) -> None:

@@ -112,12 +112,11 @@ def test_what_is_not_here_is_not_timed(
     def only(*names: str) -> None:
         class Kind:
             precisions = frozenset({"fp32"})
-            timed = True
 
             def __init__(self, name: str) -> None:
                 self.available = lambda: (name in names, f"{name} is not installed")
 
-        monkeypatch.setattr(fastest, "backend_names", lambda: ("ort-cpu", "openvino"))
+        monkeypatch.setattr(fastest, "timed_backends", lambda: ("ort-cpu", "openvino"))
         monkeypatch.setattr(fastest, "find_backend", Kind)
 
     only("ort-cpu")
