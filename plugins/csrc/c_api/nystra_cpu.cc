@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "request.h"
-#include "team.h"
+#include "thread_pool.h"
 
 namespace nystra::c_api {
 namespace {

@@ -1,7 +1,7 @@
 // The blocks of a window with exact attention, their bias blocks, and the bias.
 #pragma once
 
-#include "ahead.h"
+#include "prefetch.h"
 #include "scratch.h"
 
 namespace nystra::NYSTRA_ISA {

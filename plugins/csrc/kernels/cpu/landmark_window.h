@@ -1,7 +1,7 @@
 // The common part of both Nystrom forms: landmarks of a window and blocks of its tokens.
 #pragma once
 
-#include "ahead.h"
+#include "prefetch.h"
 #include "pseudoinverse.h"
 
 namespace nystra::NYSTRA_ISA {

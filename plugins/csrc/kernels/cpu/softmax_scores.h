@@ -1,7 +1,7 @@
 // The terms that exact attention in windows adds to scores, and the positions of a window's keys.
 #pragma once
 
-#include "ahead.h"
+#include "prefetch.h"
 #include "softmax_size.h"
 
 namespace nystra::NYSTRA_ISA {

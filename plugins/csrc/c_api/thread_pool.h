@@ -13,12 +13,12 @@
 namespace nystra::c_api {
 
 // The calling thread, and helpers that start with the first work that needs them.
-class Team {
+class ThreadPool {
  public:
   using Work = void (*)(void* user, size_t worker);
 
-  Team() = default;
-  ~Team();
+  ThreadPool() = default;
+  ~ThreadPool();
 
   // Runs work(user, 0) .. work(user, workers - 1) in parallel; the first in the caller, whose
   // rounding and denormal modes apply to all.
@@ -38,7 +38,7 @@ class Team {
   bool over_ = false;
 };
 
-// A call with a team of its own, which is kept afterwards.
+// A call with a thread pool of its own, which is kept afterwards.
 class Call final : public Threads {
  public:
   // At most `threads`, the caller's among them.
@@ -47,12 +47,12 @@ class Call final : public Threads {
 
  private:
   int64_t count() const override { return threads_; }
-  void run(int64_t workers, Team::Work work, void* user) const override {
-    team_->run(workers, work, user);
+  void run(int64_t workers, ThreadPool::Work work, void* user) const override {
+    pool_->run(workers, work, user);
   }
 
   const int64_t threads_;
-  std::unique_ptr<Team> team_;
+  std::unique_ptr<ThreadPool> pool_;
 };
 
 }  // namespace nystra::c_api

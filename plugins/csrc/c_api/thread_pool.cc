@@ -1,4 +1,4 @@
-#include "team.h"
+#include "thread_pool.h"
 
 #if defined(_WIN32)
 #include <windows.h>
@@ -10,10 +10,10 @@
 namespace nystra::c_api {
 namespace {
 
-// Teams that no call uses.
+// Thread pools that no call uses.
 struct Idle {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Team>> teams;
+  std::vector<std::unique_ptr<ThreadPool>> pools;
   size_t helpers = 0;  // of them all
   size_t created = 0;  // these and those that calls have; there is room for all
 };
@@ -39,8 +39,8 @@ void forget_helpers_in_forks() {
 #if !defined(_WIN32)
   pthread_atfork([] { idle().mutex.lock(); }, [] { idle().mutex.unlock(); },
                  [] {
-                   for (std::unique_ptr<Team>& team : idle().teams) (void)team.release();
-                   idle().teams.clear();
+                   for (std::unique_ptr<ThreadPool>& pool : idle().pools) (void)pool.release();
+                   idle().pools.clear();
                    idle().helpers = 0;
                    idle().mutex.unlock();
                  });
@@ -59,7 +59,7 @@ Idle& idle() {
 
 }  // namespace
 
-Team::~Team() {
+ThreadPool::~ThreadPool() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     over_ = true;
@@ -68,9 +68,9 @@ Team::~Team() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void Team::run(int64_t workers, Work work, void* user) {
+void ThreadPool::run(int64_t workers, Work work, void* user) {
   while (int64_t(helpers_.size()) < workers - 1)
-    helpers_.emplace_back(&Team::serve, this, helpers_.size() + 1);
+    helpers_.emplace_back(&ThreadPool::serve, this, helpers_.size() + 1);
   if (workers > 1) {
     const std::lock_guard<std::mutex> lock(mutex_);
     work_ = work;
@@ -86,7 +86,7 @@ void Team::run(int64_t workers, Work work, void* user) {
   changed_.wait(lock, [&] { return running_ == 0; });
 }
 
-void Team::serve(size_t worker) {
+void ThreadPool::serve(size_t worker) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (int64_t seen = 0;;) {
     changed_.wait(lock, [&] { return over_ || round_ != seen; });
@@ -104,27 +104,27 @@ void Team::serve(size_t worker) {
 Call::Call(int64_t threads) : threads_(threads) {
   Idle& kept = idle();
   const std::lock_guard<std::mutex> lock(kept.mutex);
-  if (kept.teams.empty()) {
-    kept.teams.reserve(kept.created + 1);
-    team_ = std::make_unique<Team>();
+  if (kept.pools.empty()) {
+    kept.pools.reserve(kept.created + 1);
+    pool_ = std::make_unique<ThreadPool>();
     ++kept.created;
     return;
   }
-  team_ = std::move(kept.teams.back());
-  kept.teams.pop_back();
-  kept.helpers -= team_->helpers();
+  pool_ = std::move(kept.pools.back());
+  kept.pools.pop_back();
+  kept.helpers -= pool_->helpers();
 }
 
 Call::~Call() {
   static const size_t max_helpers = std::thread::hardware_concurrency();
   Idle& kept = idle();
   const std::lock_guard<std::mutex> lock(kept.mutex);
-  if (kept.helpers + team_->helpers() > max_helpers) {  // these end here
+  if (kept.helpers + pool_->helpers() > max_helpers) {  // these end here
     --kept.created;
     return;
   }
-  kept.helpers += team_->helpers();
-  kept.teams.push_back(std::move(team_));
+  kept.helpers += pool_->helpers();
+  kept.pools.push_back(std::move(pool_));
 }
 
 }  // namespace nystra::c_api
