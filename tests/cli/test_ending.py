@@ -22,12 +22,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no su
 PROGRAM = """
 import os, sys, threading, time
 from nystra.cli.main import main
-from nystra.core import computing, ending
+from nystra.core import ending
 from nystra.core.files.scratch import scratch_folder
 from nystra.runtime.backends._onnxruntime import OnnxRuntimeBackend
 
 def tell():
-    while not computing.engines_compute():
+    while not ending.engines_compute():
         time.sleep(0.01)
     time.sleep(0.1)
     os.write(1, b".")
