@@ -44,7 +44,7 @@ def fold_constants(model: ir.Model) -> None:
             if held in seen or not _is_computed(held, made_of):
                 continue
             seen.add(held)
-            if held.shape is None or _is_small(held.shape, made_of[held]):
+            if held.shape is None or _is_small(held.shape.dims, made_of[held]):
                 wanted[str(held.name)] = held
             else:
                 todo += _read_by_maker(held)
