@@ -14,6 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 # torch.export's own trees of arguments; they have no public name.
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .lowering import without_writes
+
 Table = Mapping[Any, Callable[..., Any]]
 """Operator -> the function of other operators that it is."""
 
@@ -73,7 +75,8 @@ def _write(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table: Tab
             made = make_fx(run, decomposition_table=dict(table))(*values)
     except Exception:  # a decomposition may need more than values: the program is traced again
         return False
-    if any(one.op not in ("placeholder", "call_function", "output") for one in made.graph.nodes):
+    known = {"placeholder", "call_function", "output"}
+    if not {one.op for one in made.graph.nodes} <= known or not without_writes(made.graph):
         return False
     copies = dict(zip((n for n in made.graph.nodes if n.op == "placeholder"), given, strict=True))
     meta = {key: value for key, value in node.meta.items() if key != "val"}

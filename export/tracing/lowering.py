@@ -48,7 +48,7 @@ def lowered(graph: fx.Graph) -> bool:
             graph.erase_node(node)
         elif name_of(node) in ("to", "type_as", "detach") and not _copies(node):
             _same(graph, node)  # a write to its result is one to its input
-    if not all(_without_write(graph, node) for node in list(graph.nodes)):
+    if not without_writes(graph):
         return False
     for node in list(graph.nodes):
         change = _CHANGES.get(name_of(node))
@@ -56,6 +56,11 @@ def lowered(graph: fx.Graph) -> bool:
             change(graph, node)
     _remove_unread(graph)
     return True
+
+
+def without_writes(graph: fx.Graph) -> bool:
+    """Replace in-place writes by copies, in place; return False where equality cannot be shown."""
+    return all(_without_write(graph, node) for node in list(graph.nodes))
 
 
 def _remove_unread(graph: fx.Graph) -> None:

@@ -122,7 +122,12 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
     whole: Any = program.run_decompositions
 
     def decomposed(table: Table | None = None, **others: Any) -> Any:
-        if table is not None and decompose(program.graph_module.graph, table):
+        outputs = program.graph.output_node()
+        before = [str(result) for result in outputs.args[0]]
+        done = table is not None and decompose(program.graph, table)
+        for old, new in zip(before, outputs.args[0], strict=True):
+            program.graph_signature.replace_all_uses(old, str(new))
+        if done:
             program.graph_module.recompile()
             return program
         return whole(table, **others)
