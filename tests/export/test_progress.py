@@ -85,10 +85,10 @@ def test_a_step_moves_the_bar(
         show("load")
         assert "load" in capsys.readouterr().err
         show("3/4 trace")
-        time.sleep(2.2)
+        time.sleep(1.3)
     shown = capsys.readouterr().err.split("\r")
     assert any(line.startswith("00:00 |##########          | 3/4 trace") for line in shown)
-    assert any(line.startswith("00:02 |##########          | 3/4 trace") for line in shown)
+    assert any(line.startswith("00:01 |##########          | 3/4 trace") for line in shown)
 
 
 @pytest.mark.full

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,16 +32,25 @@ OLD = ROOT / "tests/compatibility/0.1.0"
 MODEL = str(OLD / "full.onnx")  # of no use for images
 IMAGE = ROOT / "export/photographs/chelsea.png"
 RUN = ["run", "double.onnx", "-i", str(IMAGE), "-o", "out.png"]
+COMMANDS = (
+    [*RUN, "--jobs", "2"],
+    ["validate", MODEL],
+    ["check", MODEL, "--baseline", str(OLD / "full.baseline.json")],
+    ["inspect", MODEL],
+    ["bench", MODEL, "--sizes", "16x16", "--runs", "3"],
+    ["deploy", "triton", MODEL, "-o", "triton"],
+    ["export", "tiny.safetensors", "-o", "m.onnx", "--attn", "auto", "--report", "page"],
+)
 LONG = 12
 """Seconds: onnxruntime connects nine seconds after it is loaded."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "work").mkdir()
-    save_upscaler(tmp_path / "work/double.onnx", metadata=nystra_metadata())
-    return tmp_path
+def made(folder: Path) -> Path:
+    """Make a folder with a home and a place to work in, which has a model."""
+    (folder / "home").mkdir(parents=True)
+    (folder / "work").mkdir()
+    save_upscaler(folder / "work/double.onnx", metadata=nystra_metadata())
+    return folder
 
 
 @functools.cache
@@ -81,54 +92,24 @@ def reports(folder: Path) -> list[str]:
     return seen + [str(path) for path in places if path.is_file() and ours not in path.parents]
 
 
-def done(folder: Path) -> None:
-    assert reports(folder) == []
+def skip_without_strace() -> None:
     if not strace():
         pytest.skip("strace does not run here: HOME stayed empty, connections were not looked at")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        RUN,
-        [*RUN, "--backend", "openvino"],
-        *(
-            pytest.param(more, marks=pytest.mark.full)
-            for more in (
-                [*RUN, "--jobs", "2"],
-                ["validate", MODEL],
-                ["check", MODEL, "--baseline", str(OLD / "full.baseline.json")],
-                ["inspect", MODEL],
-                ["bench", MODEL, "--sizes", "16x16", "--runs", "3"],
-                ["deploy", "triton", MODEL, "-o", "triton"],
-                [
-                    "export",
-                    "tiny.safetensors",
-                    "-o",
-                    "m.onnx",
-                    "--attn",
-                    "auto",
-                    "--report",
-                    "page",
-                ],
-            )
-        ),
-    ],
-    ids=lambda given: " ".join(word for word in given if "/" not in word),
-)
-def test_a_command_reports_nothing(arguments: list[str], folder: Path) -> None:
-    if "openvino" in arguments:
-        pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
+def run(arguments: list[str], folder: Path) -> None:
+    """Run a command, which reports nothing."""
     if arguments[0] == "export":
         save_file(state_of(), folder / "work/tiny.safetensors")
     process = start(["-m", "nystra.cli.main", *arguments], folder)
     said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said.decode()
-    done(folder)
+    assert process.returncode == 0, (arguments, said.decode())
+    assert reports(folder) == [], arguments
 
 
-@pytest.mark.parametrize("seconds", [0, pytest.param(LONG, marks=pytest.mark.full)])
-def test_a_service_reports_nothing(seconds: int, folder: Path) -> None:
+@contextmanager
+def service(folder: Path) -> Iterator[None]:
+    """Run a service until the block is left; it reports nothing, and restores an image."""
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     process = start(["-m", "nystra.cli.main", "serve", "double.onnx", "--port", "0"], folder)
     try:
@@ -141,15 +122,40 @@ def test_a_service_reports_nothing(seconds: int, folder: Path) -> None:
         request = urllib.request.Request(f"{address}/v1/restore", IMAGE.read_bytes())
         with urllib.request.urlopen(request, timeout=60) as response:
             assert response.read().startswith(b"\x89PNG")
-        time.sleep(seconds)
+        yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=60)
-    done(folder)
+    assert reports(folder) == []
 
 
-def test_what_reports_is_seen(folder: Path) -> None:
+@pytest.mark.parametrize("backend", ["auto", "openvino"])
+def test_a_run_reports_nothing(backend: str, tmp_path: Path) -> None:
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
+    run([*RUN, "--backend", backend], made(tmp_path / "here"))
+    skip_without_strace()
+
+
+def test_a_service_reports_nothing(tmp_path: Path) -> None:
+    with service(made(tmp_path / "here")):
+        pass
+    skip_without_strace()
+
+
+@pytest.mark.full
+def test_a_long_service_and_commands_beside_it_report_nothing(tmp_path: Path) -> None:
+    with service(made(tmp_path / "service")):
+        begun = time.monotonic()
+        for number, arguments in enumerate(COMMANDS):
+            run(arguments, made(tmp_path / str(number)))
+        time.sleep(max(0.0, begun + LONG - time.monotonic()))
+    skip_without_strace()
+
+
+def test_what_reports_is_seen(tmp_path: Path) -> None:
     """Negative control."""
+    folder = made(tmp_path / "here")
     code = (
         "import pathlib, socket; pathlib.Path.home().joinpath('id').touch();"
         "socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))"

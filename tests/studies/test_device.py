@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,26 +82,29 @@ def test_a_step_that_fails_is_a_row_and_the_next_one_runs(settings: Settings) ->
 
 
 @pytest.mark.full
-def test_a_step_is_stopped_at_its_limit_and_keeps_its_data(settings: Settings) -> None:
-    start = time.monotonic()
-    (row,) = _run(settings, "hangs", limit=8)
-    assert time.monotonic() - start < 25
+def test_steps_and_stages_are_stopped_at_their_limits(settings: Settings) -> None:
+    """Beside each other, since they wait."""
+
+    def stage(*works: str, limit: float = 60, seconds: float = 60) -> tuple[list[Row], float]:
+        own = replace(settings, store=settings.store / works[-1], out=settings.out / works[-1])
+        for folder in (own.store, own.out):
+            folder.mkdir()
+        start = time.monotonic()
+        return _run(own, *works, limit=limit, seconds=seconds), time.monotonic() - start
+
+    with ThreadPoolExecutor() as pool:
+        hanging = pool.submit(stage, "hangs", limit=8)
+        waiting = pool.submit(stage, "waits_for_a_command", limit=8)
+        ending = pool.submit(stage, "hangs", "good", seconds=8)
+    ([row], took), ([command_row], _) = hanging.result(), waiting.result()
+    assert took < 25
     assert not row.ok
     assert str(row.reason).startswith("stopped after 8 s")
-    assert row.data["times"][0]["case"] == "first"
-
-
-@pytest.mark.full
-def test_a_command_ends_before_its_step_is_stopped(settings: Settings) -> None:
-    (row,) = _run(settings, "waits_for_a_command", limit=8)
-    assert "took more than" in str(row.reason)
-
-
-@pytest.mark.full
-def test_a_stage_ends_in_time(settings: Settings) -> None:
-    rows = _run(settings, "hangs", "good", limit=60, seconds=8)
-    assert "stopped after" in str(rows[0].reason)
-    assert rows[1].reason == "not run: the stage's 8 s are over"
+    assert row.data["times"][0]["case"] == "first", "its data are kept"
+    assert "took more than" in str(command_row.reason), "a command ends before its step"
+    [stopped, left_out], _ = ending.result()
+    assert "stopped after" in str(stopped.reason)
+    assert left_out.reason == "not run: the stage's 8 s are over"
 
 
 def test_a_step_writes_into_the_output_of_its_stage_alone(
