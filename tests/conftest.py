@@ -1,5 +1,6 @@
 """One thread per test process: the suite runs in parallel, and results do not depend on it."""
 
+import atexit
 import gc
 import os
 from typing import Any
@@ -11,6 +12,12 @@ import nystra.core  # noqa: F401  # first: it turns off the telemetry of what te
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(100_000)  # tracing makes so much that the usual 700 cost a tenth of the time
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting modules and tests again and again."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries look at the end for what was not released
 
 
 @pytest.hookimpl(optionalhook=True)
