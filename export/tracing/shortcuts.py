@@ -153,12 +153,17 @@ def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
     return _changed(_fx_passes, "insert_type_promotion_nodes", change)
 
 
-_TYPED = {torch.ops.aten.where, torch.ops.aten.index, torch.ops.aten.embedding}
+_TYPED = {
+    torch.ops.aten.where,
+    torch.ops.aten.index,
+    torch.ops.aten.index_select,
+    torch.ops.aten.embedding,
+}
 """Operators that take a condition or indices in addition to their values."""
 
 
 def _is_of_one_type(node: fx.Node) -> bool:
-    """Return whether an operator takes float32 tensors only, so that no type is promoted."""
+    """Return whether no type is promoted: all tensors are float32, or int64 as the result is."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return node.op != "get_attr"  # a graph within the graph
@@ -166,4 +171,7 @@ def _is_of_one_type(node: fx.Node) -> bool:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if target.overloadpacket in _TYPED:
         tensors = [value for value in tensors if value.dtype not in (torch.bool, torch.int64)]
-    return all(value.dtype is torch.float32 for value in tensors)
+    types = {value.dtype for value in tensors}
+    made = node.meta.get("val")
+    indices = isinstance(made, torch.Tensor) and types == {made.dtype} == {torch.int64}
+    return indices or types <= {torch.float32}

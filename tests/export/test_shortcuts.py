@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from onnxscript import rewriter
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
+from torch.onnx._internal.exporter import _fx_passes
 
+from conformance_models import session
 from nystra.export.tracing.shortcuts import (
     decomposed_where_needed,
     without_quadratic_rules,
@@ -50,6 +53,21 @@ class Rounded(nn.Module):
 class InPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.clone().mul_(2)
+
+
+class Picked(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.index_select(0, (torch.arange(3) + 1).remainder(2))
+
+
+class Places(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.arange(2)
+
+
+class Halves(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.arange(2) / 4
 
 
 def decomposed(module: nn.Module, table: dict[Any, Any]) -> tuple[ExportedProgram, bool]:
@@ -111,6 +129,25 @@ def test_an_operator_without_translation_is_decomposed_after_all() -> None:
     graph = fx.symbolic_trace(Rounded())
     model = trace_piece(graph, (torch.zeros(2),), None, 20, ["x"], "y")
     assert "Cast" in {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("module", "mixes"), [(Sum(), False), (Picked(), False), (Places(), True), (Halves(), True)]
+)
+def test_types_are_promoted_where_they_are_mixed(
+    module: nn.Module, mixes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote, promoted = _fx_passes.insert_type_promotion_nodes, []
+
+    def counted(graph: fx.GraphModule) -> None:
+        promoted.append(graph)
+        promote(graph)
+
+    monkeypatch.setattr(_fx_passes, "insert_type_promotion_nodes", counted)
+    x = torch.rand(2)
+    model = trace_piece(module, (x,), None, 20, ["x"], "y")
+    assert bool(promoted) == mixes
+    np.testing.assert_array_equal(session(model).run(None, {"x": x.numpy()})[0], module(x))
 
 
 def test_the_rule_that_compares_all_slices_is_back_afterwards() -> None:
