@@ -141,15 +141,18 @@ TOWERS = {
 }
 
 
+MECHANISMS = {
+    "torchvision": ("full", "cluster"),
+    "CLIP": ("nystra",),  # its tokens are those of torchvision
+    "transformers": ("full", "nystra", "cluster"),
+    "IPT": ("full", "nystra", "cluster"),
+    "DiT": ("cluster",),  # the others between tokens of any number: test_conditions_export
+}
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("tower", "name"),
-    [
-        (tower, name)
-        for tower in TOWERS
-        for name in ("full", "nystra", "cluster")
-        if tower != "CLIP" or name == "nystra"  # its tokens are those of torchvision
-    ],
+    ("tower", "name"), [(tower, name) for tower, names in MECHANISMS.items() for name in names]
 )
 def test_attention_of_every_layer_is_replaced(tower: str, name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
