@@ -14,13 +14,7 @@ from safetensors.torch import save_file
 import toy_network
 import toy_transform
 from small_swinir import state_of
-from toy_tree import NYSTRA, planted, run_in
-
-EXIT_CODES = """\
-from nystra.cli.main import main
-for command in sys.argv[1:]:
-    print(main(command.split()))
-"""
+from toy_tree import EXIT_CODES, NYSTRA, planted, run_in
 
 
 @pytest.mark.full
@@ -41,38 +35,25 @@ def test_a_wrong_transform_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_its_parameter_is_listed(tmp_path: Path) -> None:
+def test_its_parameter_is_listed_and_read_and_a_file_is_validated_with_it(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_transform.TOY)
-    done = run_in(tree, NYSTRA, "export", "--help")
-    assert "--precision toy|fp32|fp16" in done.stdout
-    words = " ".join(done.stdout.split())
-    assert "toy:steps=N sets steps: weights in steps of one part of so many, 2 to 1024" in words
-
-
-@pytest.mark.full
-def test_its_parameter_is_read_by_name_and_range(tmp_path: Path) -> None:
-    tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
+    save_file(state_of(), tmp_path / "tiny.safetensors")
     messages = {
         "toy:steps=1": "`steps` is 1, expected a whole number from 2 to 1024",
         "toy:block=2": "--precision toy has no parameter 'block'; it has steps",
         "fp16:steps=2": "--precision fp16 has no parameter 'steps'; it has none",
     }
-    done = run_in(
-        tree, EXIT_CODES, *(f"export toy.safetensors --precision {text}" for text in messages)
-    )
-    assert done.stdout.split() == ["2"] * len(messages), done.stderr
+    export = "export tiny.safetensors --no-speed -q -o a.onnx --precision"
+    validate = "validate a.onnx --checkpoint tiny.safetensors -q"
+    commands = [*(f"{export} {text}" for text in messages), f"{export} toy:steps=24", validate]
+    done = run_in(tree, EXIT_CODES, *commands, "export --help")
+    *codes, usage = done.stdout.split("\n", len(commands))
+    assert codes == [*"222", "0", "0"], done.stdout + done.stderr
     for message in messages.values():
         assert message in done.stderr
-
-
-@pytest.mark.full
-def test_a_file_is_validated_with_its_own_parameter(tmp_path: Path) -> None:
-    tree = planted(tmp_path, toy_transform.TOY)
-    save_file(state_of(), tmp_path / "tiny.safetensors")
-    export = "export tiny.safetensors --precision toy:steps=24 --no-speed -q -o a.onnx"
-    validate = "validate a.onnx --checkpoint tiny.safetensors -q"
-    done = run_in(tree, EXIT_CODES, export, validate)
-    assert done.stdout.split() == ["0", "0"], done.stdout + done.stderr
+    assert "--precision toy|fp32|fp16" in usage
+    words = " ".join(usage.split())
+    assert "toy:steps=N sets steps: weights in steps of one part of so many, 2 to 1024" in words
     other = tree / "export" / "validate" / "reference_run.py"
     text = other.read_text()
     assert ".with_parameters(" in text

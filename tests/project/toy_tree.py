@@ -100,6 +100,13 @@ def run_in(
 NYSTRA = "from nystra.cli.main import main\nsys.exit(main())\n"
 """A script: the command ``nystra``."""
 
+EXIT_CODES = """\
+from nystra.cli.main import main
+for command in sys.argv[1:]:
+    print(main(command.split()), flush=True)
+"""
+"""A script: several commands of ``nystra``, each an argument; it prints their exit codes."""
+
 
 def table(kind: str, tests: bool = False) -> list[str]:
     """Return the paths of the table ``Add a <kind>`` of CONTRIBUTING, with or without tests."""
