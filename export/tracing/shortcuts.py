@@ -153,25 +153,39 @@ def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
     return _changed(_fx_passes, "insert_type_promotion_nodes", change)
 
 
+_aten = torch.ops.aten
+
 _TYPED = {
-    torch.ops.aten.where,
-    torch.ops.aten.index,
-    torch.ops.aten.index_select,
-    torch.ops.aten.embedding,
+    _aten.where,
+    _aten.index,
+    _aten.index_select,
+    _aten.embedding,
+    _aten.masked_fill,
+    _aten.scaled_dot_product_attention,
 }
-"""Operators that take a condition or indices in addition to their values."""
+"""Operators that take a condition, a mask or indices in addition to their values."""
+
+_WHOLE = {torch.int64, torch.bool}
 
 
 def _is_of_one_type(node: fx.Node) -> bool:
-    """Return whether no type is promoted: all tensors are float32, or int64 as the result is."""
+    """Return whether an operator promotes no type.
+
+    All its tensors are float32, or of one type without fractions, as are its numbers and result.
+    """
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return node.op != "get_attr"  # a graph within the graph
-    values = [source.meta.get("val") for source in node.all_input_nodes]
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    if target.overloadpacket in _TYPED:
-        tensors = [value for value in tensors if value.dtype not in (torch.bool, torch.int64)]
-    types = {value.dtype for value in tensors}
     made = node.meta.get("val")
-    indices = isinstance(made, torch.Tensor) and types == {made.dtype} == {torch.int64}
-    return indices or types <= {torch.float32}
+    if target.overloadpacket in (_aten._to_copy, _aten.sym_size):
+        return True
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    types = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    if target.overloadpacket in _TYPED:
+        types -= _WHOLE
+    if types <= {torch.float32}:
+        return True
+    fractions = any(isinstance(argument, float) for argument in node.args)
+    if len(types) > 1 or not types <= _WHOLE or fractions or not isinstance(made, torch.Tensor):
+        return False
+    return made.dtype in {*types, torch.bool}

@@ -60,6 +60,17 @@ class Picked(nn.Module):
         return x.index_select(0, (torch.arange(3) + 1).remainder(2))
 
 
+class Masked(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(2)
+        return x.masked_fill((places >= 1) & (places < 2), 0.25) + (places > 0).to(x.dtype)
+
+
+class Compared(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.masked_fill(torch.arange(2) > 0.5, 0.25)
+
+
 class Places(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.arange(2)
@@ -132,7 +143,11 @@ def test_an_operator_without_translation_is_decomposed_after_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "mixes"), [(Sum(), False), (Picked(), False), (Places(), True), (Halves(), True)]
+    ("module", "mixes"),
+    [
+        *((module, False) for module in (Sum(), Picked(), Masked())),
+        *((module, True) for module in (Places(), Halves(), Compared())),
+    ],
 )
 def test_types_are_promoted_where_they_are_mixed(
     module: nn.Module, mixes: bool, monkeypatch: pytest.MonkeyPatch
