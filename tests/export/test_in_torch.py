@@ -75,6 +75,7 @@ def is_numbers(value: object) -> bool:
     return known and value.dtype.name in {"bool", "int32", "int64", "float32", "float64"}
 
 
+@pytest.mark.full  # as those of test_every_operator, which reads the cases too
 @pytest.mark.parametrize("operator", sorted(OPERATORS))
 def test_an_operator_computes_what_the_standard_says(operator: str) -> None:
     passed = 0
