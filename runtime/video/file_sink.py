@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
@@ -21,7 +19,7 @@ from .containers import RATED, WITH_ALPHA
 from .encoding import Encoding, Packet, assemble, with_decoding_times
 from .file_source import VideoFile, open_video
 from .library import av_errors, load_av
-from .parts import Parts, PendingFrames
+from .parts import Parts
 
 PART = 60
 """Frames of a part, and so the most that are on the disk uncompressed."""
@@ -79,8 +77,7 @@ class VideoSink:
         self.parts = Parts(target, whole, fresh=overwrite)
         self._alpha = source.clip.color.alpha
         self._fresh = overwrite
-        self._pending = self._begun(fresh=overwrite)
-        self._first = self.parts.done + self._pending.count
+        self._first = self.parts.done + self.parts.pending
         self._encoder: Any = None
         self._packets: list[Packet] = []
 
@@ -104,12 +101,12 @@ class VideoSink:
         self.parts.begin()
         with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
             self._go_on()
-            if self._pending.count == PART:  # stopped in front of what follows
+            if self.parts.pending == PART:  # stopped in front of what follows
                 self._close()
                 self._go_on()
             self._encode(planes, frame.time)
-        self._pending.add(frame.time, planes)
-        if self._pending.count == PART:
+        self.parts.add(frame.time, planes)
+        if self.parts.pending == PART:
             self._close()
 
     def finish(self) -> None:
@@ -118,7 +115,7 @@ class VideoSink:
         Raises:
             NystraError: The folder cannot be written, or the disk is full: the parts are kept.
         """
-        if self._pending.count:
+        if self.parts.pending:
             with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
                 self._go_on()
             self._close()
@@ -130,9 +127,7 @@ class VideoSink:
 
     def keep(self) -> str:
         """Return how to continue: all frames that were written are kept."""
-        done = self.parts.done
-        if self._pending.place == self.parts.pending:  # not stopped after they became a part
-            done += self._pending.count
+        done = self.parts.done + self.parts.pending
         if not done:
             self.parts.remove()
             return ""
@@ -141,16 +136,11 @@ class VideoSink:
             f"{done} finished frames are kept in {self.parts.folder}: {how} continues from there."
         )
 
-    def _begun(self, *, fresh: bool = False) -> PendingFrames:
-        """Return the frames after the last part."""
-        gray = np.full((*self.encoding.size, 1), 0.5, np.float32)
-        return PendingFrames(self.parts.pending, self.encoding.planes(gray), fresh=fresh)
-
     def _go_on(self) -> None:
         """Open the encoder of a part, and pass it the existing frames of that part."""
         if self._encoder is None:
             self._encoder = self.encoding.encoder()
-            for time, planes in self._pending.read():
+            for time, planes in self.parts.frames():
                 self._encode(planes, time)
 
     def _encode(self, planes: list[Array], time: int) -> None:
@@ -163,10 +153,7 @@ class VideoSink:
             self._packets += Packet.all_of(encoder.encode(None))
         packets = with_decoding_times(self._packets, _LONGEST_DELAY * self.encoding.frame_ticks)
         self._packets = []
-        pending = self._pending
         self.parts.save(packets, bytes(encoder.extradata or b""))
-        pending.remove()
-        self._pending = self._begun()
 
 
 def make_encoding(

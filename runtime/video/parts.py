@@ -1,18 +1,20 @@
 """The finished parts of a video, kept next to it until it is complete.
 
 ``clip.mp4.parts`` contains ``job.json``, which identifies the job, and a file for each sequence of
-frames, named after its first frame and its length. Each is written completely or not at all. The
-frames after the last part are in `PendingFrames`.
+frames, named after its first frame and its length. Each is written completely or not at all.
+
+An encoder cannot stop in the middle of a part and continue later with the same result. So that a
+video has the same bytes however often its run was interrupted, the frames after the last part are
+kept uncompressed, in a file each, and a run that continues encodes them again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,10 +28,9 @@ from ...core.json_text import read_json, stable_json, utf8_text
 from .encoding import Packet
 
 _NAME = re.compile(r"([0-9]{9})_([0-9]{4})\.npz")
-_PENDING = re.compile(r"[0-9]{9}\.frames")
-_HEAD = struct.Struct("<qI")
-
+_FRAME = re.compile(r"[0-9]{9}\.frame")
 _JOB = "job.json"
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class Parts:
@@ -37,7 +38,9 @@ class Parts:
 
     Attributes:
         folder: Their folder.
-        done: Number of finished frames from the first one on.
+        done: Number of frames in parts, from the first one on.
+        pending: Number of complete frames after them; one that a killed run left half-written is
+            not counted.
     """
 
     def __init__(self, target: Path, job: Mapping[str, str], *, fresh: bool = False) -> None:
@@ -59,9 +62,37 @@ class Parts:
             self._check()
         self._files = [] if fresh else _chain(self.folder)
         self.done = sum(count for _, count in self._files)
+        self.pending = 0 if fresh else sum(1 for _ in self._frames())
+
+    def add(self, time: int, planes: Sequence[Array]) -> None:
+        """Keep the next frame after the last part.
+
+        Raises:
+            NystraError: It cannot be written, or the disk is full.
+        """
+        place = self._frame(self.done + self.pending)
+        try:
+            with place.open("wb") as stream:
+                np.savez(stream, np.int64(time), *planes)
+        except OSError as error:
+            raise NystraError(f"{place} cannot be written: {error.strerror}") from error
+        self.pending += 1
+
+    def frames(self) -> Iterator[tuple[int, list[Array]]]:
+        """Yield time and planes of the frames after the last part."""
+        return itertools.islice(self._frames(), self.pending)
+
+    def _frames(self) -> Iterator[tuple[int, list[Array]]]:
+        with contextlib.suppress(*_DAMAGED):
+            for index in itertools.count(self.done):
+                time, *planes = _arrays(self._frame(index)).values()
+                yield int(time), planes
+
+    def _frame(self, index: int) -> Path:
+        return self.folder / f"{index:09d}.frame"
 
     def save(self, packets: list[Packet], extradata: bytes) -> None:
-        """Save the packets of the next frames, one for each.
+        """Save the packets of the frames after the last part, one for each, in their place.
 
         Raises:
             NystraError: The folder cannot be written, or the disk is full.
@@ -80,7 +111,9 @@ class Parts:
         )
         atomic_write_bytes(place, buffer.getvalue())
         self._files.append((place, len(packets)))
-        self.done += len(packets)
+        before, self.done, self.pending = self.done, self.done + len(packets), 0
+        for index in range(before, self.done):
+            self._frame(index).unlink(missing_ok=True)
 
     def packets(self, extradata: bytes) -> Iterator[Packet]:
         """Yield the packets of all parts in decoding order.
@@ -96,15 +129,10 @@ class Parts:
         if not self.folder.is_dir():
             return
         for place in self.folder.iterdir():
-            if place.name == _JOB or _NAME.fullmatch(place.name) or _PENDING.fullmatch(place.name):
+            if place.name == _JOB or _NAME.fullmatch(place.name) or _FRAME.fullmatch(place.name):
                 place.unlink()
         with contextlib.suppress(OSError):
             self.folder.rmdir()
-
-    @property
-    def pending(self) -> Path:
-        """The file of the frames after the last part, if any."""
-        return self.folder / f"{self.done:09d}.frames"
 
     def begin(self) -> None:
         """Create the folder, unless it exists and its parts are kept.
@@ -148,12 +176,11 @@ def _chain(folder: Path) -> list[tuple[Path, int]]:
 
 def _read(place: Path, count: int, extradata: bytes) -> Iterator[Packet]:
     try:
-        with np.load(place, allow_pickle=False) as part:
-            arrays = {name: part[name] for name in part.files}
+        arrays = _arrays(place)
         ends = np.cumsum(arrays["size"])
         if len(ends) != count or ends[-1] != len(arrays["data"]) or arrays["size"].min() < 0:
             raise ValueError("its lengths contradict each other")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise NystraError(f"{place} is damaged ({error}): remove it and run again") from error
     if arrays["extradata"].tobytes() != extradata:
         raise NystraError(
@@ -167,68 +194,6 @@ def _read(place: Path, count: int, extradata: bytes) -> Iterator[Packet]:
         yield Packet(pts, dts, bool(arrays["key"][index]), data[begin : int(end)])
 
 
-class PendingFrames:
-    """A file of the frames since the last part, each with its time and a checksum.
-
-    An encoder cannot stop in the middle of a part and continue later with the same result. So that
-    a video has the same bytes however often its run was interrupted, these frames are kept
-    uncompressed, and a run that continues encodes them again.
-
-    Attributes:
-        place: The file.
-        count: Number of complete frames in it; one that a killed run left half-written is not
-            counted.
-    """
-
-    def __init__(self, place: Path, like: Sequence[Array], *, fresh: bool = False) -> None:
-        """Count existing frames.
-
-        Args:
-            place: The file, which may be missing.
-            like: Planes with the shapes and types of each frame.
-            fresh: Ignore existing frames.
-        """
-        self.place = place
-        self._like = [(plane.shape, plane.dtype) for plane in like]
-        self._bytes = sum(plane.nbytes for plane in like)
-        self.count = 0 if fresh else sum(1 for _ in self.read())
-
-    def add(self, time: int, planes: Sequence[Array]) -> None:
-        """Write the next frame.
-
-        Raises:
-            NystraError: The file cannot be written, or the disk is full.
-        """
-        data = b"".join(plane.tobytes() for plane in planes)
-        try:
-            with self.place.open("r+b" if self.count else "wb") as file:
-                file.seek(self.count * (_HEAD.size + self._bytes))
-                file.write(_HEAD.pack(time, zlib.crc32(data)) + data)
-                file.truncate()
-        except OSError as error:
-            raise NystraError(f"{self.place} cannot be written: {error.strerror}") from error
-        self.count += 1
-
-    def read(self) -> Iterator[tuple[int, list[Array]]]:
-        """Yield time and planes of each frame, up to the first incomplete one."""
-        if not self.place.is_file():
-            return
-        with self.place.open("rb") as file:
-            while len(head := file.read(_HEAD.size)) == _HEAD.size:
-                time, checksum = _HEAD.unpack(head)
-                data = file.read(self._bytes)
-                if len(data) != self._bytes or zlib.crc32(data) != checksum:
-                    return
-                yield time, self._planes(data)
-
-    def remove(self) -> None:
-        """Remove the file."""
-        self.place.unlink(missing_ok=True)
-
-    def _planes(self, data: bytes) -> list[Array]:
-        planes, offset = [], 0
-        for shape, dtype in self._like:
-            count = int(np.prod(shape))
-            planes.append(np.frombuffer(data, dtype, count, offset).reshape(shape))
-            offset += count * dtype.itemsize
-        return planes
+def _arrays(place: Path) -> dict[str, Array]:
+    with place.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}

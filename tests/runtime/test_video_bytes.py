@@ -14,8 +14,8 @@ pytest.importorskip("av", reason="the extra nystra[video] is not installed")
 
 from nystra.cli.main import main
 from nystra.runtime.video import file_sink
-from nystra.runtime.video.encoding import has_avx512
-from nystra.runtime.video.parts import PendingFrames
+from nystra.runtime.video.encoding import Packet, has_avx512
+from nystra.runtime.video.parts import Parts
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import save_video
 
@@ -107,27 +107,32 @@ def test_frames_that_were_half_written_do_not_count(tmp_path: Path) -> None:
         [random.integers(0, 1024, shape).astype(np.uint16) for shape in ((6, 8), (3, 4), (3, 4))]
         for _ in range(3)
     ]
-    place = tmp_path / "0.frames"
-    pending = PendingFrames(place, frames[0])
+    target = tmp_path / "out.mp4"
+    parts = Parts(target, {"of": "a test"})
+    parts.begin()
     for time, planes in enumerate(frames):
-        pending.add(7 * time, planes)
-    again = PendingFrames(place, frames[0])
-    assert again.count == 3
-    for index, (time, planes) in enumerate(again.read()):
+        parts.add(7 * time, planes)
+    again = Parts(target, {"of": "a test"})
+    assert again.pending == 3
+    for index, (time, planes) in enumerate(again.frames()):
         assert time == 7 * index
         for one, other in zip(planes, frames[index], strict=True):
             np.testing.assert_array_equal(one, other)
-    content = place.read_bytes()
-    place.write_bytes(content[:-5])
-    assert PendingFrames(place, frames[0]).count == 2
-    damaged = bytearray(content)
-    damaged[len(content) // 2] ^= 1
-    place.write_bytes(damaged)
-    begun = PendingFrames(place, frames[0])
-    assert begun.count == 1
+    second, last = parts.folder / "000000001.frame", parts.folder / "000000002.frame"
+    last.write_bytes(last.read_bytes()[:-5])
+    assert Parts(target, {"of": "a test"}).pending == 2
+    content = bytearray(second.read_bytes())
+    content[content.index(frames[1][0].tobytes()) + 50] ^= 1
+    second.write_bytes(content)
+    begun = Parts(target, {"of": "a test"})
+    assert begun.pending == 1
     begun.add(7, frames[1])
-    assert [time for time, _ in begun.read()] == [0, 7]
-    assert PendingFrames(place, frames[0], fresh=True).count == 0
+    assert [time for time, _ in begun.frames()] == [0, 7]
+    assert Parts(target, {"of": "a test"}, fresh=True).pending == 0
+    begun.save([Packet(0, 0, True, b"a"), Packet(7, 7, False, b"b")], b"")
+    assert (begun.done, begun.pending, second.exists()) == (2, 0, False)
+    begun.remove()
+    assert not parts.folder.exists()
 
 
 @pytest.mark.full

@@ -215,7 +215,7 @@ def test_what_was_begun_is_saved_at_an_interrupt(
     assert run(model, source, tmp_path / "out.mp4") == 130
     monkeypatch.setattr(file_sink.VideoSink, "write", write)
     names = sorted(path.name for path in (tmp_path / "out.mp4.parts").iterdir())
-    assert names == ["000000000.frames", "job.json"]
+    assert names == [*(f"{index:09d}.frame" for index in range(5)), "job.json"]
     assert run(model, source, tmp_path / "out.mp4") == 0
     assert look(tmp_path / "out.mp4").times == [time * TICKS for time in STEADY]
     assert decibels(tmp_path / "out.mp4", source)[0] > 38
