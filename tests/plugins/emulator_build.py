@@ -43,7 +43,7 @@ FLAGS = [
     f"-I{TABLES.relative_to(ROOT)}",
 ]
 KERNEL_FLAGS: dict[str, list[str]] = {
-    "plain": ["-O2"],
+    "plain": ["-O1"],
     "asan": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "race": ["-O1", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"],
 }
