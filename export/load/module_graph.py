@@ -7,7 +7,6 @@ import onnx_ir as ir
 from torch import nn
 
 from ...models.facts import Facts
-from ..tracing.shortcuts import without_simplified_roundings
 from ..tracing.trace import graph_of
 from .constants import fold_constants
 
@@ -18,8 +17,7 @@ def plain_graph(network: nn.Module, facts: Facts, opset: int, *, once: bool = Tr
     Raises:
         Exception: Any error of PyTorch's tracer.
     """
-    with without_simplified_roundings():
-        model = graph_of(network, facts, opset, once=once)
+    model = graph_of(network, facts, opset, once=once)
     simplify(model)
     return model
 

@@ -65,32 +65,6 @@ def signatures_once() -> contextlib.AbstractContextManager[None]:
     return _changed(_schemas, "op_signature_from_function", change)
 
 
-def without_stack_traces() -> contextlib.AbstractContextManager[None]:
-    """Keep PyTorch from recording the line of code of every node."""
-    return _changed(fx.config, "do_not_emit_stack_traces", lambda _: True)
-
-
-def without_simplified_roundings() -> contextlib.AbstractContextManager[None]:
-    """Keep PyTorch from simplifying free sizes that were rounded, as ``int(B / (H * W / 64))``.
-
-    The result is not simpler, and for Swin transformers this takes a fifth of a trace.
-    """
-    from torch.utils._sympy import functions
-
-    held: Any = functions
-    rounding = getattr(held, "TruncToInt", None)
-
-    def change(simplify: Any) -> Any:
-        def simplified(expression: Any, *settings: Any, **others: Any) -> Any:
-            if rounding is not None and expression.has(rounding):
-                return expression
-            return simplify(expression, *settings, **others)
-
-        return simplified
-
-    return _changed(held.sympy, "simplify", change)
-
-
 def without_memory_formats() -> contextlib.AbstractContextManager[None]:
     """Keep traced convolutions from choosing the memory format of their result.
 

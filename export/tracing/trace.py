@@ -31,7 +31,6 @@ from .shortcuts import (
     translations_once,
     without_memory_formats,
     without_quadratic_rules,
-    without_stack_traces,
 )
 from .trace_fault import trace_fault
 
@@ -235,13 +234,7 @@ def _written(
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
     """Trace without gradients and messages, and with all sides free."""
-    with (
-        torch.no_grad(),
-        _quiet(),
-        _sizes_of_one(),
-        without_stack_traces(),
-        _rare_collections(),
-    ):
+    with torch.no_grad(), _quiet(), _sizes_of_one(), _rare_collections():
         yield
 
 

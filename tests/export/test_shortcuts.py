@@ -16,7 +16,6 @@ from conformance_models import session
 from nystra.export.tracing.shortcuts import (
     decomposed_where_needed,
     without_quadratic_rules,
-    without_stack_traces,
 )
 from nystra.export.tracing.trace import trace_piece
 
@@ -170,14 +169,3 @@ def test_the_rule_that_compares_all_slices_is_back_afterwards() -> None:
     with without_quadratic_rules():
         assert len(rewriter._DEFAULT_REWRITE_RULES) == len(before) - 1
     assert rewriter._DEFAULT_REWRITE_RULES is before
-
-
-def test_nodes_know_no_line_of_code_within_alone() -> None:
-    def noted() -> bool:
-        graph = torch.export.export(Sum(), (torch.zeros(2),)).graph
-        return any(node.meta.get("stack_trace") for node in graph.nodes)
-
-    with without_stack_traces():
-        within = noted()
-    assert noted()
-    assert not within or not hasattr(torch.fx.config, "do_not_emit_stack_traces")
