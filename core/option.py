@@ -29,7 +29,7 @@ class Option:
         default: The value if none is given; None also means no value.
         doc: What it means, as half a sentence.
         unit: Unit of the numbers, as a plural; "" if ``doc`` states it.
-        usual: Description of the default, if its value does not explain it.
+        default_text: Description of the default, if its value does not explain it.
         flag: Its flag on the command line, if not derived from its name.
         short: One-letter form of the flag.
         metavar: Placeholder of the value in ``--help``, if not that of the kind.
@@ -42,7 +42,7 @@ class Option:
     default: Any
     doc: str
     unit: str = field(default="", kw_only=True)
-    usual: str = field(default="", kw_only=True)
+    default_text: str = field(default="", kw_only=True)
     flag: str = field(default="", kw_only=True)
     short: str = field(default="", kw_only=True)
     metavar: str = field(default="", kw_only=True)
@@ -69,7 +69,7 @@ class Option:
         words = f"{self.doc}, in {self.unit}" if self.unit else self.doc
         if self.limits:
             words += f", {self.limits}"
-        default = self.usual
+        default = self.default_text
         if not default and self.default not in (None, ""):
             default = self.show(self.default)
         return f"{words} (default: {default})" if default else words

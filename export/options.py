@@ -73,10 +73,10 @@ class ExportOptions(Options):
     plan: Plan | AutoOptions = field(default_factory=lambda: Plan(AsTrained()))
     hyper: Mapping[str, Any] = field(default_factory=dict)
     opset: int | None = option(
-        Number(None, "ONNX opset of the file", 18, 25, usual="20, or that of an ONNX file")
+        Number(None, "ONNX opset of the file", 18, 25, default_text="20, or that of an ONNX file")
     )
     static: tuple[int, ...] | None = option(
-        Shape(None, "fixed input shape", metavar="BxCxHxW", usual="any size")
+        Shape(None, "fixed input shape", metavar="BxCxHxW", default_text="any size")
     )
     functions: Functions = option(
         NamedChoice(
@@ -112,14 +112,14 @@ class ExportOptions(Options):
             "16 bytes in half precision",
             2,
             64,
-            usual="as trained",
+            default_text="as trained",
         )
     )
     calibrate: Path | None = option(
         Folder(
             None,
             "images to measure the accuracy drop on, and to calibrate int8 with",
-            usual="the shipped photographs, except for int8",
+            default_text="the shipped photographs, except for int8",
         )
     )
     min_psnr: float | None = option(

@@ -22,7 +22,7 @@ TILE = Number(
     "side of a tile",
     0,
     unit="input pixels",
-    usual="0, chosen by the free memory",
+    default_text="0, chosen by the free memory",
     short="t",
     most=_MOST_SIDE,
 )
@@ -31,14 +31,16 @@ OVERLAP = Number(
     "overlap of the tiles",
     0,
     unit="input pixels",
-    usual="32, less for small tiles",
+    default_text="32, less for small tiles",
     most=_MOST_SIDE,
 )
-MAX_MEMORY = Bytes(None, "memory limit of the process, such as 4G", 1, usual="the free memory")
+MAX_MEMORY = Bytes(
+    None, "memory limit of the process, such as 4G", 1, default_text="the free memory"
+)
 BACKEND = Text("auto", "backend", metavar="NAME")
 BATCH = Number(8, "maximum number of images per run, also of different requests", 1, most=4096)
-THREADS = Number(None, "threads", 1, usual="all cores", most=512)
-WORKERS = Number(None, "worker processes", 1, usual="one per CPU or GPU", most=1024)
+THREADS = Number(None, "threads", 1, default_text="all cores", most=512)
+WORKERS = Number(None, "worker processes", 1, default_text="one per CPU or GPU", most=1024)
 LIBRARY = FileOrWord(
     "auto",
     "the operator or plugin library; none runs the standard-operator bodies",
@@ -47,22 +49,24 @@ LIBRARY = FileOrWord(
 EP_LIBRARY = File(
     None,
     "plug-in library of an execution provider, for ort:NAME",
-    usual="that of an installed package",
+    default_text="that of an installed package",
 )
 PRECISION = Text(
     None,
     "precision of the computation: bf16 is bfloat16, with openvino",
-    usual="that of the file",
+    default_text="that of the file",
     metavar="bf16",
 )
 RANGE = ValueRanges(
     None,
     "values that the model takes and returns, 0..255 or -1..1, or two if they differ: 0..1,0..255",
-    usual="those of the file, else measured",
+    default_text="those of the file, else measured",
 )
 OVERWRITE = Switch("replace existing files")
-FORMAT = Text(None, "png, jpg, tif or webp", usual="the input's, else png", metavar="NAME")
-QUALITY = Number(None, "JPEG or WebP quality", 1, 100, usual="95 for JPEG, lossless for WebP")
+FORMAT = Text(None, "png, jpg, tif or webp", default_text="the input's, else png", metavar="NAME")
+QUALITY = Number(
+    None, "JPEG or WebP quality", 1, 100, default_text="95 for JPEG, lossless for WebP"
+)
 MASK = File(
     None,
     "mask for inpainting: white is filled; same size as the image",
@@ -75,7 +79,7 @@ INPUTS = Pairs(
     "between them, a .npy or image file, or a folder of such files; may be repeated",
 )
 TOP = Number(5, "number of classes per image, best first", 1, metavar="K")
-LABELS = File(None, "class labels, one per line or a JSON list", usual="those of the model")
+LABELS = File(None, "class labels, one per line or a JSON list", default_text="those of the model")
 
 
 LOCAL = "local"
@@ -108,7 +112,7 @@ class ClusterOptions(Options):
             "default 1",
             flag="--ray",
             metavar="HOST:PORT|local",
-            usual="not used",
+            default_text="not used",
         )
     )
     workers: int | None = option(WORKERS)

@@ -41,17 +41,17 @@ class BenchOptions(Options):
             "each also with -bodies (without the operator library: ort-cpu-bodies) or a precision "
             "that it can choose (openvino-bf16), and with `checkpoint` torch-cpu, torch-cuda, "
             "torch-cuda-fp16 and torch-cuda-compile (float16 by torch.compile)",
-            usual="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
+            default_text="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
         )
     )
     checkpoint: Path | None = option(
-        CHECKPOINT, doc="checkpoint that PyTorch runs, with the plan of the file", usual=""
+        CHECKPOINT, doc="checkpoint that PyTorch runs, with the plan of the file", default_text=""
     )
     sizes: tuple[Size, ...] | None = option(
         ImageSizes(
             None,
             "input sizes, height x width in pixels",
-            usual="the model's size if fixed, else 128x128",
+            default_text="the model's size if fixed, else 128x128",
         )
     )
     seconds: float = option(

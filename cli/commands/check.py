@@ -63,7 +63,7 @@ class SpeedOptions(Options):
         File(None, "compare its speed with that of this model", metavar="OTHER.onnx")
     )
     speed_size: Size | None = option(
-        ImageSize(None, "image size of the timing", usual="the baseline's, or 128x128")
+        ImageSize(None, "image size of the timing", default_text="the baseline's, or 128x128")
     )
     speed_seconds: float = option(
         Number(10.0, "duration of the timing, in seconds", 0, above=True, metavar="SECONDS")

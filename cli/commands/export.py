@@ -48,7 +48,7 @@ class PageOptions(Options):
             ".onnx file or existing folder",
             short="o",
             metavar="FILE|FOLDER",
-            usual="the current folder",
+            default_text="the current folder",
         )
     )
     sheet: Path | None = option(SHEET)

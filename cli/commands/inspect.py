@@ -38,7 +38,7 @@ class InspectOptions(Options):
     """How sites are measured and listed."""
 
     calibrate: Path | None = option(
-        Folder(None, "images to measure the plan on", usual="the shipped photographs")
+        Folder(None, "images to measure the plan on", default_text="the shipped photographs")
     )
     sort: str = option(
         Choice(

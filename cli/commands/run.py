@@ -55,7 +55,7 @@ class FileOptions(Options):
             "image, video, folder, or - for stdout; for a classifier a .csv or .json file",
             short="o",
             metavar="OUTPUT",
-            usual="a table",
+            default_text="a table",
         )
     )
 

@@ -49,7 +49,7 @@ class ValidateOptions(Options):
             0,
             real=True,
             metavar="X",
-            usual="that of the export",
+            default_text="that of the export",
         )
     )
     sheet: Path | None = option(

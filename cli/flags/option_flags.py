@@ -37,8 +37,10 @@ def add_options(
     flags = flags_by_name(parser) | {name: flag_of(name, kind) for name, kind in options.items()}
     for name in options if names is None else names:
         doc = docs.get(name, options[name].doc)
-        usual = options[name].usual
-        kind = replace(options[name], doc=spelled(doc, flags.get), usual=spelled(usual, flags.get))
+        text = options[name].default_text
+        kind = replace(
+            options[name], doc=spelled(doc, flags.get), default_text=spelled(text, flags.get)
+        )
         if isinstance(kind, NamedChoice):
             _add_named_choice(parser, name, kind)
             continue
@@ -129,8 +131,10 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
-CHECKPOINT = File(None, "compare with PyTorch on this checkpoint", usual="the recorded outputs")
-REFERENCES = File(None, "recorded outputs", usual="next to the model", metavar="FILE.npz")
+CHECKPOINT = File(
+    None, "compare with PyTorch on this checkpoint", default_text="the recorded outputs"
+)
+REFERENCES = File(None, "recorded outputs", default_text="next to the model", metavar="FILE.npz")
 SHEET = File(
     None, "draw photographs: input, full attention, exported, difference", metavar="OUT.png"
 )

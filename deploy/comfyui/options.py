@@ -20,7 +20,7 @@ class ComfyUIOptions(Options):
     """
 
     name: str | None = option(
-        Text(None, "name of the folder and of the node", usual="the stem of the file")
+        Text(None, "name of the folder and of the node", default_text="the stem of the file")
     )
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 

@@ -72,13 +72,15 @@ class TritonOptions(Options):
         )
     )
     name: str | None = option(
-        Text(None, "model name for clients", usual="the stem of the file", metavar="NAME")
+        Text(None, "model name for clients", default_text="the stem of the file", metavar="NAME")
     )
     instances: int = option(Number(1, "instances of the model", 1, most=256))
     gpu: bool = option(Switch("run on a GPU"))
     max_batch: int = option(BATCH, doc="maximum batch size, for backends that take tensors")
     threads: int | None = option(
-        THREADS, doc="threads per instance", usual="chosen by the library that runs the model"
+        THREADS,
+        doc="threads per instance",
+        default_text="chosen by the library that runs the model",
     )
     tile: int = option(TILE)
     overlap: int | None = option(OVERLAP)

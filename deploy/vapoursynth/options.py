@@ -24,10 +24,10 @@ class VapourSynthOptions(Options):
     """
 
     name: str | None = option(
-        Text(None, "name of the folder", usual="the stem of the file", metavar="NAME")
+        Text(None, "name of the folder", default_text="the stem of the file", metavar="NAME")
     )
-    tile: int = option(TILE, usual="0, whole frames")
-    overlap: int | None = option(OVERLAP, usual="16")
+    tile: int = option(TILE, default_text="0, whole frames")
+    overlap: int | None = option(OVERLAP, default_text="16")
     streams: int = option(Number(1, "frames computed in parallel", 1, most=256))
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 

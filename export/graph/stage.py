@@ -59,7 +59,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         UnsupportedModelError: The transform cannot change anything.
     """
     graph = prepared.graph
-    left = () if graph is None else graph.left
+    left = () if graph is None else graph.kept_as_is
     padding = prepared.options.pad_heads
     model, transformed, changes = _graph(prepared, planned.resolved, left, progress, padding)
     transform = prepared.transform

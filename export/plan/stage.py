@@ -16,7 +16,7 @@ from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto_options import Proposal
 from ..load.file_type import is_onnx
 from ..load.stage import Prepared
-from ..paying import keep_faster, left_sentences
+from ..replacement_timing import drop_slower, kept_reasons
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 
@@ -76,8 +76,8 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     # Padded heads are for GPUs: times on a CPU tell nothing.
     graph, padded = prepared.graph, prepared.options.pad_heads is not None
     if graph is not None and not prepared.fused and not padded:
-        resolved = keep_faster(graph, prepared.traced.facts, resolved, progress)
-        left = graph.left
+        resolved = drop_slower(graph, prepared.traced.facts, resolved, progress)
+        left = graph.kept_as_is
     written = replace(
         plan,
         default=_written_default(plan.default, resolved),
@@ -89,7 +89,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         *loaded.warnings,
         *proposal.warnings,
         *plan_warnings(plan, loaded, resolved),
-        *left_sentences(left),
+        *kept_reasons(left),
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))

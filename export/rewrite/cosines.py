@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ..search.movement import numbers_of, whole
 from ..search.operators import rule_of
-from ..search.values import Core, Matrices
+from ..search.values import Attention, Matrices
 from .channels import factor_of
 from .map_form import MapWriter
 
@@ -28,7 +28,7 @@ class Normalized:
     epsilon: float
 
 
-def normalized_tokens(writer: MapWriter, core: Core) -> tuple[Normalized, Normalized] | None:
+def normalized_tokens(writer: MapWriter, core: Attention) -> tuple[Normalized, Normalized] | None:
     """Return the divisions of queries and keys by their norms over the channels of a head.
 
     None if they are not both divided, by norms with the same least one, with nothing but moves and

@@ -40,14 +40,14 @@ class GraphNetwork(nn.Module):
     Attributes:
         source: What the graph was made from.
         replacements: The parts of its graph that sites may compute.
-        left: Why sites with exact attention keep the graph's nodes, by path.
+        kept_as_is: Why sites with exact attention keep the graph's nodes, by path.
     """
 
     def __init__(self, source: GraphSource, replacements: Sequence[Replacement] = ()) -> None:
         """Take a source, and put the sites of the replacements at their paths."""
         super().__init__()
         self.source = source
-        self.left: dict[str, str] = {}
+        self.kept_as_is: dict[str, str] = {}
         self._shared = _Shared(replacements=tuple(replacements), sessions={}, pieces={})
         self._rounding: Rounding | None = None
         for item in replacements:
@@ -74,7 +74,7 @@ class GraphNetwork(nn.Module):
     @property
     def replaces(self) -> bool:
         """Whether some of the graph's nodes are replaced."""
-        return any(path not in self.left for path in self.paths)
+        return any(path not in self.kept_as_is for path in self.paths)
 
     def forward(self, *images: Tensor) -> Any:
         """Return the output for the inputs, or a tuple if there are several.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..search.movement import along
 from ..search.places import unshared
-from ..search.values import Core, Value
+from ..search.values import Attention, Value
 from .builder import Builder, Side
 from .map_places import Places
 from .site_modules import NotOnMap
@@ -52,7 +52,7 @@ class MapWriter:
         self,
         builder: Builder,
         places: Places,
-        core: Core,
+        core: Attention,
         form_of: Callable[[MapWriter, ir.Value], MapForm],
         source: tuple[ir.Value, tuple[int, int]] | None = None,
     ) -> None:

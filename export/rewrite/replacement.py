@@ -21,7 +21,7 @@ from ..execute.parts import PartRunner, Values, is_held, names_read
 from ..execute.sites import SITE, Compute, SitedRunner, computed, scheduled
 from ..execute.sized import Sized
 from .builder import Builder
-from .site_modules import AnyFound, blind
+from .site_modules import AnyFound, ignore_scores
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 """Shapes of the inputs of a site; None for one that is omitted."""
@@ -45,7 +45,7 @@ class Replacement:
         fixed: Names of the inputs that depend on no pixel.
         shapes: Shapes of the inputs at each size of the search.
         type: Type of the output, as ONNX numbers it.
-        site_shapes: Shapes of the inputs of each site, at each size; `fault_of` notes them.
+        site_shapes: Shapes of the inputs of each site, at each size; `mismatch` notes them.
     """
 
     sites: Mapping[str, AnyFound]
@@ -177,7 +177,7 @@ def _described(array: Array) -> bytes:
     return repr((array.dtype.str, array.shape)).encode() + (array.tobytes() if told else b"")
 
 
-def fault_of(
+def mismatch(
     replacement: Replacement, runner: PartRunner, sizes: Sequence[Sized], *, alone: bool = True
 ) -> str:
     """Return why a replacement differs from the nodes that it replaces, or "" if it does not.
@@ -211,7 +211,7 @@ def fault_of(
             )
         errors.append(_apart(exact, expected))
         if alone:
-            with _blinded(replacement.sites):
+            with _ignoring_scores(replacement.sites):
                 ignoring = run.run(values, _exactly(replacement.sites))[name]
             telling.append(_apart(_floats(ignoring), expected))
         del values
@@ -290,11 +290,11 @@ def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = F
 
 
 @contextlib.contextmanager
-def _blinded(sites: Mapping[str, AnyFound]) -> Iterator[None]:
+def _ignoring_scores(sites: Mapping[str, AnyFound]) -> Iterator[None]:
     """Make sites ignore their scores for a while."""
     before = {path: site.implementation for path, site in sites.items()}
     for site in sites.values():
-        blind(site)
+        ignore_scores(site)
     try:
         yield
     finally:

@@ -210,7 +210,7 @@ def _dilated(x: Tensor, rows: int, columns: int) -> Tensor:
     return moved
 
 
-def blind(site: AnyFound) -> None:
+def ignore_scores(site: AnyFound) -> None:
     """Make a site ignore its scores, in place: every query gets the mean of its values."""
     if isinstance(site, FoundWindows):
         geometry = site.geometry

@@ -25,10 +25,10 @@ from ..search.agreement import Agreement, agreement
 from ..search.layout import Layout
 from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
-from ..search.values import Core
+from ..search.values import Attention
 from .builder import Builder
 from .map_places import Places
-from .replacement import Replacement, fault_of, fingerprint, replacement_of
+from .replacement import Replacement, fingerprint, mismatch, replacement_of
 from .site_modules import NotOnMap, refusal
 from .tokens import put_tokens
 from .windows import Sites, WriteSite, put_on_map, write_site
@@ -77,7 +77,7 @@ class _Reading:
     """One attention while it is processed: its layout and its outcome."""
 
     number: int
-    core: Core
+    core: Attention
     layout: Layout
     agreed: Agreement
     path: str
@@ -97,14 +97,14 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
     run = Provenance(sized).run(model.graph)
     readings = _readings(run, second)
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
-    replaced, passed = _replaced(model.graph, run, readings, other), run.passed
+    replaced, unmatched = _replaced(model.graph, run, readings, other), run.unmatched
     del run  # its places take as much memory as a check
     sized.release()
     kept = [item for item in replaced if checks.pass_for(item, readings)]
     found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
     found += [
-        FoundAttention(module_path(left.softmax), "as trained", "scores", left.reason)
-        for left in passed
+        FoundAttention(module_path(one.softmax), "as trained", "scores", one.reason)
+        for one in unmatched
     ]
     changing = any(reading.agreed.changing for reading in readings)
     narrow = any(r.layout.is_narrow and r.layout.masked == "other" for r in readings)
@@ -146,7 +146,7 @@ class _Checks:
         key = fingerprint(item, self.sizes)
         if key not in self._known:
             alone = item.form not in self._forms
-            fault = fault_of(item, self.runner, self.sizes, alone=alone)
+            fault = mismatch(item, self.runner, self.sizes, alone=alone)
             if not fault:
                 self._forms.add(item.form)
             self._known[key] = item, fault
@@ -162,7 +162,7 @@ def _replaced(
     places: dict[bytes, Places] = {}
     sites: Sites = {}
 
-    def lying(reading: _Reading) -> Places:
+    def positions_of(reading: _Reading) -> Places:
         codes = reading.core.map_codes()
         fresh = Places(run, codes, reading.layout.map)
         return places.setdefault(codes.numpy().tobytes(), fresh)
@@ -174,7 +174,9 @@ def _replaced(
         if reading.core.out in done:
             continue
         builder = Builder(graph, run.sized, other, f"nystra_{reading.number}/")
-        item = _on_map(builder, reading, near, lying, sites) or _as_tokens(builder, reading, lying)
+        item = _on_map(builder, reading, near, positions_of, sites) or _as_tokens(
+            builder, reading, positions_of
+        )
         if item is None:
             continue
         replacements.append(item)
@@ -189,7 +191,7 @@ def _on_map(
     builder: Builder,
     reading: _Reading,
     near: dict[ir.Value, _Reading],
-    lying: Callable[[_Reading], Places],
+    positions_of: Callable[[_Reading], Places],
     sites: Sites,
 ) -> Replacement | None:
     """Replace an attention by a map site, or return None and set the reason."""
@@ -208,7 +210,7 @@ def _on_map(
     }
     try:
         goal, out, with_it = put_on_map(
-            builder, lying(reading), reading.core, writing(reading), others
+            builder, positions_of(reading), reading.core, writing(reading), others
         )
     except NotOnMap as why:
         reading.reason = str(why)
@@ -219,7 +221,7 @@ def _on_map(
 
 
 def _as_tokens(
-    builder: Builder, reading: _Reading, lying: Callable[[_Reading], Places]
+    builder: Builder, reading: _Reading, positions_of: Callable[[_Reading], Places]
 ) -> Replacement | None:
     """Replace an attention by a token site; return None if it stays as trained."""
     core, layout, agreed = reading.core, reading.layout, reading.agreed
@@ -227,7 +229,7 @@ def _as_tokens(
         reading.reason = core.reason or reading.reason or agreed.reason
         return None
     try:
-        site, out = put_tokens(builder, lying(reading), core, layout, agreed, reading.path)
+        site, out = put_tokens(builder, positions_of(reading), core, layout, agreed, reading.path)
     except NotOnMap as why:
         reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
         return None

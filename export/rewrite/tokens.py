@@ -14,7 +14,7 @@ from ...models.geometry import TokenGeometry
 from ..search.agreement import Agreement
 from ..search.layout import Layout
 from ..search.provenance import Provenance
-from ..search.values import Core, Matrices, token_places
+from ..search.values import Attention, Matrices, token_places
 from .builder import Builder, Side
 from .channels import form_of
 from .map_form import MapWriter
@@ -25,7 +25,7 @@ from .site_modules import FoundFreeTokens, FoundTokens, NotOnMap, token_geometry
 def put_tokens(
     builder: Builder,
     places: Places,
-    core: Core,
+    core: Attention,
     layout: Layout,
     agreed: Agreement,
     path: str,
@@ -66,7 +66,7 @@ def put_tokens(
     return FoundFreeTokens(geometry), out
 
 
-def _sides(builder: Builder, places: Places, core: Core) -> ir.Value | None:
+def _sides(builder: Builder, places: Places, core: Attention) -> ir.Value | None:
     """Return a tensor with as many rows and columns as a map; None if no tensor tells them."""
     try:
         with builder.tentative():
@@ -77,7 +77,7 @@ def _sides(builder: Builder, places: Places, core: Core) -> ir.Value | None:
         return None
 
 
-def _free_geometry(core: Core, layout: Layout, *, mapped: bool, biased: bool) -> TokenGeometry:
+def _free_geometry(core: Attention, layout: Layout, *, mapped: bool, biased: bool) -> TokenGeometry:
     """Return the geometry of tokens of any number, with or without the map of the queries."""
     queries, keys = (token_places(place)[0] for place in (core.q_place, core.k_place))
     apart = not torch.equal(queries, keys)
@@ -87,7 +87,7 @@ def _free_geometry(core: Core, layout: Layout, *, mapped: bool, biased: bool) ->
     return TokenGeometry((), (), scale, before=before, apart=apart, biased=biased)
 
 
-def _weights(core: Core) -> Matrices:
+def _weights(core: Attention) -> Matrices:
     if core.w_as is None:
         raise NotOnMap("its weights are not read")
     return core.w_as
@@ -96,7 +96,7 @@ def _weights(core: Core) -> Matrices:
 class _Tokens:
     """Writes stacks of matrices as (B, h, N, d): with their leading axes, or as (g, 1, N, d)."""
 
-    def __init__(self, builder: Builder, core: Core, layout: Layout) -> None:
+    def __init__(self, builder: Builder, core: Attention, layout: Layout) -> None:
         self.builder, self.core, self.layout = builder, core, layout
         readings = [core.q_as, core.k_as, core.v_as, core.out_as]
         readings += [core.w_as] if core.w_as is not None else []
@@ -197,7 +197,7 @@ class _Tokens:
         return [self.builder.side(self.core.q, axis) for axis in axes]
 
 
-def _mask(builder: Builder, core: Core) -> ir.Value | None:
+def _mask(builder: Builder, core: Attention) -> ir.Value | None:
     """Return the mask of a fused operator as an additive term of the scores."""
     mask = core.mask
     if mask is None or builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
@@ -206,7 +206,7 @@ def _mask(builder: Builder, core: Core) -> ir.Value | None:
     return builder.op("Where", mask, zero, lowest)
 
 
-def _replayed(builder: Builder, run: Provenance, core: Core) -> ir.Value:
+def _replayed(builder: Builder, run: Provenance, core: Attention) -> ir.Value:
     """Return the input of the softmax if the product of queries and keys is zero.
 
     Args:
@@ -256,7 +256,7 @@ def _softmax_input(softmax: ir.Node) -> ir.Value | None:
     return held
 
 
-def _zeros(builder: Builder, core: Core) -> ir.Value:
+def _zeros(builder: Builder, core: Attention) -> ir.Value:
     """Return zeros in the shape of the product, made of the lengths of its factors."""
     product = core.product
     if product is None:
@@ -283,7 +283,7 @@ def _zeros(builder: Builder, core: Core) -> ir.Value:
     return _filled(builder, core, sizes)
 
 
-def _filled(builder: Builder, core: Core, sizes: ir.Value) -> ir.Value:
+def _filled(builder: Builder, core: Attention, sizes: ir.Value) -> ir.Value:
     """Return zeros of these sizes, of the type of the queries."""
     dtype = ir.DataType(builder.sized.types[str(core.q.name)])
     zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..search.layout import Layout
 from ..search.operators import rule_of
-from ..search.values import Core
+from ..search.values import Attention
 from .builder import Builder
 from .channels import form_of, rewritten
 from .cosines import normalized_tokens
@@ -27,7 +27,7 @@ WriteSite = Callable[[MapWriter], MapForm]
 def put_on_map(
     builder: Builder,
     places: Places,
-    core: Core,
+    core: Attention,
     write: WriteSite,
     near: Mapping[ir.Value, WriteSite],
 ) -> tuple[ir.Value, ir.Value, list[ir.Value]]:
@@ -59,7 +59,7 @@ def put_on_map(
     return goals[-1], out, [held for held in near if held not in writer.near]
 
 
-def _goals(builder: Builder, places: Places, core: Core) -> list[ir.Value]:
+def _goals(builder: Builder, places: Places, core: Attention) -> list[ir.Value]:
     """Return the first tensor with the map's layout, and reshapes of it, each the only use of one.
 
     It is the result of an attention, or after it.
@@ -76,7 +76,7 @@ def _goals(builder: Builder, places: Places, core: Core) -> list[ir.Value]:
     return goals
 
 
-def _first_on_map(builder: Builder, places: Places, core: Core) -> ir.Value:
+def _first_on_map(builder: Builder, places: Places, core: Attention) -> ir.Value:
     if places.axes_of(core.out) is not None:
         return core.out
     behind, started = {core.out}, False
@@ -91,7 +91,7 @@ def _first_on_map(builder: Builder, places: Places, core: Core) -> ir.Value:
 
 
 def write_site(
-    writer: MapWriter, core: Core, layout: Layout, path: str, sites: Sites, *, whole: bool
+    writer: MapWriter, core: Attention, layout: Layout, path: str, sites: Sites, *, whole: bool
 ) -> MapForm:
     """Add the node of a site, and return the form of its result.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .places import is_zero, unshared
-from .values import Core
+from .values import Attention
 
 if TYPE_CHECKING:
     from .layout import Layout
@@ -45,7 +45,7 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
     return float(heads[0, 0]) if bool((heads == heads[0, 0]).all()) else heads[0]
 
 
-def read_biases(core: Core, layout: Layout) -> None:
+def read_biases(core: Attention, layout: Layout) -> None:
     """Write the scale, mask and position bias of an attention into its layout, in place."""
     layout.scale = read_scale(core.alpha, layout)
     beta = core.beta

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .biases import read_biases, read_scale
 from .places import MIXED, MOVED, decode
-from .values import Core, token_places
+from .values import Attention, token_places
 
 WINDOWS = ("windows", "grid", "stripes", "global")
 """Kinds of layouts whose queries are windows of a map."""
@@ -112,7 +112,7 @@ def _sides(sides: tuple[int, ...]) -> str:
     return "x".join(map(str, sides))
 
 
-def layout_of(core: Core) -> Layout:
+def layout_of(core: Attention) -> Layout:
     """Return the layout of an attention."""
     groups, tokens, head_dim = core.q_place.shape
     sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, core.k_place.shape[1])
@@ -141,7 +141,7 @@ def layout_of(core: Core) -> Layout:
     return layout
 
 
-def _by_channels(core: Core) -> bool:
+def _by_channels(core: Attention) -> bool:
     """Return whether places vary along the summed axis of the scores: the tokens are channels."""
     _, same = token_places(core.q_place.transpose(1, 2))
     return bool(same.float().mean() > 0.99)
@@ -266,7 +266,7 @@ def _read_runs(
     layout.shift = (shifts[0].pop(), shifts[1].pop())
 
 
-def _read_keys(layout: Layout, rows: Tensor, core: Core) -> None:
+def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
     """Compare the positions of the keys with those of the queries, (windows, N)."""
     keys, one = (tensor[layout.group[:, 0]] for tensor in token_places(core.k_place))
     if not bool(one.all()):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .movement import attribute, elements, whole
 from .places import NONE, agreed
-from .values import Core, Matrices, Number, Product, Score, Value
+from .values import Attention, Matrices, Number, Product, Score, Value
 
 Shape = tuple[int, ...]
 
@@ -109,7 +109,7 @@ def product_place(product: Product, a: Value, b: Value, out: Shape) -> Tensor:
     return product.out_as.back(chosen.expand(stack), out)
 
 
-def attention_place(core: Core, out: Shape) -> Tensor | None:
+def attention_place(core: Attention, out: Shape) -> Tensor | None:
     """Return the places of the result of an attention, or None if they are not known.
 
     They are the places of its queries, or of its values if its tokens are channels.
@@ -127,7 +127,7 @@ def attention_place(core: Core, out: Shape) -> Tensor | None:
 
 def find_core(
     node: ir.Node, values: Sequence[Value], at: int, sources: tuple[Value, Value], scores: Shape
-) -> Core | str:
+) -> Attention | str:
     """Return the attention of a node that multiplies weights and values, or why it is none.
 
     Args:
@@ -162,7 +162,7 @@ def find_core(
     left, right = sources
     if swapped:
         q, k, left, right = k, q, right, left
-    return Core(
+    return Attention(
         q=q[0],
         q_as=q[1],
         k=k[0],
@@ -239,7 +239,7 @@ def _in_groups(
     return reading(number.expand(like.shape), groups)
 
 
-def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Core | str:
+def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Attention | str:
     """Return the attention that an ``Attention`` node computes, or why it is not served.
 
     The mask, if any, is not read: the caller adds it.
@@ -261,7 +261,7 @@ def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Core | str:
     q_as, k_as, v_as = readings
     width = q_as.sizes(q.shape)[2][0]
     scale = attribute(node, "scale", 0.0)
-    return Core(
+    return Attention(
         q=_input(node, 0),
         q_as=q_as,
         k=_input(node, 1),

@@ -26,7 +26,7 @@ from .products import (
     product_place,
 )
 from .scores import Step, changed, softmax, unserved
-from .values import Core, Hint, Number, Passed, Score, Value, as_number
+from .values import Attention, Hint, Number, Score, Unmatched, Value, as_number
 
 Results = tuple[list[Tensor], list[Score | None]]
 
@@ -39,16 +39,16 @@ class Provenance:
         values: Value of every tensor that was reached, by its value in the graph.
         cores: The attentions that were found, in the graph's order.
         layouts: Result of an attention -> its layout.
-        passed: Attention that cannot be replaced.
+        unmatched: Attention that cannot be replaced.
     """
 
     def __init__(self, sized: Sized) -> None:
         """Take the shapes and constants of a graph at one size."""
         self.sized = sized
         self.values: dict[ir.Value, Value] = {}
-        self.cores: list[Core] = []
+        self.cores: list[Attention] = []
         self.layouts: dict[ir.Value, Layout] = {}
-        self.passed: list[Passed] = []
+        self.unmatched: list[Unmatched] = []
 
     def value(self, held: ir.Value | None) -> Value | None:
         """Return the value of a tensor of the graph; one that depends on no pixel has no place."""
@@ -269,7 +269,7 @@ class Provenance:
         place = attention_place(core, step.outs[0])
         return [new_map(step.outs[0]) if place is None else place, *rest]
 
-    def _with_mask(self, core: Core, step: Step, at: int) -> Core:
+    def _with_mask(self, core: Attention, step: Step, at: int) -> Attention:
         held, value = step.node.inputs[at], step.inputs[at]
         core = replace(core, mask=held)
         if value is None or value.place is not None:
@@ -280,15 +280,15 @@ class Provenance:
         tokens, keys = core.q_place.shape[1], core.k_place.shape[1]
         return replace(core, beta=as_number(mask).expand(*core.groups, tokens, keys))
 
-    def _note(self, core: Core) -> None:
+    def _note(self, core: Attention) -> None:
         """Record an attention and its layout; free its values per pair of tokens."""
         self.layouts[core.out] = layout_of(core)
         self.cores.append(core.without_pairs())
         release_free_memory()
 
     def _pass(self, node: ir.Node, reason: str) -> None:
-        if all(passed.softmax is not node for passed in self.passed):
-            self.passed.append(Passed(node, reason))
+        if all(one.softmax is not node for one in self.unmatched):
+            self.unmatched.append(Unmatched(node, reason))
 
     def _reduced(self, step: Step) -> Tensor:
         value = step.inputs[0]
@@ -307,8 +307,8 @@ class Provenance:
     def _pass_the_rest(self, graph: ir.Graph) -> None:
         """Record every softmax of scores that is in no attention."""
         used = {core.softmax for core in self.cores}
-        self.passed = [passed for passed in self.passed if passed.softmax not in used]
-        used |= {passed.softmax for passed in self.passed}
+        self.unmatched = [one for one in self.unmatched if one.softmax not in used]
+        used |= {one.softmax for one in self.unmatched}
         for node in graph:
             value = self.values.get(node.outputs[0]) if node.outputs else None
             score = None if value is None else value.score
@@ -316,7 +316,7 @@ class Provenance:
                 continue
             if node not in used:
                 reason = score.reason or "its weights are not multiplied with values"
-                self.passed.append(Passed(node, reason))
+                self.unmatched.append(Unmatched(node, reason))
 
 
 def _hint_of(rule: Operator | None, step: Step) -> Hint | None:

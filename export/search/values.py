@@ -188,7 +188,7 @@ class Value:
 
 
 @dataclass(kw_only=True)
-class Core:
+class Attention:
     """One attention of a graph: softmax(alpha q k^T + beta) v in groups g (windows times heads).
 
     Attributes:
@@ -236,7 +236,7 @@ class Core:
     swapped: bool = False
     mask: ir.Value | None = None
 
-    def without_pairs(self) -> Core:
+    def without_pairs(self) -> Attention:
         """Return the attention without values per pair: with one factor per group."""
         alpha, beta = self.alpha, self.beta
         if isinstance(beta, Tensor):
@@ -253,7 +253,7 @@ class Core:
 
 
 @dataclass(frozen=True)
-class Passed:
+class Unmatched:
     """Attention that cannot be replaced.
 
     Attributes:

@@ -160,7 +160,7 @@ class ProviderOptions(Options):
         Choice("cpu", "where nodes run that the provider does not support", ("cpu", "error"))
     )
     hardware: str | None = option(
-        Choice(None, "device of a plug-in", _HARDWARE, usual="the first one")
+        Choice(None, "device of a plug-in", _HARDWARE, default_text="the first one")
     )
 
 

@@ -37,7 +37,7 @@ class BuildOptions(Options):
         Words(
             (),
             "GPUs for tensorrt-rtx, such as sm86,sm89,sm120",
-            usual="the one of this machine, else sm80 and newer",
+            default_text="the one of this machine, else sm80 and newer",
             flag="--target",
         )
     )
@@ -51,13 +51,18 @@ class BuildOptions(Options):
             "effort of the search for fast kernels: 0 builds fastest, 5 gives the fastest engine",
             0,
             5,
-            usual="chosen by the builder",
+            default_text="chosen by the builder",
             metavar="N",
         )
     )
     builder_threads: int | None = option(
         Number(
-            None, "threads of the builder", 1, usual="chosen by the builder", metavar="N", most=512
+            None,
+            "threads of the builder",
+            1,
+            default_text="chosen by the builder",
+            metavar="N",
+            most=512,
         )
     )
 

@@ -27,7 +27,7 @@ ENGINE_TILE = replace(
     default=None,
     minimum=1,
     doc="side of the single input size, if no shapes are given",
-    usual=str(DEFAULT_TILE),
+    default_text=str(DEFAULT_TILE),
 )
 REBUILD = Switch("build even if the cache has the engine")
 

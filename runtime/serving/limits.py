@@ -18,10 +18,12 @@ class Limits(Options):
         default=256,
         minimum=1,
         doc="maximum side of a tile",
-        usual="256, less with little memory",
+        default_text="256, less with little memory",
     )
     batch: int = option(BATCH)
-    workers: int = option(WORKERS, default=4, doc="requests handled at the same time", usual="")
+    workers: int = option(
+        WORKERS, default=4, doc="requests handled at the same time", default_text=""
+    )
     queue: int = option(
         Number(64, "requests that may wait; further ones get 429", 0, most=1_000_000)
     )
@@ -32,7 +34,7 @@ class Limits(Options):
     max_memory: int | None = option(
         MAX_MEMORY,
         doc="memory limit of images and results in progress, such as 4G",
-        usual="half of the free memory once the models are loaded",
+        default_text="half of the free memory once the models are loaded",
     )
     timeout: float = option(
         Number(300.0, "seconds from the end of the upload to the response", 0, above=True)
@@ -56,7 +58,7 @@ class Address(Options):
             (),
             "accepted host names if no token is set",
             metavar="NAME,NAME",
-            usual="host, this machine's name, addresses, and names without a dot",
+            default_text="host, this machine's name, addresses, and names without a dot",
         )
     )
     access_log: bool = option(Switch("print no line per request on stderr", default=True))

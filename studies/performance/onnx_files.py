@@ -114,7 +114,7 @@ def measured(case: str, folder: Path, attention: str) -> str:
     plan = Plan(mechanism(attention))
     result = export_model(plain, ours, ExportOptions(plan=plan, overwrite=True, speed=False))
     network: Any = result.source.loaded.network
-    sites, left = len(result.source.resolved), len(network.left)
+    sites, left = len(result.source.resolved), len(network.kept_as_is)
     nodes = f"{len(onnx.load(plain).graph.node)} | {result.nodes}"
     return (
         f"| {' '.join(case.split(':'))} | {nodes} | {sites - left} of {sites} | "

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 import found_toys as toys
 from nystra.core.errors import ExportError, NystraError, TraceError, UnsupportedModelError
-from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism, paying
+from nystra.export import (
+    ExportOptions,
+    Plan,
+    export_model,
+    export_module,
+    mechanism,
+    replacement_timing,
+)
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.execute.sized import Sized
@@ -131,7 +138,7 @@ def operators(model: Path) -> set[str]:
 
 @pytest.mark.full
 def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
     network = Restorer(toys.lively(toys.SharedWeights()))
     result = export_module(network, tmp_path / "m.onnx", EXACT)
     assert operators(result.model) == {"NystraWindowSoftmax"}
@@ -157,9 +164,9 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
         raise ExportError("it is this piece")
 
     if refused:
-        monkeypatch.setattr(paying, "_piece", refusing)
+        monkeypatch.setattr(replacement_timing, "_piece", refusing)
     timed = iter(times)
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: next(timed))
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: next(timed))
     network = Restorer(toys.lively(toys.SharedWeights()))
     seen: list[str] = []
     result = export_module(network, tmp_path / "m.onnx", EXACT, seen.append)
@@ -181,7 +188,7 @@ def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_
     """All of it, scores too: some graphs ask them for their sizes."""
     results: list[np.ndarray] = []
 
-    def computed(timed: paying.Timed, _: float) -> list[list[float]]:
+    def computed(timed: replacement_timing.Timed, _: float) -> list[list[float]]:
         assert "Softmax" in {node.op_type for node in timed.own.graph.node}
         for model in (timed.own, timed.replaced):
             onnx.save(model, tmp_path / "piece.onnx")
@@ -190,7 +197,7 @@ def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_
             results.append(value)
         return [[2.0], [1.0]]
 
-    monkeypatch.setattr(paying, "_interleaved", computed)
+    monkeypatch.setattr(replacement_timing, "_interleaved", computed)
     network = Restorer(toys.lively(getattr(toys, toy)()))
     export_module(network, tmp_path / "m.onnx", EXACT)
     piece, own_piece = results  # the whole is not: a trace of it takes longer than all else

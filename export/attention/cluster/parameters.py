@@ -60,7 +60,7 @@ class Cluster(Windowed):
             "clusters of keys per window",
             "clusters",
             MAX_CLUSTERS,
-            usual="4x4; 8x8 in windows of 2,304 tokens and more, such as 48x48",
+            default_text="4x4; 8x8 in windows of 2,304 tokens and more, such as 48x48",
         )
     )
     block: int | None = option(
@@ -69,7 +69,7 @@ class Cluster(Windowed):
             "side of the blocks of exact attention",
             2,
             MAX_BLOCK,
-            usual="4; 8 in windows of 1,024 tokens and more, such as 32x32",
+            default_text="4; 8 in windows of 1,024 tokens and more, such as 32x32",
         )
     )
     rounds: int = option(operator_option(SCHEMA, "rounds"))

@@ -19,7 +19,7 @@ class ClassOptions(Options):
     top: int = option(TOP)
     labels: str | os.PathLike[str] | None = option(LABELS)
     format: str | None = option(
-        FORMAT, doc="csv or json", usual="by the suffix of the output, else csv"
+        FORMAT, doc="csv or json", default_text="by the suffix of the output, else csv"
     )
     overwrite: bool = option(OVERWRITE, doc="replace an existing file, never the input")
     recursive: bool = option(Switch("include subfolders"))

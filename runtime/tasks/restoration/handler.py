@@ -54,10 +54,15 @@ class RestoreParameters(Options):
     """The parameters of a request."""
 
     format: str | None = option(
-        Choice(None, "of the answer", ("png", "jpg", "tif", "webp"), usual="the image's, else png")
+        Choice(
+            None,
+            "of the answer",
+            ("png", "jpg", "tif", "webp"),
+            default_text="the image's, else png",
+        )
     )
     quality: int | None = option(QUALITY)
-    tile: int = option(TILE, usual="0, the service's own")
+    tile: int = option(TILE, default_text="0, the service's own")
     overlap: int | None = option(OVERLAP)
 
 

@@ -59,7 +59,7 @@ class RunOptions(Options):
             None,
             "number of processes, which share the images of a folder and the threads",
             1,
-            usual="one",
+            default_text="one",
             most=256,
         )
     )

@@ -64,19 +64,19 @@ class VideoOptions(Options):
             None,
             " or ".join(CODECS),
             tuple(CODECS),
-            usual="hevc above 8 bits, else h264",
+            default_text="hevc above 8 bits, else h264",
             metavar="NAME",
         )
     )
     crf: int | None = option(
-        Number(None, "constant rate factor; lower is better and larger", 0, 51, usual="18")
+        Number(None, "constant rate factor; lower is better and larger", 0, 51, default_text="18")
     )
     time_overlap: int | None = option(
         Number(
             None,
             "overlap, in frames, between two runs of a video model",
             0,
-            usual="a quarter",
+            default_text="a quarter",
         )
     )
     noise: float | None = option(
@@ -132,7 +132,9 @@ class QualityOptions(Options):
     )
     inputs: Mapping[str, Given] | None = option(INPUTS)
     channel: str = option(Choice("y", "color channels that are compared", ("y", "rgb")))
-    crop: int | None = option(Number(None, "ignored border", 0, unit="pixels", usual="scale"))
+    crop: int | None = option(
+        Number(None, "ignored border", 0, unit="pixels", default_text="scale")
+    )
     pad: str = option(
         Choice(
             "none",

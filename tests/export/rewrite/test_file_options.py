@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import NystraError
-from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
+from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.graph.held import hold_constants
 from nystra.export.load.images import photographs
 from nystra.export.load.onnx_file import read_file
@@ -28,7 +28,7 @@ FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
 
 
 def as_older_programs_write(model: onnx.ModelProto) -> None:
@@ -198,7 +198,7 @@ def test_constants_become_initializers(tmp_path: Path) -> None:
 def test_padded_heads_are_written_whatever_a_cpu_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[1.0], [2.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[1.0], [2.0]])
     path = window_attention(tmp_path / "theirs.onnx", shape=(1, 3, 16, 16))
     options = dataclasses.replace(FULL, pad_heads=8)
     result = export_model(path, tmp_path / "ours.onnx", options)

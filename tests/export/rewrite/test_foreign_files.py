@@ -12,7 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import NystraError, UnsupportedModelError
-from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism, paying
+from nystra.export import (
+    ExportOptions,
+    ExportResult,
+    Plan,
+    export_model,
+    mechanism,
+    replacement_timing,
+)
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
 from onnx_files import window_attention
@@ -254,7 +261,7 @@ def test_the_oldest_opsets_are_read(tmp_path: Path, opset: int) -> None:
 def test_an_older_opset_is_raised_if_new_nodes_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
     result = exported(window_attention(tmp_path / "theirs.onnx", 12))
     assert result.validation.passed
     assert any("opset was raised from 12 to 18" in warning for warning in result.warnings)

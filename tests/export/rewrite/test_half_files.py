@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper
 
 from nystra.core.errors import ValidationError
-from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
+from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
 from nystra.export.rewrite import written
@@ -29,7 +29,7 @@ FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
 
 
 def test_attention_of_a_half_file_is_found(tmp_path: Path) -> None:

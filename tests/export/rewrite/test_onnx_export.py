@@ -16,12 +16,12 @@ from onnx import numpy_helper
 
 from nystra.cli.main import export_main, main
 from nystra.core.errors import NystraError
-from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
+from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
 from nystra.export.rewrite import story, written
 from nystra.export.rewrite.mechanisms import mechanism_nodes
-from nystra.export.rewrite.replacement import fault_of
+from nystra.export.rewrite.replacement import mismatch
 from nystra.models.sites import exact_windows
 from nystra.plugins.domain import DOMAIN
 from onnx_files import WINDOW, window_attention
@@ -54,7 +54,7 @@ def difference(first: Path, second: Path, *size: int) -> float:
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
 
 
 def test_attention_of_a_file_is_found(tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_equal_layers_are_checked_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     def counted(item: Any, *more: Any, **named: Any) -> str:
         checked.extend(item.sites)
-        return fault_of(item, *more, **named)
+        return mismatch(item, *more, **named)
 
-    monkeypatch.setattr(story, "fault_of", counted)
+    monkeypatch.setattr(story, "mismatch", counted)
     path = window_attention(tmp_path / "theirs.onnx", layers=4, change=change)
     network = load_onnx(path, {}).network
     assert checked == ["body.attn.attention_0", "body.attn.attention_1"]
     assert len(find_sites(network)) == 4
     assert all(len(item.site_shapes) == 1 for item in network.replacements)
-    monkeypatch.setattr(story, "fault_of", lambda *_, **__: "it differs")
+    monkeypatch.setattr(story, "mismatch", lambda *_, **__: "it differs")
     assert not find_sites(load_onnx(path, {}).network)
 
 
@@ -181,7 +181,7 @@ def test_a_wrong_piece_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_does_not_pay_is_left_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[1.0], [1.5]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[1.0], [1.5]])
     path = window_attention(tmp_path / "theirs.onnx")
     result = export_model(path, tmp_path / "ours.onnx", FULL)
     ours, theirs = onnx.load(result.model), onnx.load(path)
@@ -196,7 +196,7 @@ def test_pieces_that_pay_are_left_where_the_file_does_not_gain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed = iter([[[1.0], [0.5]], [[1.0], [1.2]]])  # a piece, and the file
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: next(timed))
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: next(timed))
     path = window_attention(tmp_path / "theirs.onnx")
     result = export_model(path, tmp_path / "ours.onnx", FULL)
     assert onnx.load(result.model).graph == onnx.load(path).graph

@@ -15,10 +15,10 @@ from torch import nn
 from torch.export import Dim
 
 import found_toys as toys
-from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
+from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.rewrite.site_modules import blind
+from nystra.export.rewrite.site_modules import ignore_scores
 from nystra.plugins.domain import DOMAIN
 from onnx_files import window_attention
 from plain_onnxruntime import in_onnxruntime
@@ -45,7 +45,7 @@ WITH_EVERY_CHANGE = {
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
 
 
 def difference(first: Path, second: Path, *size: int, batch: int = 1) -> float:
@@ -101,7 +101,7 @@ def does_what_it_did(plain: Plain, theirs: Path, sizes: str) -> None:
         sites = 0
         assert any("at another size or number of images" in text for text in result.warnings)
     assert sum(len(item.sites) for item in network.replacements) == sites
-    assert not network.left
+    assert not network.kept_as_is
     nodes = sum(node.domain == DOMAIN for node in onnx.load(result.model).graph.node)
     assert nodes == (sites if plain.kind == "map" else 0)  # tokens: standard operators
     side = (plain.side, plain.side)
@@ -167,7 +167,7 @@ def test_attention_beside_a_class_token_is_found(tmp_path: Path) -> None:
         got = loaded.network(torch.from_numpy(image)).numpy()
         np.testing.assert_allclose(got, in_onnxruntime(path, image), atol=1e-5)
         for site in sites:
-            blind(site.module)
+            ignore_scores(site.module)
         assert np.abs(loaded.network(torch.from_numpy(image)).numpy() - got).max() > 1e-3
 
 

@@ -25,7 +25,7 @@ from nystra.export.search.places import (
     is_constant,
     reshaped,
 )
-from nystra.export.search.values import Core
+from nystra.export.search.values import Attention
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 
@@ -144,7 +144,7 @@ def shifted(masked: float, rows: int = 8) -> tuple[Tensor, Layout]:
 
 
 def read(beta: Tensor, layout: Layout) -> Layout:
-    read_biases(cast(Core, SimpleNamespace(alpha=1.0, beta=beta, by_data=False)), layout)
+    read_biases(cast(Attention, SimpleNamespace(alpha=1.0, beta=beta, by_data=False)), layout)
     return layout
 
 

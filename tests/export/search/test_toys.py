@@ -11,7 +11,7 @@ from nystra.export.attention.site import find_sites
 from nystra.export.load.searching import at_shapes
 from nystra.export.load.searching import searched as in_graph
 from nystra.export.rewrite.replacement import with_replacements
-from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, blind
+from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, ignore_scores
 from nystra.export.search.places import decode
 from nystra.export.search.provenance import Provenance
 from nystra.export.tracing.programs import exported, recorded
@@ -279,7 +279,7 @@ def test_attention_that_ignores_its_scores_is_told_apart() -> None:
     found = of_one_size(network, *FIRST)
     (site,) = find_sites(found.network)
     assert isinstance(site.module, FoundWindows)
-    blind(site.module)
+    ignore_scores(site.module)
     assert not found.agrees(noise(*FIRST))
 
 

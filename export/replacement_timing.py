@@ -70,7 +70,7 @@ class Timed:
     feeds: Mapping[str, Array]
 
 
-def keep_faster(
+def drop_slower(
     network: GraphNetwork,
     facts: Facts,
     resolved: Mapping[str, Mechanism],
@@ -83,12 +83,12 @@ def keep_faster(
     traced alone, or the whole exists as a file and its attention takes less than two seconds.
 
     Args:
-        network: The network of a graph, whose ``left`` gets the reasons.
+        network: The network of a graph, whose ``kept_as_is`` gets the reasons.
         facts: Its facts.
         resolved: Mechanism of every site.
         progress: Called with what is measured.
     """
-    network.left.clear()
+    network.kept_as_is.clear()
     source = network.source.title
     exact = {path for path, mechanism in resolved.items() if isinstance(mechanism, Full)}
     kinds: dict[str, list[Replacement]] = {}  # those of one form take the same time
@@ -105,18 +105,18 @@ def keep_faster(
             continue
         times = _interleaved(timed, _GAIN)
         if reason := _reason(times, source):
-            network.left.update((path, reason) for piece in pieces for path in piece.sites)
+            network.kept_as_is.update((path, reason) for piece in pieces for path in piece.sites)
         else:
             seconds += len(pieces) * min(times[0])
     paths = {path for pieces in kinds.values() for piece in pieces for path in piece.sites}
-    kept = paths - network.left.keys()
+    kept = paths - network.kept_as_is.keys()
     is_file = isinstance(network.source, FileSource)  # tracing all of a module takes longest
     if kept and (not alone or (is_file and seconds < _LONG)):
         progress(f"time {source} with its attention replaced")
         if reason := _reason_of_all(_whole(network, facts, resolved, kept), source):
-            network.left.update((path, reason) for path in sorted(kept))
+            network.kept_as_is.update((path, reason) for path in sorted(kept))
     return {
-        path: replace(mechanism, reason=network.left.get(path, mechanism.reason))
+        path: replace(mechanism, reason=network.kept_as_is.get(path, mechanism.reason))
         for path, mechanism in resolved.items()
     }
 
@@ -176,7 +176,7 @@ def _images(facts: Facts) -> list[Tensor]:
     return [torch.rand(port.shape(size), generator=random) for port in facts.inputs]
 
 
-def left_sentences(left: Mapping[str, str]) -> list[str]:
+def kept_reasons(left: Mapping[str, str]) -> list[str]:
     """Return one sentence for each reason why sites keep the network's own attention."""
     groups: dict[str, list[str]] = {}
     for path, reason in left.items():

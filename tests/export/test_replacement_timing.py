@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nystra.export.paying import _enough
+from nystra.export.replacement_timing import _enough
 
 
 def rounds_until(ratios: Iterator[float], limit: float, seconds: float = 0.001) -> int:
