@@ -101,8 +101,7 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
         faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if not faults:
-            refuse_random(candidate, stated, sizes[0], outcomes[0])
-            return _measured(candidate, stated, least, sizes, known)
+            return _measured(candidate, stated, least, sizes, known, outcomes[0])
         first = first or faults[0]
     side = stated.works or max(minimum, known)
     outcome = _outcome(network, stated.inputs, side, side)
@@ -120,14 +119,21 @@ def _measured(
     least: int,
     sizes: Sequence[tuple[int, int]],
     multiple: int,
+    first: Outcome | str,
 ) -> Trial:
-    """Return the supported sizes of a network that runs at odd sizes; ``multiple`` was stated."""
+    """Return the supported sizes of a network that runs at odd sizes; ``multiple`` was stated.
+
+    ``first`` is what it returned for the first of ``sizes``, which work. It must be deterministic.
+    """
     notes: tuple[str, ...] = ()
     if network.sides.multiple != multiple:
         needed = f"it needs sides that are multiples of {network.sides.multiple}"
         notes = (f"{stated.found(needed)}; they are padded to it",)
-    smallest = least if stated.square else _least(network, stated.inputs, least, sizes)
-    tested = sizes[0] if stated.square else (smallest, max(smallest, sizes[0][0]))
+    smallest, tested, known = least, sizes[0], first
+    if not stated.square:
+        smallest, known = _least(network, stated.inputs, least, sizes)
+        tested = (smallest, max(smallest, sizes[0][0]))
+    refuse_random(network, stated, tested, known)
     single = not _runs(network, stated.inputs, *tested, batch=2)
     if single:
         notes += ("it takes a batch of 1 only: a batch of 2 fails",)
@@ -168,13 +174,20 @@ def refuse_random(
 
 def _least(
     network: PaddedNetwork, inputs: Sequence[Port], stated: int, sizes: Sequence[tuple[int, int]]
-) -> int:
-    """Return the smallest side that works, of those that are tried; ``sizes`` work."""
+) -> tuple[int, Outcome | str]:
+    """Return the smallest side that works, of those that are tried; ``sizes`` work.
+
+    Returns:
+        The side, and what the network returned for it and a width that works; "" if no side of
+        those works.
+    """
     works = sizes[0][0]
     for side in (stated, *(side for side in _LEAST if stated < side < works), works):
-        if all(_runs(network, inputs, *size) for size in {(side, works), (works, side)}):
-            return side
-    return max(map(max, sizes))
+        both = {(side, works), (works, side)}
+        returned = {size: _outcome(network, inputs, *size) for size in both}
+        if not any(isinstance(outcome, str) for outcome in returned.values()):
+            return side, returned[side, works]
+    return max(map(max, sizes)), ""
 
 
 def _multiples(stated: int) -> list[int]:
