@@ -97,6 +97,11 @@ def all_names_read(node: onnx.NodeProto) -> set[str]:
     return read
 
 
+def read_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the values that a node, a subgraph of one, or an output reads."""
+    return {value.name for value in graph.output}.union(*map(all_names_read, graph.node))
+
+
 def last_uses(nodes: Iterable[ir.Node]) -> dict[ir.Node, list[ir.Value]]:
     """Return, for each of some nodes in order, the values that none after it reads."""
     last = {value: node for node in nodes for value in names_read(node)}

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..execute.parts import all_names_read
+from ..execute.parts import read_names
 from .precision.cast import replace_nodes
 
 _KINDS: dict[str, type[np.generic]] = {
@@ -53,7 +53,7 @@ def hold_constants(model: onnx.ModelProto) -> None:
 
 def drop_unread(graph: onnx.GraphProto) -> None:
     """Remove the initializers that neither a node, nor a subgraph of one, nor an output reads."""
-    used = {value.name for value in graph.output}.union(*map(all_names_read, graph.node))
+    used = read_names(graph)
     for place in reversed(range(len(graph.initializer))):
         if graph.initializer[place].name not in used:
             del graph.initializer[place]

@@ -36,7 +36,7 @@ def fold_constants(model: ir.Model) -> None:
     made_of = _sources(graph)
     inside = [node for node in graph if node.outputs[0] in made_of]
     todo = [held for node in graph if node.outputs[0] not in made_of for held in names_read(node)]
-    seen: set[ir.Value] = set()
+    runner, seen = PartRunner(model), set[ir.Value]()
     while todo:
         wanted: dict[str, ir.Value] = {}
         while todo:
@@ -50,14 +50,15 @@ def fold_constants(model: ir.Model) -> None:
                 todo += _read_by_maker(held)
         values: Values = {}
         for part in parts_of(scheduled(inside, wanted), wanted):
-            values |= PartRunner(model).run(part, values)
+            values |= runner.run(part, values)
         for name, held in wanted.items():
             array: Array = values[name].numpy()
             if not _is_small(array.shape, made_of[held]):
                 todo += _read_by_maker(held)
             elif array.dtype.kind == "f":
                 write_constant(graph, held, array, "folded")
-    RemoveUnusedNodesPass()(model)
+    if seen:
+        RemoveUnusedNodesPass()(model)
 
 
 def _sources(graph: ir.Graph) -> dict[ir.Value, frozenset[ir.Value]]:

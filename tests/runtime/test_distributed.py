@@ -275,12 +275,18 @@ def test_tiles_of_a_window(tmp_path: Path, batch: int | str) -> None:
         distribute_tiles(internal, pool)
 
 
-def test_a_folder_is_shared_as_by_one_process(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def local_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    """Let a distributed run find a Ray of two CPUs, and return it."""
     ray = FakeRay(Worker)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0}, raising=False)
     monkeypatch.setattr(run_module, "connected", lambda _: nullcontext(ray))
+    return ray
+
+
+def test_a_folder_is_shared_as_by_one_process(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = local_ray(monkeypatch)
     (tmp_path / "in").mkdir()
     for name in ("a.jpg", "a.png", "b.png"):
         write_image(tmp_path / "in" / name, make_image())
@@ -309,9 +315,7 @@ def test_a_folder_is_shared_as_by_one_process(
 def test_frames_are_shared_as_by_one_process(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray = FakeRay(Worker)
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0}, raising=False)
-    monkeypatch.setattr(run_module, "connected", lambda _: nullcontext(ray))
+    ray = local_ray(monkeypatch)
     (tmp_path / "in").mkdir()
     for number in range(5):
         image = make_image()

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from ....core.arrays import Array
-from ...execute.parts import all_names_read
+from ...execute.parts import read_names
 from .table import LowType
 
 
@@ -78,8 +78,7 @@ class Constants:
 
     def write(self) -> set[str]:
         """Add the low copies to the graph, remove unused constants, return the copies' names."""
-        used = {value.name for value in self._graph.output}
-        used = used.union(*map(all_names_read, self._graph.node))
+        used = read_names(self._graph)
         copies = []
         for name, copy in self._copies.items():
             values = narrowed(numpy_helper.to_array(self.known[name]), self._low)
