@@ -57,7 +57,6 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors show names of files without control characters, as `echo` does."""
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and message, and exit with 2."""
         super().error(printable(message))
 
 
@@ -116,13 +115,6 @@ def _version() -> str:
 def _dispatch(
     parser: argparse.ArgumentParser, argv: Sequence[str], command: argparse.ArgumentParser
 ) -> int:
-    """Run a command.
-
-    Args:
-        parser: Parser of the program.
-        argv: The arguments.
-        command: The parser that knows the flags of the command.
-    """
     own = flags_by_name(command)
     set_flags(lambda name: own.get(name) or _flags_of_all().get(name))
     try:
@@ -165,7 +157,6 @@ def _flags_of_all() -> dict[str, str]:
 
 
 def _unexpected(args: argparse.Namespace, error: Exception) -> int:
-    """Print an unexpected error in one line; with ``-v`` after its traceback."""
     if getattr(args, "verbose", False):
         for line in traceback.format_exc().splitlines():
             echo(line, file=sys.stderr)

@@ -154,7 +154,6 @@ class EndingSignals:
 
 
 def _remove_temporary_files() -> None:
-    """Remove what this process has not finished."""
     if f"{__package__}.files.temporary" in sys.modules:
         from .files.temporary import remove_own
 

@@ -128,11 +128,6 @@ class Options:
     heading: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        """Refuse values of a wrong type or out of range.
-
-        Raises:
-            NystraError: One is.
-        """
         for name, kind in self.declared().items():
             object.__setattr__(self, name, kind.accept(name, getattr(self, name)))
 

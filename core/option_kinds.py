@@ -101,7 +101,6 @@ class Number(Option):
         return super().refused(name, value)
 
     def _bound(self, bound: float) -> str:
-        """Return an end of the range, a whole number with all digits."""
         return f"{bound:.0f}" if self.type is int else f"{bound:g}"
 
     def allows(self, value: float) -> bool:

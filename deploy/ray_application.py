@@ -110,7 +110,6 @@ def _connect(ray: Any) -> None:
 
 
 def _ray_serve() -> Any:
-    """Return the module ``ray.serve``, after a check of what replicas need."""
     try:
         for name in ("fastapi", "prometheus_client", "python_multipart"):
             import_module(name)

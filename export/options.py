@@ -144,11 +144,6 @@ class ExportOptions(Options):
     command: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a plan that is none, such as the name of a mechanism.
-
-        Raises:
-            NystraError: It is none, or an option is out of range.
-        """
         if not isinstance(self.plan, (Plan, AutoOptions)):
             raise NystraError(
                 f"plan: got {self.plan!r:.60}, expected a Plan or AutoOptions, such as "

@@ -19,7 +19,6 @@ class Steps:
     """
 
     def __init__(self, show: Callable[[str], None]) -> None:
-        """Pass every step to ``show``."""
         self._show, self.done, self.total = show, 0, 0
         self.seconds: dict[str, float] = {}
         self._begun = time.perf_counter()

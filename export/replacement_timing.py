@@ -124,7 +124,6 @@ def drop_slower(
 def _whole(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], paths: set[str]
 ) -> Timed:
-    """Return the whole network, with those sites replaced and no others."""
     replaced = rewritten(network, resolved, {*network.paths} - paths).model
     attach_bodies(replaced)
     feeds = network.feeds(_images(facts))
@@ -135,7 +134,6 @@ def _whole(
 def _piece(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], item: Replacement
 ) -> Timed:
-    """Return the nodes that a replacement replaces, and the new ones."""
     values = network.values([str(value.name) for value in item.inputs], _images(facts))
     planned = planned_replacement(network, item, resolved)
     own, replaced = (
@@ -188,7 +186,6 @@ def kept_reasons(left: Mapping[str, str]) -> list[str]:
 
 
 def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
-    """Return why a piece is not replaced, by the times of both, or ""."""
     ratios = _ratios(seconds)
     if max(ratios) <= _GAIN:
         return ""
@@ -199,7 +196,6 @@ def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
 
 
 def _reason_of_all(whole: Timed, source: str) -> str:
-    """Return why all exact pieces together are not faster, or ""."""
     ratios = _ratios(_interleaved(whole, 1.0))
     if max(ratios) <= 1.0:
         return ""
@@ -210,7 +206,6 @@ def _reason_of_all(whole: Timed, source: str) -> str:
 
 
 def _said(ratios: Sequence[float]) -> str:
-    """Return both ratios as text, or one if they are equal when rounded."""
     return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in sorted(ratios)))
 
 

@@ -145,7 +145,6 @@ def _part(module: str, name: str) -> Lazy[Any]:
 
 
 def _precision(name: str, target: str | None = None) -> Transform:
-    """Return the row of a low float type."""
     lower = _part("graph.precision.transform", "lower")
     rounded = _part("validate.fake_quantized", "rounded_as")
     policy = _part("graph.precision.policy", "policy_for")

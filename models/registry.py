@@ -325,7 +325,6 @@ def _nearness(row: RegistryRow, state: State) -> float:
 
 
 def _tried_elsewhere() -> str:
-    """Describe how other libraries treat a file that matches no row."""
     if find_spec(FOREIGN) is None:
         return f"{FOREIGN}, which reads many others, is not installed: {install_command(FOREIGN)}"
     if find_spec(MORE) is None:
@@ -338,5 +337,4 @@ def _alternatives(patterns: Collection[str]) -> str:
 
 
 def _known() -> str:
-    """Return the names of nystra's own networks."""
     return ", ".join(row.name for row in ARCHITECTURES if row.keys)

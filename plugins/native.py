@@ -127,7 +127,6 @@ def outputs(
 
 
 def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Return an array in the layout of the kernels, without a copy if possible."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return np.ascontiguousarray(array)

@@ -95,7 +95,6 @@ def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
 
 
 def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
-    """Return the available configurations for a file, and why the others are not available."""
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     here, reasons = [], []
     for name in timed_backends():
@@ -118,7 +117,6 @@ def _class_of(side: int | None) -> int:
 
 
 def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
-    """Return what the times depend on, as a SHA-256."""
     parts = {
         "files": EngineModel(spec.model.absolute(), None, "").hashes(),
         "ways": ways,
@@ -132,7 +130,6 @@ def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
 
 
 def _remembered(name: str, ways: list[str]) -> Times:
-    """Return the stored times; empty if there are none, or invalid ones."""
     try:
         times = read_record(home() / "fastest" / name)["milliseconds"]
         return {way: float(times[way]) for way in ways if way in times}
@@ -143,7 +140,6 @@ def _remembered(name: str, ways: list[str]) -> Times:
 def _timed(
     spec: SessionSpec, ways: list[str], size: Size, progress: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return the times of the configurations that run the file."""
     library = str(spec.library)
     configurations = [session_configuration(spec.model, way, spec.threads, library) for way in ways]
     rows = bench(configurations, [size], seconds=2.0, runs=5, progress=progress)

@@ -128,7 +128,6 @@ def _print(line: str) -> None:
 
 
 def _printable(text: str) -> str:
-    """Return a name from outside without control characters."""
     plain = (each if each.isprintable() else ascii(each)[1:-1] for each in text)
     return "".join(plain)
 

@@ -52,11 +52,6 @@ class SessionSpec(Options):
     range: tuple[Range, Range] | None = option(RANGE)
 
     def __post_init__(self) -> None:
-        """Normalize the fields.
-
-        Raises:
-            NystraError: A value is out of range, or two devices are named.
-        """
         backend, colon, device = self.backend.partition(":")
         if colon and self.device not in (None, device):
             raise NystraError(f"got the backend {self.backend!r} and the device {self.device!r}")

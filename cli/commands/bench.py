@@ -237,7 +237,6 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
 
 
 def _fell_back(row: Row) -> bool:
-    """Whether a row ran on the operators' bodies although they were not requested."""
     from ...runtime.timing.bench import BODIES_BACKEND
 
     return row.operators == "bodies" and row.backend != BODIES_BACKEND

@@ -105,7 +105,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> int:
-    """Build an engine of TensorRT, or ask whether one can be built."""
     from ...runtime.engines.build import BuildOptions, build_engine, take_engine
     from ...runtime.engines.model import EngineModel
 
@@ -127,7 +126,6 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    """Compile with OpenVINO."""
     from ...runtime.backends.openvino.build import CompileOptions, compile_network
 
     with steps(args) as step:
@@ -139,7 +137,6 @@ def _compile(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, kind: Any) -> Any:
-    """Return the options of a builder, with its backend and the shapes."""
     from ...runtime.engines.model import EngineShapes
 
     shapes = EngineShapes(**option_values(args, EngineShapes))
@@ -147,7 +144,6 @@ def _options(args: argparse.Namespace, kind: Any) -> Any:
 
 
 def _applying(kind: type[Backend]) -> list[str]:
-    """Return the options that apply to a backend, besides the backend itself."""
     if kind.build_options is None:
         return []
     more = EngineOptions.declared() if kind.engine is not None else {}

@@ -121,7 +121,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _draw(result: ExportResult, sheet: Path) -> None:
-    """Draw the sheet of the file that was just written, full attention next to it."""
     from ...export.report.model_sheet import draw_model_sheet, sheet_restorer
     from ...runtime.session import Session
 

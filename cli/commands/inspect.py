@@ -203,7 +203,6 @@ def _inspect_model(args: argparse.Namespace) -> int:
 
 
 def _excerpt(text: str) -> str:
-    """Return a text in one line, or the beginning of a long one, such as the labels of classes."""
     line = " ".join(text.split())
     if len(line) <= _LONGEST:
         return line
@@ -211,7 +210,6 @@ def _excerpt(text: str) -> str:
 
 
 def _sites(metadata: ModelMetadata) -> dict[str, Any]:
-    """Return what the plan in a model's metadata says of each site."""
     sites = metadata.attention_plan().get("sites", {})
     if not isinstance(sites, dict) or not all(
         isinstance(site, dict) and isinstance(site.get("mechanism"), str) for site in sites.values()

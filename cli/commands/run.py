@@ -80,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _records() -> list[type[Options]]:
-    """Return the records of options of all tasks, each once."""
     from ...runtime.tasks.registry import TASKS
 
     return list(dict.fromkeys(record() for row in TASKS for record in row.options))
@@ -209,14 +208,12 @@ def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
 
 
 def _duration(seconds: float) -> str:
-    """Return a time in words, to two figures or so: ``40 s``, ``12 min``, ``3.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _counts(results: Sequence[Result], seconds: float) -> str:
-    """Return one line: how many images were done, failed and skipped, and why skipped."""
     counts = Counter(result.status for result in results)
     strange = [result.input for result in results if result.reason == "no image"]
     there = counts["skipped"] - len(strange)
@@ -232,7 +229,6 @@ def _counts(results: Sequence[Result], seconds: float) -> str:
 
 
 def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
     from ...runtime.options import ClusterOptions
 
     cluster = parser.add_argument_group("several machines (needs the extra ray)")

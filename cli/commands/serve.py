@@ -72,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
-    """Print the addresses of the models, once they are served."""
     if args.json:
         print_json({"address": address, "models": [model.name for model in models.served]})
     elif not args.quiet:

@@ -157,7 +157,6 @@ def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
 def _source(
     args: argparse.Namespace, metadata: dict[str, str], progress: Callable[[str], None]
 ) -> Source | None:
-    """Return what the file was exported from, where --checkpoint is given."""
     if args.checkpoint is None:
         if args.module is not None:
             raise NystraError("--module is the code of --checkpoint: give both")
@@ -176,7 +175,6 @@ def _references(
     source: Source | None,
     progress: Callable[[str], None],
 ) -> Any:
-    """Return the recorded outputs, or those of a new run of PyTorch."""
     from ...runtime.model.references import read_references
 
     if source is None:
@@ -192,8 +190,6 @@ def _measured(
     source: Source | None,
     progress: Callable[[str], None],
 ) -> dict[str, QualityReport]:
-    """Return what is measured, by its name."""
-
     def network() -> Any:
         from ...export.pytorch.network_session import NetworkSession
 

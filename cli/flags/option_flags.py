@@ -68,8 +68,6 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **ho
 
 
 class _Merged(argparse.Action):
-    """Adds the pair of a flag to those of the flags before it."""
-
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -189,7 +187,6 @@ def session_spec(args: argparse.Namespace, model: Path, side: int | None = None)
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return the values of ``NAME=VALUE`` by name."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -84,7 +84,6 @@ def flag_among(records: Records, name: str) -> str:
 
 
 def _users(records: Records) -> dict[str, tuple[str, ...]]:
-    """Return the names of all options, each with the records that have it."""
     users: dict[str, tuple[str, ...]] = {}
     for record, kind in records.items():
         for name in kind.declared():

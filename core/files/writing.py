@@ -131,7 +131,6 @@ def _sync(path: Path) -> None:
 
 
 def _second_name(target: Path) -> Path:
-    """Return a second name of an existing file."""
     kept = temporary_path(target)
     try:
         os.link(target, kept, follow_symlinks=False)
@@ -172,7 +171,6 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
 
 
 def _move_folder(temporary: Path, target: Path) -> None:
-    """Replace the existing folder by the new one; on an error restore it."""
     if not target.exists():
         os.rename(temporary, target)
         return

@@ -88,7 +88,6 @@ def _kept(port: Port, shape: tuple[int, ...]) -> Array:
 
 
 def _hole(port: Port, shape: tuple[int, ...]) -> Array:
-    """Return a mask with a hole in the middle, a ninth of the image."""
     mask = np.zeros(shape, port.dtype)
     rows, columns = (slice(side // 3, side // 3 + -(-side // 3)) for side in shape[-2:])
     mask[..., rows, columns] = 1.0

@@ -25,10 +25,5 @@ class ComfyUIOptions(Options):
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
-        """Refuse a name that a node cannot have.
-
-        Raises:
-            NystraError: It is none.
-        """
         super().__post_init__()
         check_model_name(self.name, dots=False)

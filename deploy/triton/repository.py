@@ -79,8 +79,6 @@ def write_repository(
 
 
 class _Model:
-    """A model file with all that is known before anything is written."""
-
     def __init__(self, path: Path, options: TritonOptions) -> None:
         self.path, self.how = path, options
         self.name = options.name or path.stem
@@ -158,7 +156,6 @@ class _Model:
         return min(row[2][0] for row in self.record.profile.values())
 
     def _record(self) -> EngineRecord | None:
-        """Return the record of the engine after checking that it is one of this model."""
         if self.how.engine is None:
             return None
         engine = Path(self.how.engine)
@@ -184,7 +181,6 @@ class _Model:
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:
-        """Write the gray image that the configuration names."""
         if "model_warmup" not in config:
             return
         image = self.facts.inputs[0]

@@ -32,7 +32,6 @@ class VapourSynthOptions(Options):
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
-        """Refuse a name that is not a folder, and tiles that are all margin."""
         super().__post_init__()
         check_model_name(self.name)
         if self.tile and self.tile <= 2 * self.margin:

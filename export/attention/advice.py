@@ -58,7 +58,6 @@ def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
 
 
 def _kept(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
-    """Return the sites that keep another mechanism than planned, and why."""
     groups: dict[str, list[str]] = {}
     for site in sites:
         planned, chosen = plan.at(site.path), resolved[site.path]

@@ -139,7 +139,6 @@ def _sites_module(mechanism: Mechanism) -> Any:
 
 
 def _class_name(mechanism: Mechanism, site: AnySite) -> str:
-    """Return the name of the class that computes a mechanism at a site."""
     name = next(name for kind, name in _CLASSES.items() if isinstance(site, kind))
     if isinstance(site, WindowSite) and site.geometry.overlapping:
         name = _OVERLAPS
@@ -148,7 +147,6 @@ def _class_name(mechanism: Mechanism, site: AnySite) -> str:
 
 
 def _tokens_of(geometry: WindowGeometry) -> TokenGeometry:
-    """Return the geometry of the queries and keys of one window."""
     return TokenGeometry(
         geometry.window, geometry.key_window, geometry.scale, margin=geometry.margin
     )
@@ -156,13 +154,7 @@ def _tokens_of(geometry: WindowGeometry) -> TokenGeometry:
 
 @dataclass(frozen=True)
 class _TokensOfWindows:
-    """A mechanism of token sites at a window site with overlapping key windows.
-
-    Each window is a batch element; interface of ``models.sites.WindowSite``.
-
-    Attributes:
-        tokens: The implementation for each window.
-    """
+    """A mechanism of token sites at a window site: each window is a batch element."""
 
     tokens: TokenImplementation
 
@@ -175,17 +167,12 @@ class _TokensOfWindows:
 
 @dataclass(frozen=True)
 class _TokensOfMaps:
-    """A mechanism of token sites at a map site; interface of ``models.sites.MapSite``.
-
-    Attributes:
-        tokens: The implementation for the list of all places.
-    """
+    """A mechanism of token sites at a map site: the list of all places."""
 
     tokens: Any
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism with its parameters."""
         own: Mechanism = self.tokens.mechanism
         return own
 

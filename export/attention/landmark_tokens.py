@@ -88,7 +88,6 @@ def _attend(
     form: Form,
     **more: Any,
 ) -> Tensor:
-    """Return linear attention of queries, keys, values and the landmarks of the first two."""
     few = tokens[-1].shape[-2] <= MOST_OF_ONE_NODE and tokens[0].dtype != torch.float64
     if form == "operator" and few:
         more["inverse"] = _one_node
@@ -108,7 +107,6 @@ def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None)
 
 
 def _landmarks(tokens: Tensor, before: int, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
-    """Return the tokens before the grid, and the means of its cells."""
     parts, rest = mechanism.on(grid), tokens[:, :, before:]
     if all(type(side) is int for side in grid):
         cells = pooling_matrix(grid, parts, tokens) @ rest

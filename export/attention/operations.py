@@ -28,8 +28,6 @@ class _Graph(Protocol):
 
 
 class _Meter:
-    """Runs a mechanism and adds up its operations."""
-
     def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
         self.exact, self.counter, self.flops = exact, counter, 0
 
@@ -88,6 +86,5 @@ def _images(facts: Facts) -> list[Tensor]:
 
 
 def _of_graphs(network: nn.Module, images: Sequence[Tensor]) -> int:
-    """Return the operations of the graphs in a network; 0 if there are none."""
     graphs = [module for module in network.modules() if isinstance(module, _Graph)]
     return sum(graph.operations(images) for graph in graphs)

@@ -37,11 +37,6 @@ class Plan:
     source_sha256: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is no mechanism, such as the name of one.
-
-        Raises:
-            NystraError: A value is none.
-        """
         for held in (self.default, *self.sites.values()):
             if not isinstance(held, Mechanism):
                 raise NystraError(

@@ -76,8 +76,6 @@ def _sizes(node: onnx.NodeProto) -> dict[str, int]:
 
 @dataclass
 class _Graph:
-    """A graph and its pending changes, which `apply` makes."""
-
     model: onnx.ModelProto
     weights: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     attributes: list[tuple[onnx.NodeProto, dict[str, int]]] = field(default_factory=list)
@@ -90,11 +88,6 @@ class _Graph:
         self.uses.update(value.name for value in graph.output)
 
     def pad(self, node: onnx.NodeProto, sizes: dict[str, int], wanted: dict[str, int]) -> None:
-        """Plan the padding of a site.
-
-        Raises:
-            _NotPaddedError: It cannot be.
-        """
         heads = next(attribute.i for attribute in node.attribute if attribute.name == "heads")
         before = [*[sizes["head_dim"]] * (2 * heads), *[sizes["value_dim"]] * heads]
         after = [*[wanted["head_dim"]] * (2 * heads), *[wanted["value_dim"]] * heads]
@@ -104,7 +97,6 @@ class _Graph:
         self.attributes.append((node, wanted))
 
     def apply(self) -> None:
-        """Change the graph."""
         for name, array in self.weights.items():
             self.stored[name].CopyFrom(numpy_helper.from_array(array, name))
         for node, wanted in self.attributes:
@@ -149,7 +141,6 @@ class _Graph:
             raise _NotPaddedError("its input is concatenated from parts of heads")
 
     def _width(self, name: str) -> int:
-        """The length of the last axis of a map, from the weights that compute it."""
         node = self.producers.get(name)
         if node is not None and node.op_type in ("MatMul", "Add"):
             for weight in node.input:

@@ -64,7 +64,6 @@ class _Writer:
         self.constants: list[onnx.TensorProto] = []
 
     def resize(self, resize: Resize) -> None:
-        """Add the resizing: with one side, the other follows from the image's shape."""
         sides = self._constant("sides", np.array(resize.sides, np.int64))
         if len(resize.sides) == 1:
             shape = self._shape()
@@ -96,7 +95,6 @@ class _Writer:
         self.image = self._node("Slice", [self.image, first, last, axes], "cropped")
 
     def normalize(self, preprocessing: Preprocessing) -> None:
-        """Add (x - mean) / std."""
         mean, std = (
             self._constant(name, np.array(values, np.float32).reshape(1, -1, 1, 1))
             for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std))

@@ -98,7 +98,6 @@ def _graph(
     progress: Steps,
     padding: int | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
-    """Return the graph, the result of the transform, and sentences on other changes."""
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
     notes = list[str]()
@@ -144,7 +143,6 @@ def _graph(
 
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:
-    """Convert a graph with bodies to the form of its target or options, in place."""
     if prepared.target is not None and prepared.target.finish is not None:
         return tuple(prepared.target.finish()(model))
     if prepared.options.functions == "inline":
@@ -160,7 +158,6 @@ def _describe(
     transform: Transform,
     exact: Sequence[str] = (),
 ) -> ModelMetadata:
-    """Write the metadata of a graph with these mechanisms, in place; return them."""
     loaded = prepared.loaded
     metadata = replace(
         describe(loaded.facts),

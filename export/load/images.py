@@ -173,7 +173,6 @@ def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
 
 
 def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
-    """Return frames of an image that moves by one pixel per frame."""
     batch, frames, *shape = port.shape(size)
     still = _shaped(_planes(pixels, port.channels or 3), (batch, *shape))
     return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)

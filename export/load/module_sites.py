@@ -172,12 +172,9 @@ class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run
 
 
 class _Softmaxes(TorchDispatchMode):
-    """Ends a run at its first softmax."""
-
     def __torch_dispatch__(
         self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
     ) -> object:
-        """Run an operator."""
         name = str(func)
         if "softmax" in name or "scaled_dot_product" in name:
             raise _SoftmaxSeen

@@ -112,7 +112,6 @@ def _text(window: Sequence[int] | None) -> str:
 
 
 def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
-    """Return the number of frames of a fixed shape, if the network takes videos."""
     axes = facts.inputs[0].axes
     if static is None or "frames" not in axes or len(static) != len(axes):
         return None

@@ -41,14 +41,7 @@ _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass
 class _Trial:
-    """Runs of a file on images; its other inputs get examples.
-
-    Attributes:
-        path: The file.
-        session: The file in onnxruntime.
-        image: The port of its image.
-        others: The ports of its other inputs.
-    """
+    """Runs of a file on images; its other inputs get examples."""
 
     path: Path
     session: Session
@@ -143,7 +136,6 @@ def _ports(path: Path, session: Session) -> list[Port]:
 
 
 def _beside_image(path: Path, port: Port) -> Port:
-    """Return the port of an input besides the image, by its axes."""
     dtype = "float32" if port.dtype.startswith("float") else port.dtype
     if port.axes == IMAGE_AXES and dtype == "float32":
         role = "mask" if port.channels == 1 else "reference"
@@ -263,11 +255,6 @@ def _other(run: _Trial, result: Port) -> Facts:
 
 
 def _first_size(run: _Trial, image: Port) -> tuple[dict[str, int], Array]:
-    """Return the first sides of an image that a file runs at, and its result.
-
-    Raises:
-        NystraError: There are none.
-    """
     failure = NystraError("no sizes were tried")
     for side in _OTHER_SIDES:
         size = {axis: image.lengths.get(axis, side) for axis in SIDES}

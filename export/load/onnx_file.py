@@ -119,7 +119,6 @@ def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProt
 
 
 def _with_shapes(source: FileSource, sized: Sized) -> None:
-    """Fix the shapes of inputs and output of a file, in place."""
     for model in filter(None, (source.model, source.raised)):
         del model.graph.value_info[:]
         for declared in (*taken_inputs(model), *model.graph.output):

@@ -76,7 +76,6 @@ def _check_opset(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[TensorProto]:
-    """Yield the tensors of a graph and of its subgraphs."""
     if depth > _DEEPEST:
         raise NystraError(f"{path} has graphs nested more than {_DEEPEST} deep: not supported")
     if graph.sparse_initializer:
@@ -154,7 +153,6 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
 
 
 def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int) -> None:
-    """Refuse undefined values, and values that are defined twice."""
     own = [value.name for value in [*graph.input, *graph.initializer]]
     known = outer | set(own)
     for node in graph.node:

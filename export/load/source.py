@@ -96,7 +96,6 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
 
 
 def _fixed_shape(path: Path, name: str) -> tuple[int, ...] | None:
-    """Return the shape of an input of a file, or None if an axis is free or there is none."""
     graph = onnx.load(str(path), load_external_data=False).graph
     first = next((value for value in graph.input if value.name == name), None)
     if first is None:

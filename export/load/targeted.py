@@ -37,7 +37,6 @@ def for_target(options: ExportOptions, target: Target | None, held: int = 0) -> 
 
 
 def _opset(options: ExportOptions, target: Target, held: int) -> int | None:
-    """Return the opset of the file, which the options or the target say."""
     if target.opsets is None:
         return options.opset
     oldest, newest = target.opsets

@@ -69,7 +69,6 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
 
 
 def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
-    """Return the differences from the existing export, one phrase each."""
     changes = []
     if manifest.source.get("sha256") != plan.source_sha256:
         changes.append(f"from another checkpoint ({manifest.source.get('name')})")
@@ -87,7 +86,6 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
 
 
 def _without_reasons(sites: Any) -> Any:
-    """Return the sites of a plan without their reasons."""
     if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
         return sites
     return {

@@ -106,7 +106,6 @@ def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> M
 
 
 def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
-    """Return the plan of the options, or the fastest one within the budget."""
     wanted = prepared.options.plan
     if isinstance(wanted, Plan):
         return Proposal(wanted.for_architecture(prepared.loaded.facts.architecture))
@@ -118,7 +117,6 @@ def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None])
 
 
 def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism]) -> Path:
-    """Return the model file, in a folder that can be written."""
     loaded = prepared.loaded
     target = output_path(
         output,
@@ -134,7 +132,6 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
 
 
 def _marks(prepared: Prepared) -> list[str]:
-    """Return the marks of other differences for its name."""
     loaded, marks = prepared.loaded, ["prepares"] if prepared.options.with_preprocessing else []
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same

@@ -43,7 +43,6 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
 
 
 def _attention(result: ExportResult) -> str:
-    """Return how many sites have which mechanism, and how many were not replaced."""
     counts = Counter(
         site.name for path, site in result.source.resolved.items() if path not in result.unchanged
     )
@@ -59,7 +58,6 @@ def _graph(result: ExportResult) -> str:
 
 
 def _duration(seconds: Mapping[str, float]) -> str:
-    """Return the time of an export, and of its longest steps."""
     total = sum(seconds.values())
     longest = sorted(seconds.items(), key=lambda step: -step[1])
     parts = [
@@ -98,7 +96,6 @@ def _agreement(validation: FileValidation) -> str:
 
 
 def _reason(validation: FileValidation, size: dict[str, Any]) -> str:
-    """Return the reason of a size's tolerance."""
     return validation.allowed_for[validation.tolerances.index(size["tolerance"])]
 
 

@@ -162,7 +162,6 @@ def _add_figures(page: Page, result: ExportResult) -> None:
 
 
 def _add_plans(page: Page, figures: Mapping[str, Any]) -> None:
-    """Add the plans that a search compared, the fastest first."""
     if not figures:
         return
     page.heading("Plans")
@@ -228,7 +227,6 @@ def together(paths: Sequence[str]) -> str:
 
 
 def _parameters(mechanism: Mechanism) -> str:
-    """Return the parameters of a mechanism in one line: ``landmarks 4x4, iterations 6``."""
     texts = {
         name: "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
         for name, value in mechanism.values().items()

@@ -133,14 +133,12 @@ def _color(image: Pixels) -> Pixels:
 
 
 def _plain(image: Pixels, exported: Pixels) -> Pixels:
-    """Return the input at the size of its output."""
     planes = np.moveaxis(_color(image), 2, 0)
     size = (exported.shape[0], exported.shape[1])
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
 
 
 def _shown(scene: Scene, restorer: Restorer) -> Pixels:
-    """Return the input of a model, with its hole in white."""
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
         pixels = luma_of(pixels)[:, :, None]

@@ -74,7 +74,6 @@ def _write_set(
 
 
 def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:
-    """Return the metadata of the model with its PSNR against PyTorch, and that of tiles."""
     metadata = replace(metadata, tile_psnr=validated.tile_psnr)
     psnr = json_number(validated.file.figures.get("psnr", math.nan))
     if psnr is None:  # NaN: the output has NaN, or is not an image

@@ -37,7 +37,6 @@ class DoubleRun:
     """
 
     def __init__(self, network: nn.Module, *, always: bool) -> None:
-        """Take the network, and whether it is run at every size."""
         self._network: NetworkSession | None = NetworkSession(network, torch.float64)
         self._always = always
 

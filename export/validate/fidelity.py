@@ -194,11 +194,7 @@ class _Probe:
 
 
 class _Probed:
-    """The network with exact attention, which also computes the plan at each planned site.
-
-    Attributes:
-        probes: The probe of every site that is not as trained, by path.
-    """
+    """The network with exact attention, which also computes the plan at each planned site."""
 
     def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
         self.probes: dict[str, _Probe] = {}
@@ -212,11 +208,9 @@ class _Probed:
         self._backend = NetworkSession(copied)
 
     def __call__(self, *arrays: Pixels) -> Pixels:
-        """Return the output of full attention."""
         return self._backend(*arrays)
 
     def costs(self) -> list[SiteCost]:
-        """Return the effect of the plan at its sites in all runs, the largest error first."""
         costs = [
             SiteCost(
                 path,

@@ -148,7 +148,6 @@ def _polygraphy(module: str) -> Any:
 
 
 def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str], None]) -> Session:
-    """Load the marked file, after building its engine where the backend runs one."""
     if find_backend(spec.backend_name).engine is not None:
         from ...runtime.engines.build import BuildOptions, build_engine
         from ...runtime.engines.model import EngineModel, EngineShapes
@@ -164,7 +163,6 @@ def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str],
 
 
 def _words(model: onnx.ModelProto, tensor: str, result: Any, allowed: float) -> str:
-    """Return which tensor differs, the node that computes it, and by how much."""
     node = next(node for node in model.graph.node if tensor in node.output)
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     where = f"node {node.name or '(no name)'} ({operator}), output {tensor}"

@@ -116,7 +116,6 @@ def validate_file(
 def _compared(
     path: Path, library: str | Path | None, references: References
 ) -> tuple[ValidationReport, float]:
-    """Return the report of a file with a library, and the seconds of its runs."""
     session, begun = Session(path, library=library), time.perf_counter()
     try:
         report = validate_against_references(session, references)

@@ -132,7 +132,6 @@ def record_references(
 def _tolerances(
     measure: Measure, allowed: Sequence[_Allowed], lowered: Mapping[str, Sequence[_Allowed]]
 ) -> dict[str, Any]:
-    """Return the entries of the meta for one output."""
     if measure.few:
         allowed = [_largest(allowed)] * len(allowed)
         lowered = {low: [_largest(sizes)] * len(sizes) for low, sizes in lowered.items()}
@@ -153,8 +152,6 @@ def _tolerances(
 
 @dataclass(frozen=True)
 class _Allowed:
-    """The tolerances of a size: of the largest difference, and of the mean if it is checked."""
-
     limit: _Limit
     mean: float | None
 
@@ -164,7 +161,6 @@ def _means(allowed: Sequence[_Allowed]) -> list[float]:
 
 
 def _largest(allowed: Sequence[_Allowed]) -> _Allowed:
-    """Return the largest tolerances of all sizes."""
     limit = max((of_size.limit for of_size in allowed), key=lambda limit: limit.value)
     return _Allowed(limit, max(_means(allowed), default=None))
 
@@ -193,7 +189,6 @@ class _Runs:
 
     @classmethod
     def of(cls, source: Source, transform: Transform, exact: Collection[str]) -> _Runs:
-        """Return the runs of a network; arguments as in `record_references`."""
         network, resolved = source.loaded.network, source.resolved
         architecture = source.loaded.facts.architecture
         plain = source.planned()
@@ -326,8 +321,6 @@ class _Lowered:
 
 @dataclass(frozen=True)
 class _Limit:
-    """A tolerance of the largest difference, and its reason."""
-
     value: float
     reason: str
 

@@ -120,7 +120,6 @@ def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tupl
 
 
 def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:
-    """Return the number of runs of both files within the time limit."""
     return int(_BOUND / max(_BOTH * seconds_per_pixel * size[0] * size[1], 1e-9)) - _WARM_UP
 
 

@@ -136,7 +136,6 @@ def _saved(path: Path, model: onnx.ModelProto) -> Path:
 def _below(
     fidelity: Fidelity, minimum: float | None, network: nn.Module, planned: Planned
 ) -> tuple[str, ...]:
-    """Return a sentence for each figure that is worse than its limit."""
     measure = fidelity.measure
     wanted = measure.warning if minimum is None else minimum
     limit = f"{'below' if measure.higher else 'above'} {measure.text(wanted)}"

@@ -84,7 +84,6 @@ def read_checkpoint(
 
 
 def _refuse_sizes(files: list[Path]) -> None:
-    """Raise if a file is empty, or all are larger than any checkpoint."""
     sizes = {file: file.stat().st_size for file in files}
     for file, size in sizes.items():
         if size == 0:
@@ -97,7 +96,6 @@ def _refuse_sizes(files: list[Path]) -> None:
 
 
 def _content(files: list[Path]) -> tuple[Any, dict[str, Any]]:
-    """Return the content of a file or of shards, and hyper-parameters in it."""
     if len(files) > 1:
         return joined((file, _content([file])[0]) for file in files), {}
     (file,) = files

@@ -80,22 +80,18 @@ class _Found:
 
 @dataclass
 class _Search:
-    """A search, whose number of trials is limited."""
-
     wanted: Wanted
     trials: int = 0
     trials_elsewhere: int = 0
     tried: list[tuple[str, Leaves]] = field(default_factory=list)
 
     def fits(self, state: Any, wrapper: str) -> bool:
-        """Whether a state dict is the wanted network."""
         self.trials += 1
         if self.trials <= _MOST_TO_COMPARE:
             self.tried.append((wrapper, state))
         return self.trials <= _MOST_TRIALS and self.wanted.fits(state)
 
     def elsewhere(self, state: Any) -> bool:
-        """Whether another library reads a state dict."""
         self.trials_elsewhere += 1
         return self.trials_elsewhere <= _MOST_ELSEWHERE and self.wanted.elsewhere(state)
 
@@ -164,8 +160,6 @@ class _Way:
 
 
 def _wanted(search: _Search) -> _Way:
-    """Return how the wanted networks are found."""
-
     def forms(level: _Level) -> tuple[Leaves, ...]:
         plain = (unwrapped(level.kept, parallel=parallel) for parallel in (True, False))
         return (*plain, level.whole)
@@ -263,7 +257,6 @@ def _parts(
 
 
 def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found, tuple[str, ...]]:
-    """Return the network that is meant, and what to say about it."""
     names = sorted(one.name or _TOP for one in found)
     if chosen is not None:
         found = [one for one in found if chosen in (one.name, one.name.rpartition("/")[2])]
@@ -321,7 +314,6 @@ def _check_keys(state: Leaves, path: Path) -> None:
 
 
 def _tensors(state: Leaves, path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a network, all plain."""
     tensors: dict[str, Tensor] = {}
     for key, value in state.items():
         if isinstance(value, Unreadable):
@@ -344,7 +336,6 @@ def _first(key: str) -> str:
 
 
 def _of_training(key: str) -> str:
-    """Return the name in a key that only tensors of the training have, or ""."""
     first, last = _first(key), key.rpartition(".")[2]
     return first if first in _TRAINING_ONLY else last if last in _OF_LAYERS else ""
 

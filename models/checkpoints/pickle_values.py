@@ -123,8 +123,6 @@ def read_pickle(
 
 
 class _Machine:
-    """The stack and memo of a pickle."""
-
     def __init__(
         self,
         made: Callable[[str, tuple[Any, ...]], Any],

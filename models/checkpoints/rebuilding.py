@@ -68,7 +68,6 @@ class Rebuilder:
     """
 
     def __init__(self) -> None:
-        """Start with no tensors."""
         self.count = 0
         self._calls: Mapping[str, Callable[..., Any]] = {
             "torch._utils._rebuild_tensor": self._plain,
@@ -104,7 +103,6 @@ class Rebuilder:
         return call(*arguments)
 
     def _of_type(self, call: Any, _type: Any, arguments: Any, *_: Any) -> Any:
-        """Return the plain tensor of one of a subclass."""
         name = call.name if isinstance(call, Named) else ""
         wrapped = name == "torch._tensor._rebuild_from_type_v2"  # which would call itself
         made = None if wrapped else self.made(name, tuple(arguments))
@@ -130,7 +128,6 @@ class Rebuilder:
 
 
 def _view(storage: Any, dtype: torch.dtype | None, offset: Any, size: Any, stride: Any) -> Any:
-    """Return the tensor of a part of a storage, checked against its length."""
     if not isinstance(storage, Storage):
         raise ValueError("a tensor of the pickle has no storage")
     if dtype is None:
@@ -162,7 +159,6 @@ def _whole(numbers: Any) -> tuple[int, ...]:
 
 
 def _first(value: Any = None, *_: Any) -> Any:
-    """Return the tensor that a parameter is around."""
     return value if isinstance(value, (Tensor, Unreadable)) else Unreadable("without a storage")
 
 

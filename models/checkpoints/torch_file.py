@@ -116,8 +116,6 @@ def _records(file: BinaryIO, size: int) -> int:
 
 
 class _ArchiveStorages:
-    """The storages of an archive, each read once."""
-
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
         self.archive, self.root = archive, root
         self.read: dict[str, torch.Tensor] = {}
@@ -176,7 +174,6 @@ def _read_legacy(file: BinaryIO, size: int) -> Any:
 
 
 def _storage_facts(identifier: Any) -> tuple[Any, str, int]:
-    """Return class, key and number of elements of a storage."""
     if not isinstance(identifier, tuple) or len(identifier) < 5 or identifier[0] != "storage":
         raise ValueError("its pickle refers to something that is not a storage")
     _, kind, key, _, count = identifier[:5]

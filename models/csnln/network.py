@@ -148,7 +148,6 @@ class ExemplarMining(nn.Module):
     """
 
     def __init__(self, width: int, scale: int) -> None:
-        """Build the cell; scale 4 enlarges by 2 twice."""
         super().__init__()
         self.scale = scale
         factor = 2 if scale == 4 else scale

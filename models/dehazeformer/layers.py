@@ -159,8 +159,6 @@ class Attention(nn.Module):
 
 
 class _Mlp(nn.Module):
-    """Two 1x1 convolutions, under the key ``mlp``."""
-
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.mlp = nn.Sequential(nn.Conv2d(dim, hidden, 1), nn.ReLU(), nn.Conv2d(hidden, dim, 1))

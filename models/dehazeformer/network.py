@@ -20,8 +20,6 @@ MULTIPLE = 4
 
 
 class _Projection(nn.Module):
-    """A convolution under the key ``proj``."""
-
     def __init__(self, inputs: int, outputs: int, *, listed: bool = False) -> None:
         super().__init__()
         convolution = MirroredConv2d(inputs, outputs, 3)

@@ -37,7 +37,6 @@ class BlockPlan:
     convolution: Callable[[int], nn.Module]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for sizes that no network has."""
         if not 4 <= self.part <= self.dim or self.steps < 1 or self.ratio <= 0:
             raise ValueError(
                 f"pdim {self.part} must be within 4 to dim, {self.dim}; conv_blocks {self.steps} "

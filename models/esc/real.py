@@ -12,7 +12,6 @@ from .network import EscNetwork
 
 
 def _skip(inputs: int, dim: int) -> list[nn.Module]:
-    """Return the layers of the skip from the image to the end of the blocks."""
     return [
         nn.Conv2d(inputs, 2 * dim, 1),
         MirroredConv2d(2 * dim, 2 * dim, 7, groups=2 * dim),

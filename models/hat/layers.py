@@ -40,7 +40,6 @@ class ConvBlock(nn.Module):
     def __init__(
         self, dim: int, compress_ratio: int, squeeze_factor: int, conv_scale: float
     ) -> None:
-        """Build the layers under the published keys; their result is scaled by ``conv_scale``."""
         super().__init__()
         compressed = dim // compress_ratio
         self.cab = nn.Sequential(

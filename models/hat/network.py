@@ -126,7 +126,6 @@ class HAT(ImageNetwork):
 
 
 def _margin(side: int, overlap_ratio: float) -> int:
-    """Return by how many tokens a key window extends beyond its window on each side."""
     both = int(side * overlap_ratio + 1e-9)  # 7 * (3 / 7) is 3
     if both % 2 or not 0 <= both <= side:
         raise ValueError(

@@ -67,7 +67,6 @@ class WindowAttention(WindowSite):
         qkv_bias: bool = True,
         position_bias: bool = True,
     ) -> None:
-        """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
         self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -118,8 +117,6 @@ def residual_convolution(dim: int, connection: str) -> nn.Module:
 
 
 class _Blocks(nn.Module):
-    """Holds the blocks under the published key ``residual_group.blocks``."""
-
     def __init__(self, blocks: Sequence[nn.Module], overlap: nn.Module | None) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)

@@ -77,7 +77,6 @@ def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> B
 
 
 def _autocast(types: Collection[str]) -> list[str]:
-    """Return the sentence on autocasts that are left out, if there are any."""
     if not types:
         return []
     names = " and ".join(sorted(types))
@@ -103,7 +102,6 @@ def _trial(
 
 
 def _window(module: nn.Module) -> tuple[int, ...] | None:
-    """Return the window of the module's declared sites, if all have the same."""
     windows = {
         tuple(site.geometry.window) for site in module.modules() if isinstance(site, WindowSite)
     }

@@ -141,14 +141,12 @@ def _running(path: Path, what: str) -> Iterator[None]:
 
 
 def _line(path: Path, error: BaseException) -> str:
-    """Return where in the file an error came from, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     return f" (line {lines[-1]})" if lines else ""
 
 
 def _import_fault(path: Path, error: ImportError) -> str:
-    """Return why an import of the file failed."""
     name = (error.name or "").partition(".")[0]
     in_folder = (
         any(path.with_name(each).exists() for each in (name, f"{name}.py")) if name else False

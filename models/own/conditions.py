@@ -79,7 +79,6 @@ def _in_words(port: Port) -> str:
 
 
 def _required(module: nn.Module) -> list[str]:
-    """Return the arguments of a module that have no default, by position."""
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):  # not written in Python

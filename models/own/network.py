@@ -38,7 +38,6 @@ class OwnNetwork:
     preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
-        """Raise NystraError if it has no module, an invalid name, or ports of unknown roles."""
         if not isinstance(self.module, nn.Module):
             raise NystraError(
                 f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"

@@ -58,7 +58,6 @@ def measured_ports(
 
 
 def _hint(reason: str) -> str:
-    """Return advice for missing arguments and for mixed half-precision types, or ""."""
     if "missing" in reason and "required" in reason and "argument" in reason:
         return (
             "; declare all inputs as ports of an OwnNetwork: a step, a vector or tokens as "
@@ -90,7 +89,6 @@ def _returned(
 
 
 def _output(returned: Tensor, given: Tensor) -> Port:
-    """Return the port of an output, from an input and its result."""
     if returned.dim() == 2:
         classes = {"classes": returned.shape[1]}
         return Port("logits", "logits", LOGITS_AXES, classes, range=None)

@@ -34,10 +34,7 @@ class _Kind(type):
 
 
 class _Whole(metaclass=_Kind):
-    """The replacement of ``int``."""
-
     def __new__(cls, value: Any = 0, *more: Any) -> Any:
-        """Return a whole number, rounded toward 0."""
         whole: Any = torch.sym_int
         return whole(value) if isinstance(value, _SYMBOLS) else builtins.int(value, *more)
 

@@ -45,7 +45,6 @@ class PsalOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range; the search checks its own attributes."""
         checks = (
             (self.metric in METRICS, "metric", ", ".join(METRICS)),
             (self.temperature > 0.0, "temperature", "a number above 0"),

@@ -47,7 +47,6 @@ class SpyNet(nn.Module):
     std: Tensor
 
     def __init__(self) -> None:
-        """Build the six levels, the coarsest first."""
         super().__init__()
         self.basic_module = nn.ModuleList(_Level() for _ in range(_LEVELS))
         self.register_buffer("mean", torch.tensor(_MEAN).view(1, 3, 1, 1))

@@ -18,7 +18,6 @@ class FrameConv(nn.Conv2d):
     def __init__(
         self, inputs: int, outputs: int, side: int = 3, *, stride: int = 1, groups: int = 1
     ) -> None:
-        """Build a convolution whose output is as large as its input, over ``stride``."""
         super().__init__(inputs, outputs, side, stride, side // 2, groups=groups)
         self.weight = nn.Parameter(self.weight.detach().unsqueeze(2))
 

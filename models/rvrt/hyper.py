@@ -49,7 +49,6 @@ def rvrt_hyper(state: State) -> Hyper:
 
 
 def _depth(state: State, stage: str) -> tuple[int, int]:
-    """Return the number of groups of a stage, and of blocks in a group."""
     start = f"{stage}.main.5."
     keys = (key.removeprefix(start) for key in state if key.startswith(start))
     depths = depths_of(keys, _BLOCK)

@@ -208,7 +208,6 @@ def _check(
     heads: Sequence[int],
     conv_groups: Sequence[int],
 ) -> None:
-    """Raise ValueError for contradicting sizes."""
     if not len(groups) == len(depths) == len(heads) == 3 or len(conv_groups) != 6:
         raise ValueError(
             f"num_blocks {list(groups)}, depths {list(depths)}, num_heads {list(heads)} and "

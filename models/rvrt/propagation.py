@@ -75,7 +75,6 @@ def propagate(
 def _branch(
     seen: list[Clips], guides: Guides, backbone: nn.Module, align: nn.Module
 ) -> tuple[Clips, Guides]:
-    """Return the features of a branch and its corrected flows."""
     latest, done, corrected = seen[-1], Clips(), Guides()
     aligned = torch.zeros_like(latest[0])
     for place, present in enumerate(zip(*seen, strict=True)):
@@ -88,5 +87,4 @@ def _branch(
 
 
 def _turned(clips: Clips) -> Clips:
-    """Return clips, and the frames inside them, in the opposite order."""
     return [clip.flip(1) for clip in reversed(clips)]

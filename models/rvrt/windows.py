@@ -50,7 +50,6 @@ class WindowAttention(WindowSite):
     """
 
     def __init__(self, dim: int, geometry: WindowGeometry, *, position_bias: bool = True) -> None:
-        """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
         self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         self.qkv_self = nn.Linear(dim, 3 * dim)
@@ -73,8 +72,6 @@ def _padded(x: Tensor, window: tuple[int, ...]) -> Tensor:
 
 
 class _Blocks(nn.Module):
-    """Holds the blocks under the published key ``residual_group.blocks``."""
-
     def __init__(self, dim: int, depth: int, hidden: int, windows: Windows) -> None:
         super().__init__()
 
@@ -90,7 +87,6 @@ class Group(nn.Module):
     """Blocks, a linear layer and a skip: (B, *sides, dim) to the same."""
 
     def __init__(self, dim: int, depth: int, hidden: int, windows: Windows) -> None:
-        """Build the group: ``depth`` blocks whose MLP has ``hidden`` channels inside."""
         super().__init__()
         self.residual_group = _Blocks(dim, depth, hidden, windows)
         self.linear = nn.Linear(dim, dim)
@@ -128,7 +124,6 @@ class Stage(nn.Module):
     def __init__(
         self, inputs: int, dim: int, depth: Depth, windows: Windows, *, conv_groups: int = 1
     ) -> None:
-        """Build the stage; ``conv_groups`` are those of the convolution."""
         super().__init__()
         self.over_frames = len(windows.window) == 3
         groups = [Group(dim, depth.blocks, depth.hidden, windows) for _ in range(depth.groups)]

@@ -68,15 +68,12 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
 
 
 class _Reached(Exception):  # noqa: N818 - no error: it ends a run early
-    """A layer was given a map."""
-
     def __init__(self, given: Tensor) -> None:
         super().__init__()
         self.given = given
 
 
 def _first_map(network: nn.Module, call: Call, inputs: Sequence[Tensor]) -> Tensor | None:
-    """Return the input of the first layer on a map; None if none is reached."""
     with torch.no_grad(), _stopping(network):
         try:
             call(network, *inputs)

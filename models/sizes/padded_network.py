@@ -130,7 +130,6 @@ def _entries(returned: Any) -> dict[str, Any]:
 
 
 def _flat(returned: Any) -> list[Any]:
-    """Return the values in nested tuples and lists in their order, without None."""
     if isinstance(returned, (tuple, list)):
         return [each for value in returned for each in _flat(value)]
     return [] if returned is None else [returned]

@@ -165,7 +165,6 @@ def _flex_attention(
 
 
 def _of_all(function: Callable[..., Tensor], given: Sequence[Tensor], scores: Tensor) -> Tensor:
-    """Return what a function of one score gives for all of them."""
     try:
         return function(*given).expand(scores.shape)
     except Exception as error:  # it is the user's code

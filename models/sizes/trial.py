@@ -191,7 +191,6 @@ def _least(
 
 
 def _multiples(stated: int) -> list[int]:
-    """Return the multiples to try: the stated one, its doublings, then all others of it."""
     every = range(2 * stated, _LARGEST_MULTIPLE + 1, stated)
     doubles = [m for m in every if (m // stated).bit_count() == 1]
     return [stated, *doubles, *(m for m in every if m not in doubles)]
@@ -216,14 +215,12 @@ def _sizes(minimum: int, multiple: int, *, square: bool) -> list[tuple[int, int]
 def _runs(
     network: PaddedNetwork, ports: Sequence[Port], height: int, width: int, batch: int = 1
 ) -> bool:
-    """Return whether a network takes a size."""
     return not isinstance(_outcome(network, ports, height, width, batch), str)
 
 
 def _outcome(
     network: PaddedNetwork, ports: Sequence[Port], height: int, width: int, batch: int = 1
 ) -> Outcome | str:
-    """Return the outputs of a network at a size, or the reason why it does not take the size."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -242,7 +239,6 @@ def _outcome(
 
 
 def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]:
-    """Return the expected shape of an output."""
     size = {"batch": batch} | image_size(height * output.multiple, width * output.multiple)
     return output.shape({axis: size[axis] for axis in output.axes if axis in size})
 
@@ -250,7 +246,6 @@ def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]
 def _returned(
     network: PaddedNetwork, ports: Sequence[Port], batch: int, height: int, width: int
 ) -> Outcome:
-    """Return the outputs of a network for examples of its inputs."""
     arrays = example_arrays(ports, {"batch": batch} | image_size(height, width))
     with torch.no_grad():
         returned = network(*(torch.from_numpy(array) for array in arrays.values()))

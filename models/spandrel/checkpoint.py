@@ -55,7 +55,6 @@ def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) ->
 
 
 def _licence(reading: Reading) -> tuple[str, ...]:
-    """Return a warning if the license of the code restricts its use."""
     if not reading.restricted:
         return ()
     text = (

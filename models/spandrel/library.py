@@ -55,7 +55,6 @@ def find_reading(state: State) -> Reading | None:
 
 
 def _quietly_imported(name: str) -> Any:
-    """Import a module without its warnings about its use of PyTorch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module(name)

@@ -61,7 +61,6 @@ def _refuse_options(state: State) -> None:
 
 
 def _depths(state: State) -> list[int]:
-    """Return the number of blocks of each stage."""
     blocks = {(m[1], int(m[2])) for key in state if (m := _BLOCK.match(key))}
     if len(blocks) > MOST_BLOCKS:
         raise CheckpointError(f"{len(blocks)} blocks; expected {MOST_BLOCKS} at most")
@@ -77,7 +76,6 @@ def _depths(state: State) -> list[int]:
 
 
 def _windows(state: State) -> Hyper:
-    """Return windows, heads and the training size, as far as tables and modulators have them."""
     tables = [
         shape_of(state, name, 2) for stage in STAGE_NAMES if (name := _TABLE.format(stage)) in state
     ]

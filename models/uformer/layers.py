@@ -29,7 +29,6 @@ class WindowAttention(WindowSite):
     def __init__(
         self, dim: int, geometry: WindowGeometry, *, qkv_bias: bool, position_bias: bool
     ) -> None:
-        """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
         self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         self.qkv = _Projections(dim, qkv_bias)

@@ -170,7 +170,6 @@ def _multiple(windows: Sequence[tuple[Sides, bool]], axis: int) -> int:
 def _geometry(
     width: int, heads: int, window: Sides, shift: Sides, *, mask: bool, qk_scale: float | None
 ) -> WindowGeometry:
-    """Return the windows of a block of that width."""
     if width % heads:
         raise ValueError(f"{width} channels are not a multiple of {heads} heads")
     return WindowGeometry(

@@ -71,7 +71,6 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def _refuse_more_tokens(state: State, source: str) -> None:
-    """Raise if a network has further tokens, which are also among the positions."""
     for key, what in _MORE_TOKENS.items():
         if key in state:
             raise UnsupportedModelError(
@@ -81,7 +80,6 @@ def _refuse_more_tokens(state: State, source: str) -> None:
 
 
 def _require(hyper: Hyper, layout: Layout, source: str) -> None:
-    """Raise NystraError if a hyper-parameter that cannot be read from tensors is missing."""
     needed = {"num_heads": "`num_heads`"}
     if hyper.get("attention") == "nystromformer":
         needed["num_landmarks"] = "`hyper` num_landmarks=N"
@@ -94,7 +92,6 @@ def _require(hyper: Hyper, layout: Layout, source: str) -> None:
 
 
 def _grid(state: State, hyper: Hyper, source: str) -> tuple[int, int]:
-    """Return rows and columns of the positions in a state dict."""
     if _POSITIONS not in state or state[_POSITIONS].dim() != 3:
         raise CheckpointError(f"{source}: it has no positions (1, tokens, channels)")
     count = state[_POSITIONS].shape[1] - int(hyper["class_token"])

@@ -31,8 +31,6 @@ class _BatchNorm(nn.Module):
 
 
 class _Patches(nn.Module):
-    """One linear projection of every patch."""
-
     def __init__(self, channels: int, width: int, patch: int) -> None:
         super().__init__()
         self.projection = nn.Conv2d(channels, width, patch, patch)

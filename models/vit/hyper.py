@@ -44,7 +44,6 @@ def _depth(state: State) -> int:
 
 
 def _attention(state: State, width: int) -> Hyper:
-    """Return the attention hyper-parameters in the tensors of the first site."""
     if f"{_SITE}E_K" in state:
         matrix = state[f"{_SITE}E_K"]
         shared = matrix.dim() == 2

@@ -196,7 +196,6 @@ def grid_of(image_size: Sequence[int], patch_size: int) -> tuple[int, int]:
 
 
 def _check(pool: Pool, class_token: bool, attention: Kind, tokens: int, length: int) -> None:
-    """Raise ValueError for numbers that do not go together."""
     if pool == "class" and not class_token:
         raise ValueError("pool 'class' needs a class token; without one pool is 'mean'")
     if attention == "linformer" and tokens > length:

@@ -117,7 +117,6 @@ void check_relations_of_{owner}(const Attributes& a) {{
 
 
 def _code(checks: list[str]) -> str:
-    """Return the checks without their messages."""
     return re.sub(r'"[^"]*"', "", "".join(checks))
 
 
@@ -138,7 +137,6 @@ def _check(relation: Relation, schema: OperatorSchema) -> str:
 
 
 def _schemas() -> dict[str, OperatorSchema]:
-    """Return class -> schema."""
     return {name.removeprefix("Nystra"): find_schema(name) for name in OPERATORS}
 
 

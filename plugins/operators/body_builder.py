@@ -44,11 +44,6 @@ class BodyBuilder:
         by_rows: bool = False,
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the body of an operator.
-
-        Raises:
-            NystraError: No body is written for this opset.
-        """
         if opset not in OPSETS:
             raise NystraError(
                 f"{schema.name}: no body for opset {opset}; expected one of "

@@ -95,11 +95,6 @@ def register(
 
 
 def _inputs(schema: OperatorSchema, arguments: Sequence[Tensor | float]) -> list[Tensor]:
-    """Return the tensors of a call after a check of their types.
-
-    Raises:
-        NystraError: A type is wrong.
-    """
     tensors = [value for value in arguments if isinstance(value, Tensor)]
     expected = [torch.int32 if name in schema.int32 else tensors[0].dtype for name in schema.inputs]
     if [tensor.dtype for tensor in tensors] != expected or not tensors[0].is_floating_point():

@@ -22,7 +22,6 @@ class WindowBody:
     """
 
     def __init__(self, body: BodyBuilder) -> None:
-        """Read the sizes from the attributes and from the map, which is the first input."""
         self.body = body
         self.map = body.float32(body.inputs[0])
         self.batch, self.height, self.width = (body.size(self.map, axis) for axis in range(3))

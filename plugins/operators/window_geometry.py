@@ -41,7 +41,6 @@ class WindowGeometry:
     margin: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise NystraError for shifted windows with larger key windows."""
         if self.overlapping and self.shifted:
             raise NystraError(
                 f"windows whose keys extend beyond them, by {self.margin}, cannot be shifted, by "

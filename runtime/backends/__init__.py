@@ -162,7 +162,6 @@ def _openers(artifact: str) -> Iterator[str]:
 
 
 def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
-    """Raise `NystraError` if a backend does not support the precision of a session."""
     if precision in kind.arithmetic:
         return
     takers = [other for other in _BACKENDS if find_backend(other).arithmetic]

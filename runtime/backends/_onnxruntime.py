@@ -95,7 +95,6 @@ class OnnxRuntimeBackend(Backend):
         }
 
     def _run_bound(self, binding: Any, feeds: Mapping[str, Array], options: Any = None) -> None:
-        """Run on what is bound; the feeds are for the message of an error."""
         try:
             self._session.run_with_iobinding(binding, options or self._plain)
         except Exception as error:  # onnxruntime's errors have no common base of their own
@@ -176,7 +175,6 @@ class OnnxRuntimeBackend(Backend):
         return self._start(options, library)
 
     def _start(self, options: Any, library: Path | None) -> Any:
-        """Return the session of these options."""
         import onnxruntime
 
         return onnxruntime.InferenceSession(
@@ -211,7 +209,6 @@ def _run_message(path: Path, feeds: Mapping[str, Array], error: Exception) -> st
 
 
 def _memory_message(text: str, feeds: Mapping[str, Array]) -> str:
-    """Return what could not be allocated, and what helps."""
     node, size = re.search(r"running (\w+) node", text), re.search(r"buffer of size (\d+)", text)
     what = f" for a buffer of {int(size[1]) >> 20} MiB" if size else ""
     where = f" in a node {node[1]}" if node else ""

@@ -104,7 +104,6 @@ def read_assignment(session: Any, provider: str) -> Assignment | None:
 
 
 def _listed(operators: Mapping[str, int]) -> str:
-    """Return operators with their numbers, the most frequent first."""
     ordered = sorted(operators.items(), key=lambda pair: (-pair[1], pair[0]))
     names = [f"{count} {operator}" for operator, count in ordered[:_SHOWN]]
     rest = sum(count for _, count in ordered[_SHOWN:])
@@ -265,7 +264,6 @@ class Backend:
             return self.time_on_device(arrays)
 
     def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the arrays in the types of the inputs, or raise an error."""
         wanted = {tensor.name: tensor for tensor in self.inputs}
         if set(feeds) != set(wanted):
             raise NystraError(
@@ -291,7 +289,6 @@ class Backend:
         return "bodies" if self.bodies else ""
 
     def _chosen(self) -> Options:
-        """Return the options that were given, as `options` reads them."""
         known = self.options.declared()
         if unknown := sorted(set(self.spec.options) - set(known)):
             raise NystraError(
@@ -303,7 +300,6 @@ class Backend:
 
 
 def _fit(tensor: TensorInfo, array: Array) -> Array:
-    """Return the array in the input's type, or raise an error."""
     if not array.dtype.isnative:  # a backend reads the bytes in memory order
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.name != tensor.dtype:

@@ -113,12 +113,7 @@ def _packages() -> Iterator[tuple[str, Path]]:
 
 
 def _load(library: Path) -> None:
-    """Register a plug-in with onnxruntime, once per process.
-
-    Raises:
-        NystraError: It is not a file, or no plug-in.
-        BackendUnavailableError: This onnxruntime does not support plug-ins.
-    """
+    """Register a plug-in with onnxruntime, once per process."""
     import onnxruntime
 
     if not library.is_file():
@@ -318,7 +313,6 @@ class OrtProviderBackend(OnnxRuntimeBackend):
 
 
 def _provider_error() -> type[Exception]:
-    """Return the error for a failure of a provider."""
     from onnxruntime.capi import onnxruntime_pybind11_state
 
     kind: type[Exception] = onnxruntime_pybind11_state.EPFail

@@ -119,7 +119,6 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         return [self._cuda_provider()]
 
     def _cuda_provider(self) -> tuple[str, dict[str, str]]:
-        """Return the CUDA provider with its options."""
         search: str = self.chosen.values()["conv_search"]
         options = {
             "device_id": "0",

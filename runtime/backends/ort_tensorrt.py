@@ -57,7 +57,6 @@ class OrtTensorrtBackend(OrtCudaBackend):
 
 
 def _plugins(library: Path) -> Path:
-    """Return the plugin library next to the operator library, else that of the package."""
     adjacent = library.with_name(f"lib{_PLUGINS}.so")
     if adjacent.is_file():
         return adjacent

@@ -67,7 +67,6 @@ def guarded_items() -> dict[str, GuardedFigure]:
 
 
 def _setting_types() -> dict[str, Mapping[str, type]]:
-    """Return the types of the measurement settings: key of a document -> names and types."""
     own = {name: quality.settings for name, quality in task_qualities().items()}
     return {**own, "speed": _SPEED_SETTINGS}
 

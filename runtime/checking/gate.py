@@ -130,7 +130,6 @@ def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
 
 
 def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]:
-    """Compare the digests of weights and references with the accepted ones."""
     results = []
     for key, title in DIGESTS.items():
         now, then = measured.digests.get(key), baseline.digests.get(key)
@@ -187,14 +186,11 @@ def _item_result(name: str, measured: Measured, accepted: Accepted) -> CheckResu
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The sizes that fail, and those that pass by their mean difference."""
-
     wrong: tuple[str, ...]
     excused: tuple[str, ...]
 
 
 def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
-    """Check the recorded sizes; None for an item that has none."""
     if name not in ("max_abs", *FIGURES) or not measured.sizes:
         return None
     wrong: list[str] = []

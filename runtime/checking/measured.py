@@ -214,7 +214,6 @@ def _sizes(
     limits: Sequence[Limit],
     progress: Callable[[str], None],
 ) -> tuple[SizeReport, ...]:
-    """Return the measured figures of the recorded sizes with their limits."""
     further = further_differences(references, precision=runner.precision)
     report = compare(runner, references, [(math.inf, None)] * len(limits), further, progress)
     return tuple(

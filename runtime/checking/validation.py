@@ -320,7 +320,6 @@ def _run(runner: Runner, feeds: Mapping[str, Array], names: tuple[str, ...]) -> 
 
 
 def _beyond(largest: float, mean: float, limit: Limit) -> str:
-    """Return that differences are beyond their limits, or ""."""
     tolerance, mean_tolerance = limit
     if largest <= tolerance or (mean_tolerance is not None and mean <= mean_tolerance):
         return ""

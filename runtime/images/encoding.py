@@ -147,7 +147,6 @@ def _saver(kind: str, quality: int | None, size: int) -> tuple[str, dict[str, An
 
 
 def _add_tags(stream: Any, image: ImageData) -> None:
-    """Add resolution and metadata of an image to its TIFF."""
     metadata = image.metadata
     tags: dict[int, Any] = tags_of(metadata.exif) if metadata.exif else {}
     for tag, kind, data in (

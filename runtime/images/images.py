@@ -307,7 +307,6 @@ class Naming:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a format that is not written, and a suffix that is no part of a name."""
         if self.format is not None:
             format_named(self.format)
         if "/" in self.suffix or os.sep in self.suffix or "\0" in self.suffix:

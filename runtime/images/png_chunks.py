@@ -139,7 +139,6 @@ def _small_chunks(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | No
 
 
 def _text(kind: str, data: bytes) -> tuple[str, str] | None:
-    """Return keyword and text of a chunk, or None if it cannot be read."""
     keyword, _, rest = data.partition(b"\0")
     packed, encoding = kind == "zTXt", "latin-1"
     try:
@@ -165,7 +164,6 @@ def _inflated(data: bytes) -> bytes:
 
 
 def _written_text(keyword: str, text: str) -> tuple[bytes, bytes]:
-    """Return type and data of the chunk of a text."""
     name = keyword.encode("latin-1", "replace")[:79]
     try:
         if keyword != XMP_KEYWORD:

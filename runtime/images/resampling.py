@@ -55,7 +55,6 @@ def resample(
 
 
 def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range) -> Array:
-    """Return the wanted positions of a resized axis."""
     lines = np.moveaxis(pixels, axis, 0)
     old = len(lines)
     if length == old:

@@ -65,11 +65,6 @@ class TiffReader:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Read the header of a stream that can seek.
-
-        Raises:
-            struct.error: It is truncated.
-        """
         self._stream = stream
         self._length = stream.seek(0, os.SEEK_END)
         stream.seek(0)

@@ -27,7 +27,6 @@ class PeakMemory:
     """
 
     def __init__(self) -> None:
-        """Reset the system's high-water mark, if possible."""
         self.exact = True
         try:
             _CLEAR.write_text("5")

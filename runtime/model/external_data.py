@@ -172,7 +172,6 @@ def _parts(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
 
 
 def _stored_parts(file: Path, stored: dict[str, str]) -> Iterator[bytes]:
-    """Yield the part of a data file that a tensor uses: all of it by default."""
     try:
         offset = int(stored.get("offset") or 0)
         left = int(stored.get("length") or file.stat().st_size - offset)

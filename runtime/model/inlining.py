@@ -86,7 +86,6 @@ def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) 
 
 
 def _body(call: bytes, function: _Function) -> list[bytes]:
-    """Return the nodes of a body, with the names and attributes of a call."""
     inputs, outputs = _texts(call, 1), _texts(call, 2)
     inputs += [""] * (len(function.inputs) - len(inputs))
     names = dict(zip(function.inputs, inputs, strict=False))
@@ -131,7 +130,6 @@ def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[st
 def _renamed_graph(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
-    """Return the graph of a Loop or an If in a body."""
     named = {5: 8, 11: 1, 12: 1, 13: 1}
     kept: list[_Field] = []
     for number, kind, value in _fields(content):
@@ -149,7 +147,6 @@ def _renamed_graph(
 
 
 def _fields(content: bytes) -> list[_Field]:
-    """Return the fields of a message."""
     return [(number, kind, content[start:end]) for number, kind, start, end in fields(content)]
 
 

@@ -146,7 +146,6 @@ def _holds_channels(length: int | str | None) -> bool:
 
 
 def _image_among(ports: Sequence[Port]) -> int | None:
-    """Return the place of the port that is taken for the image, or None."""
     whole = [place for place, port in enumerate(ports) if len(port.axes) == len(IMAGE_AXES)]
     floating = [place for place in whole if ports[place].dtype.startswith(("float", "bfloat"))]
     integer = [place for place in whole if ports[place].dtype in IMPLIED_RANGES]

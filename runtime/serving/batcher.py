@@ -31,8 +31,6 @@ _GRACE = 2.0
 
 @dataclass(frozen=True)
 class _Order:
-    """One call of one request: its images and its future result."""
-
     work: Work[Any]
     images: Array
     others: Mapping[str, Array]
@@ -117,7 +115,6 @@ class Batcher:
                 order.result.set_exception(refusal)
 
     def _take(self) -> list[_Order]:
-        """Return the oldest call, and those that can share its run."""
         first = self._orders.popleft()
         count = len(first.images)
         area = first.images[0, 0].size

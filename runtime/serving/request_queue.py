@@ -193,7 +193,6 @@ class RequestQueue:
                 release_free_memory()
 
     def _next(self) -> Work[Any] | None:
-        """Return the first waiting request, once it fits; None if there will be none."""
         with self._changed:
             while True:
                 self._drop_cancelled()

@@ -92,7 +92,6 @@ class ServedModel:
         self._batcher.close()
 
     def _sharing(self, work: Work[Any]) -> Handler:
-        """Return the handler of one request, whose runs are shared with others."""
         return self.handler.calling(partial(self._batcher, work), self._images)
 
 

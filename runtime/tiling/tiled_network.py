@@ -255,7 +255,6 @@ class TiledNetwork:
         )
 
     def _trial(self, side: int) -> None:
-        """Run the model on a gray square, with an example of each other input."""
         gray = np.float32(sum(self.range) / 2)
         image = np.full((self.batch, self.input_channels, side, side), gray)
         others = example_arrays(self.auxiliary, image_size(side, side))
@@ -263,7 +262,6 @@ class TiledNetwork:
 
 
 def _overlap(tile: int, multiple: int, overlap: int | None) -> int:
-    """Return the requested overlap, or a default that fits the tile."""
     if overlap is not None:
         return overlap
     side = tile // multiple * multiple

@@ -106,7 +106,6 @@ def _line(axes: Axes, rows: Sequence[Row], label: str) -> None:
 
 
 def _labels(rows: Sequence[Row]) -> Mapping[str, str]:
-    """Return the label of each model and backend: the file's name if it is unique."""
     short = {row.name: f"{Path(row.model).name} {row.backend}" for row in rows}
     unique = len(set(short.values())) == len(short)
     return short if unique else {name: name for name in short}

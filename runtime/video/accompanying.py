@@ -34,7 +34,6 @@ class Accompanying:
     """
 
     def __init__(self, container: Any, video: Any) -> None:
-        """Begin with a container of PyAV that is open for reading, and its video stream."""
         self.lost: list[str] = []
         self._container, self._video = container, video
         self._copies: dict[int, Any] = {}
@@ -199,7 +198,6 @@ def _name(track: Any) -> str:
 
 
 def _hint(suffix: str, track: Any = None) -> str:
-    """Return which container holds what the one of a suffix does not, or an empty text."""
     codec = getattr(getattr(track, "codec_context", None), "name", None)
     other = ".mp4" if codec == "mov_text" else ".mkv"
     if suffix.lower() == other or (track is not None and track.type in ("data", "video")):

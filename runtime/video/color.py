@@ -63,7 +63,6 @@ class Color:
     alpha: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a matrix that is not a weighted sum."""
         if self.matrix not in MATRICES:
             names = ", ".join(name for name, _, _ in MATRICES.values())
             raise NystraError(

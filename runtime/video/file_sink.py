@@ -147,7 +147,6 @@ class VideoSink:
         self._packets += Packet.all_of(self._encoder.encode(self.encoding.frame(planes, time)))
 
     def _close(self) -> None:
-        """Save the frames since the last part as a part."""
         encoder, self._encoder = self._encoder, None
         with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
             self._packets += Packet.all_of(encoder.encode(None))
@@ -200,7 +199,6 @@ def _writable(color: Color, height: int, width: int, codec: str) -> Color:
 
 
 def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
-    """Return what of the frames the encoding does not hold."""
     warnings = []
     if clip.color.alpha and not encoding.color.alpha:
         warnings.append(
@@ -217,7 +215,6 @@ def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
 
 
 def _lost(image: ImageData) -> list[str]:
-    """Return what the file of a frame holds and a video does not."""
     held = image.metadata
     parts = {"color profile": image.icc, "EXIF": held.exif, "XMP": held.xmp, "IPTC": held.iptc}
     names = [name for name, part in {**parts, "texts": held.texts}.items() if part]

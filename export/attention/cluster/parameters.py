@@ -162,7 +162,6 @@ class Cluster(Windowed):
         return most, []
 
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
-        """Return whether the bias may be averaged over blocks of that side."""
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         whole = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
         few = count_blocks(geometry.window, side) <= MAX_BIAS_BLOCKS

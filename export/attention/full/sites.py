@@ -88,10 +88,7 @@ class Tokens:
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
-        """Return the attention of q, k, v.
-
-        It is one node where the scores of a head are many, or of an unknown number.
-        """
+        """One node where the scores of a head are many, or of an unknown number."""
         counts = q.shape[2], k.shape[2]
         few = all(isinstance(n, int) for n in counts) and math.prod(counts) < FEWEST_SCORES
         if self.form == "plain" or few or q.dtype == torch.float64:  # which no kernel takes

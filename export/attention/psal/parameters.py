@@ -16,20 +16,15 @@ _SEED = operator_option(SCHEMA, "seed", "random seed of the search")
 
 
 class _PatchSize(Number):
-    """Side of a patch, or 0."""
-
     @property
     def expected(self) -> str:
-        """What a value has to be, in words."""
         return f"0 (as in the network) or an odd number from {super().limits}"
 
     @property
     def limits(self) -> str:
-        """The range, in words."""
         return f"odd, {super().limits}; 0 is the network's"
 
     def allows(self, value: float) -> bool:
-        """Return whether a number is 0, or odd and in the range."""
         return value == 0 or (value % 2 == 1 and super().allows(value))
 
 

@@ -144,7 +144,6 @@ def keep_budget(
 
 
 def _hardest(measure: Measure, figures: Sequence[float], limits: Sequence[float]) -> int | None:
-    """Return the image that is furthest from its limit; None if all reach theirs."""
     if not any(map(measure.misses, figures, limits)):
         return None
     differences = np.subtract(figures, limits)
@@ -213,7 +212,6 @@ class _Trial:
         return float((np.min if self._measure.higher else np.max)(figures))
 
     def alone(self, places: Array) -> tuple[float, float]:
-        """Return the mean squared error and the worst headline of some layers in int8."""
         got = self._outputs(~np.isin(np.arange(self._count), places))
         errors = [
             float(np.mean((output.astype(np.float64) - wanted) ** 2))

@@ -90,7 +90,6 @@ def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
 
 
 def _channels(node: onnx.NodeProto) -> int:
-    """Return the axis of the output channels in the weight of a node."""
     if node.op_type == "Gemm":
         attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
         return 0 if attributes.get("transB", 0) else 1
@@ -98,7 +97,6 @@ def _channels(node: onnx.NodeProto) -> int:
 
 
 def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collection[str]) -> str:
-    """Return the module of a layer, from the name of its weight or bias."""
     own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
     added = [name for reader in readers if reader.op_type == "Add" for name in reader.input]
     names = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]

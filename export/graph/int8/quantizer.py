@@ -103,7 +103,6 @@ def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[s
 
 
 def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, str]) -> None:
-    """Remove the nodes that gave the layers their own inputs."""
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name in entries:

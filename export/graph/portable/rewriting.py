@@ -70,12 +70,7 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
 
 
 def _left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Return a sentence for each kind of node that not every engine supports.
-
-    Args:
-        graph: The graph with the nodes.
-        nodes: The nodes of the file.
-    """
+    """Return a sentence for each kind of node that not every engine supports."""
     many, whole = [], []
     for node in nodes:
         outputs = [graph.tensors[name] for name in node.output if name in graph.tensors]

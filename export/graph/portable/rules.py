@@ -43,7 +43,6 @@ def _attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 
 
 def _if_same(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Return the first input if the output has its shape and type."""
     first = graph.tensors[node.input[0]]
     same = (first.kind, first.shape) == (output.kind, output.shape)
     return str(node.input[0]) if same else None
@@ -130,7 +129,6 @@ def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
 
 
 def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Evaluate a Where whose condition is constant everywhere."""
     condition = graph.value(node.input[0])
     if condition is None or not (condition.all() or not condition.any()):
         return None

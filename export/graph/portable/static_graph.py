@@ -160,7 +160,6 @@ class StaticGraph:
         return self._unique(f"{name}_{self._used[name]}")
 
     def _inferred(self, node: onnx.NodeProto) -> list[Tensor]:
-        """Return type and shape of the outputs."""
         try:
             schema = onnx.defs.get_schema(node.op_type, self._opset, node.domain)
             types, data = {}, {}
@@ -186,7 +185,6 @@ class StaticGraph:
 
 
 def _tensor(inferred: onnx.TypeProto) -> Tensor:
-    """Return the tensor of a type; ValueError if a size is unknown."""
     form = inferred.tensor_type
     if not form.HasField("shape") or not all(d.HasField("dim_value") for d in form.shape.dim):
         raise ValueError("its output has no fixed shape")

@@ -81,7 +81,6 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Let a subgraph read values under other names, in place."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         for inner in subgraphs(node):

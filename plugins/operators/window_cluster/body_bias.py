@@ -49,7 +49,6 @@ class Bias:
         self._same = body.op("Equal", body.reshape(number, -1, 1), body.reshape(number, 1, -1))
 
     def _span(self, size: str) -> str:
-        """Return 2 size - 1."""
         body = self._body
         return body.op("Sub", body.op("Add", size, size), body.ints(1))
 

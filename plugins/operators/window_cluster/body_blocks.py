@@ -52,7 +52,6 @@ class Blocks:
         self._real = body.float32(real)
 
     def _over(self, size: str, side: str) -> str:
-        """Return how many blocks of that side cover the size."""
         body = self._body
         return body.op("Div", body.op("Add", size, body.op("Sub", side, body.ints(1))), side)
 

@@ -91,7 +91,6 @@ class _Around:
         )
 
     def _missing(self, length: str, step: str) -> str:
-        """Return the length that is missing for a multiple of the step."""
         body = self.windows.body
         return body.op("Mod", body.op("Sub", step, body.op("Mod", length, step)), step)
 

@@ -205,7 +205,6 @@ class OpenvinoBackend(Backend):
         return self._core.compile_model(model, self.device_name, settings)
 
     def _choose(self) -> LibraryChoice:
-        """Return whether the operators are needed, and their source."""
         library, needed = str(self.spec.library), self.header.has_operators
         if library not in ("none", "auto") and not _is_ours(library):
             raise NystraError(
@@ -231,7 +230,6 @@ class OpenvinoBackend(Backend):
 
     @functools.cached_property
     def _model(self) -> Any:
-        """The network in the form of OpenVINO."""
         try:
             content = inlined_model(self.path) if self._bodies else str(self.path)
             return self._core.read_model(content)
@@ -267,7 +265,6 @@ def _class_of(device: str) -> type[OpenvinoBackend]:
 
 
 def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
-    """Return how a network is compiled."""
     settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": low or "f32",  # else OpenVINO takes the CPU's fastest
         "PERFORMANCE_HINT": "LATENCY",
@@ -279,12 +276,10 @@ def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
 
 
 def _rounds(model: Any) -> bool:
-    """Whether the network computes in 8-bit integers."""
     return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
 
 
 def _is_ours(library: str) -> bool:
-    """Whether a library is the one that ``auto`` takes."""
     try:
         return Path(library).resolve() == Path(library_path(CPU_LIBRARY)).resolve()
     except FileNotFoundError:

@@ -135,11 +135,6 @@ def compile_network(
 
 
 def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all inputs.
-
-    Raises:
-        NystraError: They are not one size, or see `make_profile`.
-    """
     facts = parse_facts(network.metadata, network.inputs, network.outputs)
     profile = make_profile(facts.inputs, options.shapes, options.tile)
     for name, (least, best, largest) in profile.items():

@@ -56,7 +56,6 @@ def merge_scales(model: Any) -> int:
 
 
 def _only_reader(node: Any, kind: str) -> Any:
-    """Return the only node that reads an output, None if there is no such node of that kind."""
     if node is None:
         return None
     readers = [entry.get_node() for entry in node.output(0).get_target_inputs()]
@@ -64,7 +63,6 @@ def _only_reader(node: Any, kind: str) -> Any:
 
 
 def _constant(value: Any) -> Array | None:
-    """Return the values of a constant, converted or not; None for anything else."""
     node = value.get_node()
     while node.get_type_name() in ("Convert", "Reshape"):
         node = node.input_value(0).get_node()

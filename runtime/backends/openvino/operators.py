@@ -92,7 +92,6 @@ def _operator_class(threads: int | None) -> Any:
             super().__init__(self, inputs)
 
         def validate_and_infer_types(self) -> None:
-            """Set the types of the outputs, and their shapes if those of the inputs are known."""
             if not self._operator:
                 return
             kind = self.get_input_element_type(0)
@@ -113,7 +112,6 @@ def _operator_class(threads: int | None) -> Any:
                 self.set_output_type(index, element, shape)
 
         def clone_with_new_inputs(self, inputs: Any) -> Any:
-            """Return the same node of other inputs."""
             return NystraOperator(inputs, self._operator, self._attributes)
 
         def visit_attributes(self, visitor: Any) -> bool:
@@ -130,11 +128,9 @@ def _operator_class(threads: int | None) -> Any:
             return True
 
         def has_evaluate(self) -> bool:
-            """Say that there is `evaluate`."""
             return True
 
         def evaluate(self, outputs: Any, inputs: Any) -> bool:
-            """Run the kernel, straight into OpenVINO's memory."""
             waiting = iter(outputs)
 
             def memory(shape: tuple[int, ...], kind: str) -> npt.NDArray[np.generic]:
@@ -152,6 +148,5 @@ def _operator_class(threads: int | None) -> Any:
 
 
 def _kind(element_type: Any) -> str:
-    """Return the kernels' name of a type of OpenVINO."""
     name: str = element_type.get_type_name()
     return _KINDS.get(name, name)

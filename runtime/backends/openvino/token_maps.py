@@ -119,7 +119,6 @@ def _shape(value: Any, rows: dict[str, Shape]) -> Shape | None:
 
 
 def _is_integer(weight: Any) -> bool:
-    """Whether a weight of two axes comes from a constant of 8-bit integers."""
     node = weight.get_node()
     while node.get_type_name() in ("Multiply", "Subtract", "Convert"):
         node = node.input_value(0).get_node()

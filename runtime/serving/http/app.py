@@ -125,7 +125,6 @@ def _add(
     limits: Limits,
     metrics: Metrics,
 ) -> None:
-    """Add the route of the models of a task."""
     question = _query(handler)
 
     async def handle(request: Request, query: Annotated[question, Query()]) -> Response:  # type: ignore[valid-type]
@@ -193,7 +192,6 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 
 async def _refuse_address(request: Request, error: Exception) -> Response:
-    """Return the error for an unknown path or an unsupported method."""
     fault = cast(HTTPException, error)
     place = f"{request.method} {request.url.path}"
     refusals: dict[int, ServiceError] = {
@@ -212,7 +210,6 @@ async def _refuse_for_memory(_: Request, error: Exception) -> Response:
 
 
 async def _refuse_question(_: Request, error: Exception) -> Response:
-    """Return the error for wrong parameters, in one line."""
     faults = cast(RequestValidationError, error).errors()
     problems = (f"{fault['loc'][-1]}: {fault['msg']}" for fault in faults)
     return error_response(ServiceError("; ".join(problems)))
@@ -228,7 +225,6 @@ class _Refused(BaseModel):
 
 
 def _query(handler: Handler) -> type[BaseModel]:
-    """Return the parameters of requests in the form of FastAPI."""
     hints = get_type_hints(handler.parameters)
     named: dict[str, Any] = {
         "model": (str | None, Field(None, description="name of the model (default: the first)"))
@@ -242,7 +238,6 @@ def _query(handler: Handler) -> type[BaseModel]:
 
 
 def _body(handler: Handler) -> dict[str, Any]:
-    """Return the description of the images for OpenAPI."""
     file = {"type": "string", "format": "binary"}
     form = {
         "type": "object",

@@ -184,7 +184,6 @@ def log_request(scope: Scope, status: int, size: int, seconds: float) -> None:
 
 
 def _plain(text: str) -> str:
-    """Return a text in printable ASCII, without spaces."""
     escaped = text[:_LONGEST].encode("unicode_escape").decode("ascii").replace(" ", "%20")
     return escaped + ("..." if len(text) > _LONGEST else "")
 

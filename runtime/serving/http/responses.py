@@ -46,5 +46,4 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _header(text: str) -> str:
-    """Return a text as the value of a header: one line of ASCII."""
     return " ".join(text.split()).encode("ascii", "replace").decode("ascii")
