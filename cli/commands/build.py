@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
@@ -105,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> int:
+    from ...core.files.writing import make_folder
     from ...runtime.engines.build import BuildOptions, build_engine, take_engine
     from ...runtime.engines.model import EngineModel
 
@@ -121,7 +120,13 @@ def _build(args: argparse.Namespace) -> int:
                 step(f"build: {what} {done}/{total}")
 
             built = build_engine(model, options, progress, step)
-    _finish(args, model, built)
+    if args.output is not None:
+        place = args.output
+        if place.is_dir() or not place.suffix:
+            make_folder(place)
+            place = place / built.name
+        built = built.copied(place)
+    _print_built(args, built, model.library_reason)
     return 0
 
 
@@ -132,7 +137,7 @@ def _compile(args: argparse.Namespace) -> int:
         built, reason = compile_network(
             args.model, _options(args, CompileOptions), args.library, step
         )
-    _print_built(args, built, built.path, reason)
+    _print_built(args, built, reason)
     return 0
 
 
@@ -186,44 +191,20 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
         echo(f"{name:10}{text}")
 
 
-def _finish(args: argparse.Namespace, model: EngineModel, built: BuiltEngine) -> None:
-    from ...core.files.writing import make_folder
-    from ...runtime.engines.build import copy_engine, engine_name, equal_commands
-
-    record, place = built.record, built.path
-    if args.output is not None:
-        place = args.output
-        if place.is_dir() or not place.suffix:
-            make_folder(place)
-            place = place / engine_name(model, record)
-        record = copy_engine(built, place)
-    commands = equal_commands(model, record, place)
-    _print_built(args, replace(built, record=record), place, model.library_reason, commands)
-
-
-def _print_built(
-    args: argparse.Namespace,
-    built: BuiltEngine,
-    place: Path,
-    reason: str,
-    commands: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+def _print_built(args: argparse.Namespace, built: BuiltEngine, reason: str) -> None:
     record = built.record
     if args.json:
-        document: dict[str, Any] = {"path": str(place), "fresh": built.fresh}
-        lines = {name: commands.get(name) for name in ("trtexec", "polygraphy")}
-        print_json({**document, **lines, "library_reason": reason, **asdict(record)})
+        document = {"path": str(built.path), "fresh": built.fresh, "library_reason": reason}
+        print_json({**document, **asdict(record)})
         return
     if args.quiet:
         return
     state = "built" if built.fresh else "from the cache"
-    size = f"{place.stat().st_size / 2**20:.1f} MiB"
-    echo(f"engine    {place} ({size}, {state})")
+    size = f"{built.path.stat().st_size / 2**20:.1f} MiB"
+    echo(f"engine    {built.path} ({size}, {state})")
     echo(f"builder   {record.backend} {record.version}")
     echo(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
     echo(f"plugins   {len(record.plugins)}; {reason}")
     echo(f"sha256    {record.sha256}")
     if record.targets:
         echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
-    for line in commands.values():
-        echo(f"equal to  {line}")

@@ -23,7 +23,7 @@ from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
 from ...runtime.backends import backend_class, find_backend
 from ...runtime.checking.validation import allowed_differences, sides_text
-from ...runtime.engines import toolkit
+from ...runtime.engines.builder import polygraphy_logger
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
@@ -58,7 +58,7 @@ def compare_layers(
     """
     name, kind = backend_class(candidate.backend_name)
     if kind.engine is not None:
-        toolkit.load(kind.engine)  # before Polygraphy is imported for another builder
+        _ = kind.engine.module  # before Polygraphy is imported for another builder
     polygraphy = _polygraphy("polygraphy.comparator")
     path = candidate.model
     try:
@@ -140,7 +140,7 @@ def _polygraphy(module: str) -> Any:
         BackendUnavailableError: It is not installed.
     """
     try:
-        toolkit.polygraphy_logger()
+        polygraphy_logger()
         return import_module(module)
     except ModuleNotFoundError as error:
         missing = not_installed("polygraphy, which `layerwise` needs,", "layerwise")

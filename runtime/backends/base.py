@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ..model.external_data import check_data_files
 from ..model.model_facts import TensorInfo
 from ..model.onnx_header import OnnxHeader, read_onnx_header
 from ..session_spec import SessionSpec
+
+if TYPE_CHECKING:
+    from ..engines.builder import Builder
 
 EMULATED = (
     "this CPU has no bfloat16 instructions: bfloat16 is emulated or computed in float32, "
@@ -131,8 +134,7 @@ class Backend:
         precisions: The ``nystra.precision`` of the files that it computes in.
         arithmetic: Precisions that a session may set; empty: only that of the file.
         options: The record of its options, whose fields are made by `core.option.option`.
-        engine: The builder (`engines.toolkit`) of the engines that it runs, or None if it takes
-            the model file itself.
+        engine: The builder of the engines that it runs, or None if it takes the model file itself.
         build_options: The record of its options of `nystra build`, or None if it builds nothing.
         library_name: The default operator library, as `library_path` names it; None
             if it has none.
@@ -168,7 +170,7 @@ class Backend:
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
     arithmetic: ClassVar[frozenset[str]] = frozenset()
     options: ClassVar[type[Options]] = NoOptions
-    engine: ClassVar[str | None] = None
+    engine: ClassVar[Builder | None] = None
     build_options: ClassVar[type[Options] | None] = None
     library_name: ClassVar[str | None] = None
     bodies: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""The backend ``tensorrt``: engines that `nystra build` made, on an NVIDIA GPU.
+"""The backend ``tensorrt``: engines of `nystra build`, on an NVIDIA GPU.
 
 Polygraphy's ``TrtRunner`` runs them. It has no CUDA graphs and no page-locked memory, so that a run
 is a plain one, and its copies to and from the device are those of ordinary arrays.
@@ -7,7 +7,6 @@ is a plain one, and its copies to and from the device are those of ordinary arra
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 import weakref
@@ -22,8 +21,9 @@ from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.installation import find
 from ...core.option import Options
-from ..engines import cache, toolkit
+from ..engines import cache
 from ..engines.build import BuildOptions
+from ..engines.builder import TENSORRT, Builder
 from ..engines.cache import EngineRecord
 from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
@@ -34,22 +34,27 @@ Shapes = Mapping[str, tuple[int, ...]]
 CachedEngine = tuple[Path, EngineRecord]
 
 
-def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngine]:
+def engines_for(model: EngineModel, builder: Builder) -> list[CachedEngine]:
     """Return the engines of a model from this builder for this machine's GPU, newest first.
 
     Raises:
         BackendUnavailableError: There is none; the message lists engines for other devices.
     """
-    device = gpu.find_device()
-    engines = list(_engines_of(model, builder))
-    fitting = [engine for engine in engines if _fits(engine[1], device)]
+    device, hashes = gpu.find_device(), model.hashes()
+    built = (builder.name, builder.version, hashes)
+    engines = [
+        (path, record)
+        for path, record in cache.every()
+        if (record.backend, record.version, record.hashes) == built
+    ]
+    fitting = [engine for engine in engines if _fits(engine[1], builder, device)]
     if fitting:
         return fitting
-    this_device = device if isinstance(device, str) else f"{device.name} ({device.capability})"
-    other_devices = sorted({_place(record) for _, record in engines})
+    here = device if isinstance(device, str) else f"{device.name} ({device.capability})"
+    others = ", ".join(sorted({_place(record) for _, record in engines}))
     raise BackendUnavailableError(
         f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
-        f"{this_device}{f', only for {chr(44).join(other_devices)}' if other_devices else ''}: "
+        f"{here}{others and f', only for {others}'}: "
         f"nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
     )
 
@@ -63,38 +68,23 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
     for engine in engines:
         if not _refused(engine[1], shapes):
             return engine
-    refusals = [_refused(record, shapes) for _, record in engines]
-    name = refusals[0]
-    ranges = ", ".join(
-        f"from {record.profile[name][0]} to {record.profile[name][2]}"
-        for (_, record), refused in zip(engines, refusals, strict=True)
-        if refused == name
-    )
+    name = _refused(engines[0][1], shapes)
+    rows = [record.profile[name] for _, record in engines if _refused(record, shapes) == name]
     raise NystraError(
-        f"the engines in the cache accept {name!r} {ranges}; got {shapes[name]}: build one for "
-        "it, nystra build --minShapes ... --maxShapes ..., or run tiles of a size that they "
+        f"the engines in the cache accept {name!r} "
+        f"{', '.join(f'from {row[0]} to {row[2]}' for row in rows)}; got {shapes[name]}: build one "
+        "for it, nystra build --minShapes ... --maxShapes ..., or run tiles of a size that they "
         "accept (`tile`); see docs/gpu.md"
     )
 
 
-def _engines_of(model: EngineModel, builder: toolkit.Toolkit) -> Iterator[CachedEngine]:
-    hashes = model.hashes()
-    for path, record in cache.every():
-        if (record.backend, record.version) != (builder.name, builder.version):
-            continue
-        if not toolkit.built_as_now(record.flags):
-            continue
-        if record.hashes == hashes:
-            yield path, record
-
-
-def _fits(record: EngineRecord, device: gpu.Device | str) -> bool:
+def _fits(record: EngineRecord, builder: Builder, device: gpu.Device | str) -> bool:
     """Whether an engine is for this GPU: TensorRT's for its model, TensorRT-RTX's for its kind."""
     if isinstance(device, str):
         return False
-    if toolkit.BUILDERS[record.backend].targets:
-        return device.capability in (*record.targets, record.device.get("capability"))
     built = (record.device.get("name"), record.device.get("capability"))
+    if builder.rtx:
+        return device.capability in (*record.targets, built[1])
     return built == (device.name, device.capability)
 
 
@@ -107,10 +97,9 @@ def _refused(record: EngineRecord, shapes: Shapes) -> str:
     """Return the first input whose shape the profile does not accept; empty if it accepts all."""
     for name, shape in shapes.items():
         least, _, most = record.profile.get(name, (shape, shape, shape))
-        inside = len(shape) == len(least) and all(
+        if len(shape) != len(least) or not all(
             low <= size <= high for low, size, high in zip(least, shape, most, strict=True)
-        )
-        if not inside:
+        ):
             return name
     return ""
 
@@ -126,7 +115,7 @@ class TensorrtBackend(Backend):
     """
 
     device: ClassVar[str] = "cuda"
-    engine: ClassVar[str] = toolkit.TENSORRT
+    engine: ClassVar[Builder] = TENSORRT
     build_options: ClassVar[type[Options]] = BuildOptions
     precisions: ClassVar[frozenset[str]] = frozenset(
         {"fp32", "fp16", "int8", "bf16", "bf16-tensorrt"}
@@ -145,28 +134,29 @@ class TensorrtBackend(Backend):
             raise BackendUnavailableError(reason)
         model = EngineModel.open(self.path, self.spec.library)
         self.library, self.library_reason = model.library, model.library_reason
-        self._toolkit = toolkit.load(self.engine)
-        self._engines = engines_for(model, self._toolkit)
+        self._engines = engines_for(model, self.engine)
         if model.library is not None:
-            self._toolkit.load_plugins(model.library)
+            self.engine.load_plugins(model.library)
+        with _wheels_on_the_path():
+            import_module("polygraphy.cuda").wrapper()
         self._lock = threading.Lock()
         self._loaded: CachedEngine | None = None
-        self._runner = _Runner(self._toolkit)
-        weakref.finalize(self, self._runner.close)
+        self._runners: list[Any] = []
+        weakref.finalize(self, _close, self._runners)
         with self._loading(self._engines[0]):
-            self.inputs, self.outputs = self._runner.tensors()
+            self.inputs, self.outputs = self._tensors("INPUT"), self._tensors("OUTPUT")
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether the builder and a GPU are here, and a sentence with the reason."""
         try:
-            toolkit.require(cls.engine)
+            cls.engine.require()
         except BackendUnavailableError as error:
             return False, str(error)
         device = gpu.find_device()
         if isinstance(device, str):
-            return False, f"{cls.engine} runs on an NVIDIA GPU: {device}"
-        return True, f"{cls.engine} on {device.name}"
+            return False, f"{cls.engine.name} runs on an NVIDIA GPU: {device}"
+        return True, f"{cls.engine.name} on {device.name}"
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; calls from several threads wait for each other.
@@ -174,29 +164,42 @@ class TensorrtBackend(Backend):
         Raises:
             NystraError: No engine takes these shapes, or the GPU failed.
         """
-        with self._lock, self._using(feeds):
-            outputs = self._runner.run(feeds)  # which the next run overwrites
+        with self._using(feeds) as runner:
+            outputs = runner.infer(_contiguous(feeds), check_inputs=False)
+            # The next run overwrites them.
             return {output.name: outputs[output.name].copy() for output in self.outputs}
 
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
-        """Run as `infer`; return the seconds between events around the engine's work."""
-        with self._lock, self._using(feeds):
-            self._runner.run(feeds)
-            return self._runner.seconds()  # Polygraphy's own time includes the copies
+        """Return the seconds of a synchronized run whose inputs and outputs are on the device."""
+        with self._using(feeds) as runner, contextlib.ExitStack() as stack:
+            arrays = _contiguous(feeds)
+            kind = import_module("polygraphy.cuda").DeviceArray
+            on_device = {
+                name: stack.enter_context(kind(array.shape, array.dtype)).copy_from(array)
+                for name, array in arrays.items()
+            }
+            runner.infer(on_device, check_inputs=False, copy_outputs_to_host=False)
+            return float(runner.last_inference_time())
 
     @contextlib.contextmanager
-    def _using(self, feeds: Mapping[str, Array]) -> Iterator[None]:
-        """Load the engine of these inputs; make errors ours, after which it is loaded again."""
-        taking = engine_taking(self._engines, {name: a.shape for name, a in feeds.items()})
-        with self._loading(taking):
-            yield
+    def _using(self, feeds: Mapping[str, Array]) -> Iterator[Any]:
+        """Yield the runner of the engine of these inputs."""
+        with self._lock:
+            taking = engine_taking(self._engines, {name: a.shape for name, a in feeds.items()})
+            with self._loading(taking):
+                yield self._runners[0]
 
     @contextlib.contextmanager
     def _loading(self, engine: CachedEngine) -> Iterator[None]:
+        """Load an engine in place of the former one; after an error it is loaded again."""
         loaded, self._loaded = self._loaded, None
         try:
             if engine != loaded:
-                self._runner.open(cache.read(*engine))
+                _close(self._runners)
+                polygraphy = self.engine.polygraphy
+                runner = polygraphy.TrtRunner(polygraphy.engine_from_bytes(cache.read(*engine)))
+                runner.activate()
+                self._runners.append(runner)
             yield
             self._loaded = engine
         except NystraError:
@@ -207,80 +210,40 @@ class TensorrtBackend(Backend):
                     "not enough GPU memory: use smaller tiles (`tile`); see docs/running.md"
                 ) from error
             raise NystraError(
-                f"{self.engine} {self._toolkit.version} cannot load or run the engine (see its "
+                f"{self.engine.name} {self.engine.version} cannot load or run the engine (see its "
                 f"log above): {error}. If it does not load, build it again with nystra build "
                 "--rebuild; see docs/gpu.md"
             ) from error
 
+    def _tensors(self, mode: str) -> tuple[TensorInfo, ...]:
+        """Return the inputs or outputs of the engine."""
+        runner, modes = self._runners[0], self.engine.module.TensorIOMode
+        read = import_module("polygraphy.backend.trt.util").get_metadata_from_engine
+        found = read(runner.engine, runner.context, getattr(modes, mode))
+        if low := [name for name, (dtype, _) in found.items() if str(dtype) == "bfloat16"]:
+            raise NystraError(f"the engine's {low[0]!r} is bfloat16, which numpy does not have")
+        return tuple(
+            TensorInfo(name, tuple(None if size < 0 else size for size in shape), str(dtype))
+            for name, (dtype, shape) in found.items()
+        )
 
-class _Runner:
-    """Polygraphy's runner of one engine at a time."""
 
-    def __init__(self, found: toolkit.Toolkit) -> None:
-        self._toolkit = found
-        self._runner: Any = None
-        with _wheels_on_the_path():
-            self._cuda = import_module("polygraphy.cuda").wrapper()
+def _contiguous(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.ascontiguousarray(array) for name, array in feeds.items()}
 
-    def open(self, engine: bytes) -> None:
-        """Load an engine in place of the former one."""
-        self.close()
-        polygraphy = self._toolkit.polygraphy
-        runner = polygraphy.TrtRunner(polygraphy.engine_from_bytes(engine))
-        runner.activate()
-        self._runner = runner
 
-    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the outputs, which the next run overwrites."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
-        outputs: Mapping[str, Array] = self._runner.infer(arrays, check_inputs=False)
-        return outputs
-
-    def seconds(self) -> float:
-        """Run again at the shapes and on the buffers of the last run; return the device's time."""
-        library, check = self._cuda.handle, self._cuda.check
-        events, stream = (ctypes.c_void_p(), ctypes.c_void_p()), self._runner.stream
-        milliseconds = ctypes.c_float()
-        for event in events:
-            check(library.cudaEventCreate(ctypes.byref(event)))
-        try:
-            check(library.cudaEventRecord(events[0], ctypes.c_void_p(stream.ptr)))
-            if not self._runner.context.execute_async_v3(stream.ptr):
-                raise NystraError(f"{self._toolkit.name} could not run the engine: see its log")
-            check(library.cudaEventRecord(events[1], ctypes.c_void_p(stream.ptr)))
-            stream.synchronize()
-            check(library.cudaEventElapsedTime(ctypes.byref(milliseconds), *events))
-        finally:
-            for event in events:
-                library.cudaEventDestroy(event)
-        return milliseconds.value / 1e3
-
-    def tensors(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-        """Return inputs and outputs."""
-        engine = self._runner.engine
-        inputs: list[TensorInfo] = []
-        outputs: list[TensorInfo] = []
-        for index in range(engine.num_io_tensors):
-            name = engine.get_tensor_name(index)
-            dtype = toolkit.dtype_name(engine.get_tensor_dtype(name))
-            if dtype == "bfloat16":
-                raise NystraError(f"the engine's {name!r} is bfloat16, which numpy does not have")
-            shape = tuple(None if size < 0 else size for size in engine.get_tensor_shape(name))
-            is_input = engine.get_tensor_mode(name) == self._toolkit.module.TensorIOMode.INPUT
-            (inputs if is_input else outputs).append(TensorInfo(name, shape, dtype))
-        return tuple(inputs), tuple(outputs)
-
-    def close(self) -> None:
-        """Release the engine and its memory; errors are ignored, since nothing is left to save."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
+def _close(runners: list[Any]) -> None:
+    """Release an engine and its memory; errors are ignored, since nothing is left to save."""
+    while runners:
+        runner = runners.pop()
+        # Polygraphy's deactivate() waits for nothing and forgets the outputs.
+        for release in (
+            runner.stream.synchronize,
+            *(buffer.free for buffer in runner.output_allocator.buffers.values()),
+            runner.deactivate,
+        ):
             with contextlib.suppress(Exception):
-                runner.stream.synchronize()
-            for buffer in runner.output_allocator.buffers.values():  # deactivate() forgets these
-                with contextlib.suppress(Exception):
-                    buffer.free()
-            with contextlib.suppress(Exception):
-                runner.deactivate()
+                release()
 
 
 @contextlib.contextmanager

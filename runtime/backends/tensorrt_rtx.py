@@ -1,14 +1,14 @@
-"""The backend ``tensorrt-rtx``: engines that `nystra build` made, ahead of time or here."""
+"""The backend ``tensorrt-rtx``: engines of `nystra build`, built ahead of time or here."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from ..engines import toolkit
+from ..engines.builder import RTX, Builder
 from .tensorrt import TensorrtBackend
 
 
 class TensorrtRtxBackend(TensorrtBackend):
     """TensorRT-RTX on the first GPU."""
 
-    engine: ClassVar[str] = toolkit.RTX
+    engine: ClassVar[Builder] = RTX

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...core.errors import BackendUnavailableError
-from ...core.files.scratch import scratch_folder
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, image_size
 from ...plugins.domain import DOMAIN
-from ..engines import toolkit
-from ..engines.build import BuildOptions, targets_of
-from ..engines.child import BuilderAnswer, Refusal, ask, unsupported_reason
-from ..engines.model import EngineModel, Profile
+from ..engines.build import BuildOptions
+from ..engines.builder import Refusal, find_builder, unsupported_reason
+from ..engines.model import EngineModel, make_profile
 from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
-from ..model.onnx_graph import domain_nodes
+from ..model.onnx_graph import domain_nodes, read_facts
 
 NOT_SHOWN = "numbers, speed, memory and loading of an engine: they need a GPU"
 """What a dry run cannot check."""
@@ -104,30 +101,37 @@ def dry_run(
         NystraError: Bad input.
         BackendUnavailableError: The builder is not installed.
     """
-    targets = targets_of(options, "no GPU is needed")
-    toolkit.require(options.backend)
-    report = DryRunReport(options.backend)
-    report.nodes = len(domain_nodes(model.path, DOMAIN))
+    builder = find_builder(options.backend)
+    targets = options.chosen_targets(builder, "no GPU is needed")
+    builder.require()
+    report = DryRunReport(builder.name, nodes=len(domain_nodes(model.path, DOMAIN)))
     report.shapes = _onnxruntime_shapes(model, sizes, report.notes)
-    parsed = ask(
-        {
-            **model.request(options.backend),
-            "do": "parse",
-            "cases": [shape.inputs for shape in report.shapes],
-        }
-    )
-    report.version = str(parsed.values.get("version", ""))
-    report.refusal = parsed.refusal
-    if report.refusal is None:
-        report.layers = int(parsed.values["layers"])
-        report.plugins = len(parsed.values["plugins"])
-        report.checked = ["parser", "types", "symbolic shapes"]
-        report.refusal = unsupported_reason(model, parsed.values["plugins"])
-    if report.refusal is None and report.shapes:
-        _compare_shapes(report, parsed)
-    if report.refusal is None:
-        profile = model.profile(parsed.values["inputs"], options.shapes, options.tile)
-        _begin_build(model, report, profile, targets)
+    parsed = builder.ask(model, "parse", cases=[shape.inputs for shape in report.shapes])
+    report.version = parsed.get("version", "")
+    report.refusal = parsed["refusal"]
+    if report.refusal is not None:
+        return report
+    report.layers, report.plugins = parsed["layers"], len(parsed["plugins"])
+    report.checked = ["parser", "types", "symbolic shapes"]
+    for case, shapes in zip(report.shapes, parsed["shapes"], strict=True):
+        case.engine = shapes
+    report.refusal = unsupported_reason(model, parsed["plugins"]) or _other_shape(report.shapes)
+    if report.refusal is not None:
+        return report
+    if report.shapes:
+        report.checked.append("output shapes against onnxruntime")
+    profile = make_profile(read_facts(model.path).inputs, options.shapes, options.tile)
+    answer = builder.ask(model, "check", seconds=_CHECK_SECONDS, profile=profile, targets=targets)
+    if answer["refusal"] is None:
+        whole = f"a whole engine for {', '.join(targets)}"
+        report.checked.append(whole if targets else "profile and plugin formats")
+    elif CPU_ONLY_REFUSED in answer["refusal"].reason:
+        report.notes.append(
+            f"profile and plugin formats are not checked: TensorRT {report.version} does not "
+            "start a build without a GPU"
+        )
+    else:
+        report.refusal = answer["refusal"]
     return report
 
 
@@ -159,39 +163,13 @@ def _onnxruntime_shapes(
     return cases
 
 
-def _compare_shapes(report: DryRunReport, parsed: BuilderAnswer) -> None:
-    for case, engine in zip(report.shapes, parsed.values["shapes"], strict=True):
-        case.engine = engine
-        if case.onnxruntime != engine:
-            report.refusal = Refusal(
+def _other_shape(cases: Sequence[ShapeCase]) -> Refusal | None:
+    """Return a refusal of the first case whose shapes differ."""
+    for case in cases:
+        if case.onnxruntime != case.engine:
+            return Refusal(
                 "",
-                "",
-                f"the output shapes for the inputs {case.inputs} are {engine}, in onnxruntime "
+                f"the output shapes for the inputs {case.inputs} are {case.engine}, in onnxruntime "
                 f"{case.onnxruntime}",
             )
-            return
-    report.checked.append("output shapes against onnxruntime")
-
-
-def _begin_build(
-    model: EngineModel, report: DryRunReport, profile: Profile, targets: Sequence[str]
-) -> None:
-    """Start the build; TensorRT-RTX, which needs no GPU, finishes it."""
-    request: dict[str, Any] = {**model.request(report.backend), "profile": profile}
-    if targets:
-        with scratch_folder() as folder:
-            request.update(do="build", targets=targets, seconds=None)
-            answer = ask({**request, "output": str(folder / "engine")}, seconds=_CHECK_SECONDS)
-        done = f"a whole engine for {', '.join(targets)}"
-    else:
-        answer = ask({**request, "do": "check"}, seconds=_CHECK_SECONDS)
-        done = "profile and plugin formats"
-    report.refusal = answer.refusal
-    if report.refusal is None:
-        report.checked.append(done)
-    elif CPU_ONLY_REFUSED in report.refusal.reason:
-        report.refusal = None
-        report.notes.append(
-            f"profile and plugin formats are not checked: TensorRT {report.version} does not "
-            "start a build without a GPU"
-        )
+    return None

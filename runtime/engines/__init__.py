@@ -1,7 +1,6 @@
 """Engines: model files compiled by TensorRT or TensorRT-RTX, with the operator plugins.
 
-- `toolkit`: the two programs, what is installed and what it can do on this machine;
-- `child`, `worker`: everything that calls TensorRT runs in a process of its own, which may crash;
-- `model`: what is read from a model file for it, and the input shapes an engine is built for;
+- `builder`, `worker`: the two programs, and the process that calls them, which may crash;
+- `model`: the files that an engine is built from, and the input shapes that it is built for;
 - `build`, `cache`: finished engines, their key and their record.
 """

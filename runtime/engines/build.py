@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -14,11 +14,12 @@ from ...core.files.writing import check_writable_folder, file_set
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
 from ..machine import gpu
+from ..model.onnx_graph import read_facts
 from ..workers.child import Progress
-from . import cache, toolkit
+from . import cache
+from .builder import Builder, find_builder, unsupported_reason
 from .cache import EngineRecord
-from .child import ask, unsupported_reason
-from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, profile_text
+from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,21 @@ class BuildOptions(Options):
         )
     )
 
+    def chosen_targets(self, builder: Builder, device: gpu.Device | str) -> list[str]:
+        """Return the GPUs to build for ahead of time; none: the one of this machine.
+
+        Raises:
+            NystraError: This builder has no targets, or one is no name of a GPU.
+        """
+        if self.targets and not builder.targets:
+            raise NystraError(
+                f"`targets` does not apply to {self.backend}: it builds for the GPU of its machine"
+            )
+        if wrong := [target for target in self.targets if not re.fullmatch(r"sm\d{2,3}", target)]:
+            raise NystraError(f"`targets` has {', '.join(wrong)}, expected names such as sm86")
+        usual = builder.targets if isinstance(device, str) else ()
+        return sorted(set(self.targets or usual), key=lambda target: (len(target), target))
+
 
 @dataclass(frozen=True)
 class BuiltEngine:
@@ -80,6 +96,25 @@ class BuiltEngine:
     path: Path
     record: EngineRecord
     fresh: bool
+
+    @property
+    def name(self) -> str:
+        """Name of a file for it: model, builder and target."""
+        target = "-".join(self.record.targets) or self.record.device.get("capability", "any")
+        return f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
+
+    def copied(self, output: Path) -> BuiltEngine:
+        """Copy it and its record out of the cache; return the copy.
+
+        Raises:
+            NystraError: The files cannot be written.
+        """
+        record = replace(self.record, engine=output.name)
+        check_writable_folder(output.parent)
+        with file_set(output) as files:
+            shutil.copyfile(self.path, files.temporary(output))
+            files.write(EngineRecord.path_for(output), record.as_json())
+        return replace(self, path=output, record=record)
 
 
 def build_engine(
@@ -101,9 +136,9 @@ def build_engine(
         BackendUnavailableError: The builder is not installed, or cannot build on this machine.
         ExportError: The builder refused the model, died, or took too long.
     """
-    device = gpu.find_device()
-    targets = targets_of(options, device)
-    toolkit.require(options.backend)
+    builder, device = find_builder(options.backend), gpu.find_device()
+    targets = options.chosen_targets(builder, device)
+    builder.require()
     if isinstance(device, str) and not targets:
         raise BackendUnavailableError(
             f"TensorRT builds engines only on a machine with an NVIDIA GPU ({device}). Without "
@@ -111,65 +146,48 @@ def build_engine(
             "see docs/gpu.md"
         )
     announce("parse")
-    parsed = ask({**model.request(options.backend), "do": "parse", "cases": []})
-    if (refusal := parsed.refusal) is not None:
+    parsed = builder.ask(model, "parse", cases=[])
+    refusal = parsed["refusal"] or unsupported_reason(model, parsed["plugins"])
+    if refusal is not None:
         raise ExportError(str(refusal))
     record = EngineRecord(
-        backend=options.backend,
-        version=parsed.values["version"],
+        backend=builder.name,
+        version=parsed["version"],
         model=model.path.name,
         hashes=model.hashes(),
-        library="" if model.library is None else model.library.name,
-        profile=model.profile(parsed.values["inputs"], options.shapes, options.tile),
+        profile=make_profile(read_facts(model.path).inputs, options.shapes, options.tile),
         targets=targets,
         device={} if isinstance(device, str) or targets else asdict(device),
-        flags=toolkit.flags_at(options.level),
-        plugins=sorted(parsed.values["plugins"]),
+        flags=[] if options.level is None else [f"LEVEL_{options.level}"],
+        plugins=sorted(parsed["plugins"]),
     )
-    if (refusal := unsupported_reason(model, record.plugins)) is not None:
-        raise ExportError(str(refusal))
     cached = None if options.rebuild else cache.find(record.key)
     if cached is not None:
         return BuiltEngine(*cached, fresh=False)
     announce("build")
+    timings = f"{builder.name}-{record.version}-{record.device.get('capability')}.timing"
     with scratch_folder() as folder:
         engine = folder / "engine"
-        answer = ask(
-            {
-                **model.request(options.backend),
-                "do": "build",
-                "profile": record.profile,
-                "targets": record.targets,
-                "seconds": options.seconds,
-                "level": options.level,
-                "threads": options.builder_threads,
-                "timing_cache": _timing_cache(record),
-                "output": str(engine),
-            },
-            seconds=24 * 3600.0 if options.seconds is None else 2 * options.seconds + 120,
+        answer = builder.ask(
+            model,
+            "build",
+            seconds=24 * 3600.0 if options.seconds is None else options.seconds,
             progress=progress,
+            profile=record.profile,
+            targets=targets,
+            level=options.level,
+            threads=options.builder_threads,
+            # TensorRT-RTX times nothing.
+            timing_cache=None if builder.rtx else str(cache.cache_folder() / timings),
+            output=str(engine),
         )
-        if (refusal := answer.refusal) is not None:
-            raise ExportError(f"{options.backend} {record.version} built no engine: {refusal}")
+        if (refusal := answer["refusal"]) is not None:
+            raise ExportError(f"{builder.name} {record.version} built no engine: {refusal}")
         if model.hashes() != record.hashes:
             raise ExportError(
                 f"{model.path} or one of its files changed during the build: build again"
             )
         return BuiltEngine(cache.store(record, engine), record, fresh=True)
-
-
-def copy_engine(built: BuiltEngine, output: Path) -> EngineRecord:
-    """Copy an engine and its record out of the cache; return the record.
-
-    Raises:
-        NystraError: The files cannot be written.
-    """
-    record = replace(built.record, engine=output.name)
-    check_writable_folder(output.parent)
-    with file_set(output) as files:
-        shutil.copyfile(built.path, files.temporary(output))
-        files.write(EngineRecord.path_for(output), record.as_json())
-    return record
 
 
 def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine:
@@ -197,57 +215,3 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine
             "the model and the plugin library that it was built with; see docs/gpu.md"
         )
     return BuiltEngine(cache.store(record, engine), record, fresh=False)
-
-
-def equal_commands(model: EngineModel, record: EngineRecord, output: Path) -> dict[str, str]:
-    """Return the commands that build the same engine of TensorRT, by the name of the program.
-
-    ``polygraphy`` also runs the engine and compares it with onnxruntime. For TensorRT-RTX there is
-    none: Polygraphy leaves TF32 on there.
-    """
-    if toolkit.BUILDERS[record.backend].targets:
-        return {}
-    major = int(record.version.split(".")[0])
-    trtexec = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
-    trtexec += ["--stronglyTyped"] if major < 11 else []
-    polygraphy = ["polygraphy", "run", str(model.path), "--trt", "--strongly-typed", "--onnxrt"]
-    polygraphy += ["--save-engine", str(output)]
-    if model.library is not None:
-        trtexec.append(f"--dynamicPlugins={model.library}")
-        shim = model.library.with_name(f"libnystra_trt_register{major}.so")
-        polygraphy += ["--plugins", str(shim)]
-    for index, end in enumerate(("min", "opt", "max") if record.profile else ()):
-        trtexec.append(f"--{end}Shapes={profile_text(record.profile, index)}")
-        rows = (f"{name}:{list(row[index])}" for name, row in record.profile.items())
-        polygraphy += [f"--trt-{end}-shapes", *(row.replace(" ", "") for row in rows)]
-    return {"trtexec": shlex.join(trtexec), "polygraphy": shlex.join(polygraphy)}
-
-
-def targets_of(options: BuildOptions, device: gpu.Device | str) -> list[str]:
-    """Return the GPUs that an engine is built for ahead of time; none: the one of this machine.
-
-    Raises:
-        NystraError: This builder has no targets.
-    """
-    usual = toolkit.find_builder(options.backend).targets
-    if options.targets and not usual:
-        raise NystraError(
-            f"`targets` does not apply to {options.backend}: it builds for the GPU of its machine"
-        )
-    if options.targets:
-        return sorted(set(options.targets), key=toolkit.by_number)
-    return list(usual) if isinstance(device, str) else []
-
-
-def _timing_cache(record: EngineRecord) -> str | None:
-    """Return the timing cache of a builder's version and a device; TensorRT-RTX times nothing."""
-    if toolkit.BUILDERS[record.backend].targets:
-        return None
-    name = f"{record.backend}-{record.version}-{record.device.get('capability', 'none')}.timing"
-    return str(cache.cache_folder() / name)
-
-
-def engine_name(model: EngineModel, record: EngineRecord) -> str:
-    """Return the name of an engine file: model, builder and target."""
-    target = "-".join(record.targets) or str(record.device.get("capability", "any"))
-    return f"{model.path.stem}_{record.backend}_{target}.engine"

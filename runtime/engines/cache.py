@@ -15,8 +15,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ from ...core.json_text import is_whole, read_json, require_keys, require_version
 from ...core.plain_text import is_plain_name
 from .model import Profile
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+"""Raised too when engines are built with other settings, so that older ones are not used."""
+
 _LARGEST_SIDE = 2**31 - 1
 
 
@@ -44,11 +46,10 @@ class EngineRecord:
         version: Full version of the builder.
         model: Name of the model file.
         hashes: SHA-256 of ``model``, ``library`` and ``data <location>`` for each data file.
-        library: Name of the plugin library, or empty.
         profile: Input name -> smallest, best and largest shape.
         targets: The GPUs that TensorRT-RTX built for; empty: the device of the machine.
         device: Name, capability and CUDA of the GPU it was built on; empty: none.
-        flags: Value of `toolkit.flags_at` when it was built.
+        flags: What was chosen for its build.
         plugins: Names of the nodes that are plugins.
         schema_version: Version of this layout.
     """
@@ -59,7 +60,6 @@ class EngineRecord:
     version: str = ""
     model: str = ""
     hashes: dict[str, str] = field(default_factory=dict)
-    library: str = ""
     profile: Profile = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
     device: dict[str, Any] = field(default_factory=dict)
@@ -79,15 +79,7 @@ class EngineRecord:
         Of model and library it includes the contents and not the names, of a data file the contents
         and the location in the model. The engine itself is left out.
         """
-        parts = {
-            "backend": self.backend,
-            "version": self.version,
-            "files": self.hashes,
-            "profile": self.profile,
-            "targets": sorted(self.targets),
-            "device": self.device,
-            "flags": sorted(self.flags),
-        }
+        parts = asdict(replace(self, engine="", sha256="", model="", plugins=[]))
         return hashlib.sha256(stable_json(parts)).hexdigest()
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -119,52 +111,55 @@ class EngineRecord:
         return cls(**{**value, "profile": profile})
 
 
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+_HASH = re.compile("[0-9a-f]{64}")
+_WORD = re.compile(r"\w*")
+_VERSION = re.compile(r"[\w+-]*(\.[\w+-]+)*(/[\w+-]+)*")
+"""Such as ``2026.4.1-22982-e213a147257-releases/2026/4``: what is before the first dot names a
+library and is a word."""
 
 
-def _are_texts(value: list[Any]) -> bool:
-    return all(isinstance(item, str) for item in value)
-
-
-def _are_shapes(row: Any) -> bool:
-    """Whether a value is the three shapes that a profile has for an input."""
-    return (
-        isinstance(row, list)
-        and len(row) == 3
-        and all(isinstance(shape, list) for shape in row)
-        and all(is_whole(side) and 0 < side <= _LARGEST_SIDE for shape in row for side in shape)
-    )
+def _fit(form: re.Pattern[str], values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) and form.fullmatch(value) for value in values)
 
 
 def _is_file_name(name: str) -> bool:
     return name == Path(name).name and name.isprintable()
 
 
-def _is_name(value: Any) -> bool:
-    """Whether a value is a plain name, or nothing."""
-    return isinstance(value, str) and (value == "" or is_plain_name(value))
+def _is_profile(profile: dict[str, Any]) -> bool:
+    """Whether every input has three shapes."""
+    rows = profile.values()
+    if not all(isinstance(row, list) and len(row) == 3 for row in rows):
+        return False
+    shapes = [shape for row in rows for shape in row]
+    return all(isinstance(shape, list) for shape in shapes) and all(
+        is_whole(side) and 0 < side <= _LARGEST_SIDE for shape in shapes for side in shape
+    )
 
 
-_VERSION = re.compile(r"[\w+-]*(\.[\w+-]+)*(/[\w+-]+)*")
-"""Such as ``2026.4.1-22982-e213a147257-releases/2026/4``: what is before the first dot names a
-library and is a word."""
+def _is_device(device: dict[str, Any]) -> bool:
+    name = device.get("name", "-")
+    return (
+        isinstance(name, str)
+        and is_plain_name(name)
+        and _fit(_WORD, [device.get("capability", "")])
+    )
+
 
 _FITS: dict[str, Callable[[Any], bool]] = {
     "engine": _is_file_name,
     "model": _is_file_name,
-    "library": _is_file_name,
-    "backend": _is_name,
-    "version": lambda version: _VERSION.fullmatch(version) is not None,
-    "device": lambda device: _is_name(device.get("name", "")),
-    "sha256": _is_hash,
-    "hashes": lambda hashes: all(map(_is_hash, hashes.values())),
-    "profile": lambda profile: all(map(_are_shapes, profile.values())),
-    "targets": _are_texts,
-    "flags": _are_texts,
-    "plugins": _are_texts,
+    "backend": lambda backend: backend == "" or is_plain_name(backend),
+    "version": lambda version: _fit(_VERSION, [version]),
+    "device": _is_device,
+    "sha256": lambda sha256: _fit(_HASH, [sha256]),
+    "hashes": lambda hashes: _fit(_HASH, hashes.values()),
+    "profile": _is_profile,
+    "targets": lambda targets: _fit(_WORD, targets),
+    "flags": lambda flags: all(isinstance(flag, str) for flag in flags),
+    "plugins": lambda plugins: all(isinstance(plugin, str) for plugin in plugins),
 }
-"""Checks of the values of a record, beyond their types."""
+"""Checks of the values of a record, beyond their types: they become names of files and text."""
 
 
 def _check_types(where: str, value: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ from ...core.option_kinds import Switch, whole_number
 from ...core.ports.port import SIDES, Port
 from ...plugins.library import choose_library
 from ..model.external_data import external_files
-from ..model.model_facts import TensorInfo, parse_facts
 from ..model.onnx_header import read_onnx_header
 from ..options import TILE
 
@@ -119,11 +118,6 @@ def make_profile(
     return {name: _row(port, least, best, largest) for name, port in dynamic.items()}
 
 
-def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], index: int) -> str:
-    """Return the shapes of one index (0 smallest, 1 best, 2 largest) in the form of trtexec."""
-    return InputShapes(None, "").show({name: row[index] for name, row in profile.items()})
-
-
 def _tile_shape(port: Port, side: int) -> Shape:
     if not set(SIDES) <= set(port.axes):
         raise NystraError(f"{_open(port)}: set it with `opt_shapes`")
@@ -197,14 +191,6 @@ class EngineModel:
         reason = choice.reason + ("; the operators' bodies are compiled" if choice.missing else "")
         return cls(Path(path).absolute(), choice.path, reason)
 
-    def request(self, backend: str) -> dict[str, Any]:
-        """Return the common part of all requests about this model."""
-        return {
-            "backend": backend,
-            "model": str(self.path),
-            "library": None if self.library is None else str(self.library),
-        }
-
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of all that an engine is built from, as `EngineRecord.hashes`.
 
@@ -216,20 +202,3 @@ class EngineModel:
         if self.library is not None:
             files["library"] = self.library
         return {name: file_sha256(file) for name, file in files.items()}
-
-    def profile(
-        self,
-        inputs: Sequence[Mapping[str, Any]],
-        shapes: EngineShapes | None = None,
-        tile: int | None = None,
-    ) -> Profile:
-        """Return the profile of the network whose inputs the worker described.
-
-        Raises:
-            NystraError: See `make_profile`.
-        """
-        tensors = [
-            TensorInfo(tensor["name"], tuple(tensor["shape"]), tensor["dtype"]) for tensor in inputs
-        ]
-        facts = parse_facts(read_onnx_header(self.path).metadata, tensors, [])
-        return make_profile(facts.inputs, shapes, tile)

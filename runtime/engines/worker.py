@@ -2,31 +2,32 @@
 
 Every request has ``backend``, ``model`` and ``library`` (a path or null), and ``do``:
 
-- ``parse`` with ``cases``, a list of {input: shape} -> the network, or ``refusal``; the shapes
-  of all outputs for each case;
-- ``check`` with ``profile`` -> ``checked``, whether the checks that begin a build passed, or
-  ``refusal``;
-- ``build`` with ``profile``, ``targets``, ``seconds``, ``level``, ``threads``, ``timing_cache``
-  and ``output`` -> the engine is in the file ``output``, or ``refusal``.
+- ``parse`` with ``cases``, a list of {input: shape} -> the network, and the shapes of all outputs
+  for each case;
+- ``check`` with ``profile`` and ``targets`` -> whether the checks that begin a build passed; of
+  TensorRT-RTX whether the build did;
+- ``build`` with the same, ``level``, ``threads``, ``timing_cache`` and ``output`` -> the engine is
+  in the file ``output``.
 
-Every answer has ``version``. Polygraphy parses, configures and builds; the rest is what it lacks.
+Every answer has ``version`` and ``refusal``. Polygraphy parses, configures and builds; the rest is
+what it lacks.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ...core.errors import ExportError, NystraError
+from ...core.errors import NystraError
 from ..machine import gpu
 from ..workers.loop import Send, answer_requests
-from . import toolkit
+from .builder import Builder, find_builder, polygraphy_logger
 
 CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 """Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
@@ -34,48 +35,68 @@ CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 CPU_ONLY_REFUSED = "CPU-only builder"
 """In the reason of a TensorRT that cannot begin a build without a GPU."""
 
-_PARSER_ERROR = re.compile(
-    r"In node -?\d+ with name: (?P<node>.*) and operator: (?P<operator>\S+) \(.*?\): "
-    r"(?P<reason>.*)",
-    re.DOTALL,
-)
+_PARSED_NODE = re.compile(r"In node -?\d+ with name: (.*) and operator: ")
+
+
+class _Log(logging.Handler):
+    """The errors that TensorRT logs, and ``watch``, which is called with every line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[str] = []
+        self.watch: Callable[[str], None] = lambda _line: None
+        logger = polygraphy_logger()
+        logger.module_severity = logger.EXTRA_VERBOSE
+        logger.python_logger.setLevel(1)
+        logger.python_logger.propagate = False
+        logger.python_logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        line = record.getMessage()
+        self.watch(line)
+        if logging.ERROR <= record.levelno < logging.CRITICAL:  # critical: Polygraphy's summary
+            self.errors.append(line)
 
 
 class _EngineWorker:
     def __init__(self, request: Mapping[str, Any], send: Send) -> None:
         self._request, self._send = request, send
-        if request["backend"] == toolkit.TENSORRT and isinstance(gpu.find_device(), str):
+        self._builder = find_builder(request["backend"])
+        if not self._builder.rtx and isinstance(gpu.find_device(), str):
             for name, value in CPU_ONLY.items():
                 os.environ.setdefault(name, value)
-        self._toolkit = toolkit.load(request["backend"])
+        self._result = {"version": self._builder.version, "refusal": None}
         self._failed = import_module("polygraphy.exception").PolygraphyException
-        self._log = self._toolkit.keep_log()
+        self._log = _Log()
+        self._network: Any = ()
 
     def answer(self) -> dict[str, Any]:
-        result = {"version": self._toolkit.version, "refusal": None}
-        library = self._request["library"]
-        if library is not None:
+        if self._request["library"] is not None:
             try:
-                self._toolkit.load_plugins(Path(library))
+                self._builder.load_plugins(Path(self._request["library"]))
             except NystraError as error:
                 raise NystraError(": ".join([str(error), *self._log.errors[:1]])) from error
+        values: dict[str, Any] = {}
         try:
-            self._builder, self._network, self._parser = parsed(
-                self._toolkit, self._request["model"]
-            )
+            self._network = parsed(self._builder, self._request["model"])
+            if not self._log.errors:  # the parser may be content with what it reported as an error
+                values = getattr(self, f"_{self._request['do']}")()
         except self._failed as error:
-            return {**result, "refusal": self._parser_refusal(str(error))}
-        if self._log.errors:  # the parser may be content with what it reported as an error
-            return {**result, "refusal": self._blame(self._log.errors[0])}
-        return {**result, **getattr(self, f"_{self._request['do']}")(result)}
+            self._log.errors.append(str(error))
+        return {**self._result, **values, "refusal": self._refusal()}
 
-    def _parse(self, _result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the network and its output shapes."""
-        shapes = self._output_shapes(self._request["cases"])
-        refusal = self._blame(self._log.errors[0]) if self._log.errors else None
-        return {**self._describe(), "shapes": shapes, "refusal": refusal}
+    def _parse(self) -> dict[str, Any]:
+        """Return layers, plugins and outputs, and the shapes of the latter for each case."""
+        net = self._network[1]
+        return {
+            "layers": net.num_layers,
+            "plugins": [layer.name for layer in net if "PLUGIN" in str(layer.type)],
+            "outputs": {name: str(dtype) for name, (dtype, _) in self._outputs().items()},
+            "shapes": self._output_shapes(self._request["cases"]),
+        }
 
-    def _check(self, result: Mapping[str, Any]) -> dict[str, Any]:
+    def _check(self) -> dict[str, Any]:
         """Begin a build, and leave after the checks that precede the kernel timing.
 
         TensorRT checks the profile and asks the plugins for formats only there. Without a GPU the
@@ -84,80 +105,61 @@ class _EngineWorker:
 
         def passed(line: str) -> None:
             if "Computing costs for" in line:
-                leave()
+                self._send(self._result)
+                os._exit(0)
 
-        def leave() -> NoReturn:
-            self._send({**result, "checked": True})
-            os._exit(0)
+        if not self._builder.rtx:
+            self._log.watch = passed
+        self._engine()
+        return {}
 
-        self._log.watch = passed
-        refusal = self._engine(None)[1]
-        return {"checked": refusal is None, "refusal": refusal}
-
-    def _build(self, _result: Mapping[str, Any]) -> dict[str, Any]:
+    def _build(self) -> dict[str, Any]:
         """Write the engine."""
-        request = self._request
-        monitor = _monitor(self._toolkit.module, request["seconds"], self._send)
-        engine, refusal = self._engine(monitor)
-        if monitor.late:
-            raise ExportError(
-                f"the engine was not built in {request['seconds']:.0f} s: allow more time "
-                "(`seconds`) or fewer shapes; see docs/gpu.md"
-            )
-        if engine is not None:
-            Path(request["output"]).write_bytes(engine)
-        return {"refusal": refusal}
+        Path(self._request["output"]).write_bytes(self._engine(_monitor(self._builder, self._send)))
+        return {}
 
-    def _engine(self, monitor: Any) -> tuple[bytes | None, Any]:
-        """Return the engine, or the refusal."""
-        request, network = self._request, (self._builder, self._network, self._parser)
+    def _engine(self, monitor: Any = None) -> bytes:
+        """Return the engine."""
+        request = self._request
         if request.get("threads") is not None:  # Polygraphy's configuration has none
-            self._builder.max_threads = request["threads"]
+            self._network[0].max_threads = request["threads"]
         cache = request.get("timing_cache")
         try:
             config = configuration(
-                self._toolkit,
-                network,
+                self._builder,
+                self._network,
                 request["profile"],
-                request.get("targets") or (),
+                request["targets"],
                 builder_optimization_level=request.get("level"),
                 load_timing_cache=cache,
                 progress_monitor=monitor,
             )
         except self._failed as error:
             raise NystraError(
-                f"{self._toolkit.name} {self._toolkit.version} cannot be configured for the "
-                f"profile {request['profile']}: {error}"
+                f"{self._builder.name} {self._builder.version} cannot be configured for "
+                f"{' '.join(request['targets'])} and the profile {request['profile']}: {error}"
             ) from error
-        try:
-            build = self._toolkit.polygraphy.engine_bytes_from_network
-            return bytes(build(network, config, save_timing_cache=cache)), None
-        except self._failed:
-            reason = self._log.errors[0] if self._log.errors else "no reason was logged"
-            return None, self._blame(reason)
+        build = self._builder.polygraphy.engine_bytes_from_network
+        engine = bytes(build(self._network, config, save_timing_cache=cache))
+        self._log.errors.clear()  # those of kernels that it then did not take
+        return engine
 
-    def _parser_refusal(self, text: str) -> dict[str, str]:
-        """Return the refusal in the log; Polygraphy's exceptions do not name the node."""
-        for line in self._log.errors:
-            if found := _PARSER_ERROR.fullmatch(line):
-                return found.groupdict()
-        return {"node": "", "operator": "", "reason": next(iter(self._log.errors), text)}
-
-    def _blame(self, reason: str) -> dict[str, str]:
-        """Return a refusal for a logged error, with the layer that is named in it."""
-        names = (layer.name for layer in self._network)
+    def _refusal(self) -> dict[str, str] | None:
+        """Return the first error of the log and its node, which Polygraphy's exceptions lack."""
+        for reason in self._log.errors:
+            if found := _PARSED_NODE.match(reason):
+                return {"node": found[1], "reason": reason}
+        if not self._log.errors:
+            return None
+        reason = self._log.errors[0]
+        names = (layer.name for layer in (self._network[1] if self._network else ()))
         node = max((name for name in names if name in reason), key=len, default="")
-        return {"node": node, "operator": "", "reason": reason}
+        return {"node": node, "reason": reason}
 
-    def _describe(self) -> dict[str, Any]:
-        """Return inputs, outputs and layers, in JSON form."""
-        net = self._network
-        return {
-            "layers": net.num_layers,
-            "plugins": [layer.name for layer in net if "PLUGIN" in str(layer.type)],
-            "inputs": [_tensor(net.get_input(i)) for i in range(net.num_inputs)],
-            "outputs": [_tensor(net.get_output(i)) for i in range(net.num_outputs)],
-        }
+    def _outputs(self) -> Any:
+        """Return name -> (type, shape) of the outputs."""
+        util = import_module("polygraphy.backend.trt.util")
+        return util.get_network_output_names_meta(self._network[1])[1]
 
     def _output_shapes(self, cases: Sequence[Mapping[str, Sequence[int]]]) -> list[Any]:
         """Return the shapes of all outputs for each case of input shapes.
@@ -166,13 +168,13 @@ class _EngineWorker:
         plugins' shape functions. It stops at the first shape that cannot be inferred, which is
         then the first error of the log.
         """
-        net, shapes = self._network, []
+        net, shapes = self._network[1], []
         inputs = {net.get_input(i).name: net.get_input(i) for i in range(net.num_inputs)}
         for case in cases:
             for name, shape in case.items():
                 inputs[name].shape = tuple(shape)
             try:
-                shapes.append([list(net.get_output(i).shape) for i in range(net.num_outputs)])
+                shapes.append([list(shape) for _, shape in self._outputs().values()])
             except (RuntimeError, ValueError) as error:  # an invalid shape, in the bindings' words
                 reason = next(iter(self._log.errors), str(error))
                 text = f"{self._first_without_shape()}: no shape for {case}: {reason}"
@@ -181,7 +183,7 @@ class _EngineWorker:
         return shapes
 
     def _first_without_shape(self) -> str:
-        for layer in self._network:
+        for layer in self._network[1]:
             try:
                 for index in range(layer.num_outputs):
                     list(layer.get_output(index).shape)
@@ -190,14 +192,14 @@ class _EngineWorker:
         return "an output"
 
 
-def parsed(found: toolkit.Toolkit, model: str) -> Any:
+def parsed(builder: Builder, model: str) -> Any:
     """Return builder, network and parser of a model file; the types are those of the file."""
-    strongly = hasattr(found.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
-    return found.polygraphy.network_from_onnx_path(model, strongly_typed=strongly)
+    strongly = hasattr(builder.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
+    return builder.polygraphy.network_from_onnx_path(model, strongly_typed=strongly)
 
 
 def configuration(
-    found: toolkit.Toolkit,
+    builder: Builder,
     network: Any,
     profile: Mapping[str, Sequence[Sequence[int]]],
     targets: Sequence[str] = (),
@@ -205,49 +207,40 @@ def configuration(
 ) -> Any:
     """Return a builder's configuration without TF32.
 
+    TensorRT rounds the factors of float32 products to TF32 (10 bits of mantissa) by default, in
+    strongly typed networks too; for TensorRT-RTX Polygraphy leaves it on.
+
     Args:
-        found: The builder.
+        builder: The builder.
         network: What `parsed` returned.
         profile: Input name -> smallest, best and largest shape.
         targets: For TensorRT-RTX, the GPUs to build for; none: that of this machine.
         **settings: Of Polygraphy's ``CreateConfig``; None for the builder's own.
 
     Raises:
-        NystraError: A target is not one that this TensorRT-RTX knows.
-        PolygraphyException: The profile is not one of this network.
+        PolygraphyException: The profile is not one of this network, or there is no such target.
     """
-    polygraphy, trt = found.polygraphy, found.module
+    polygraphy = builder.polygraphy
     shapes = polygraphy.Profile()
     for name, row in profile.items():
         shapes.add(name, *map(tuple, row))
     create = polygraphy.CreateConfig
-    if found.name == toolkit.RTX:
+    if builder.rtx:
         create = import_module("polygraphy.backend.tensorrt_rtx").CreateConfigRTX
-        known = sorted(
-            (name.lower() for name in dir(trt.ComputeCapability) if name.startswith("SM")),
-            key=toolkit.by_number,
-        )
-        if wrong := sorted(set(targets) - set(known)):
-            raise NystraError(
-                f"TensorRT-RTX {found.version} has no target {', '.join(wrong)}; expected one or "
-                f"more of {', '.join(known)}"
-            )
         pairs = [(int(target[2:-1]), int(target[-1])) for target in targets]
         settings |= {"compute_capabilities": pairs} if targets else {"use_gpu": True}
     config = create(profiles=[shapes], **settings)(*network[:2])
-    config.clear_flag(trt.BuilderFlag.TF32)  # for TensorRT-RTX, where Polygraphy leaves it on
+    config.clear_flag(builder.module.BuilderFlag.TF32)
     return config
 
 
-def _monitor(trt: Any, seconds: float | None, send: Send) -> Any:
-    """Return a monitor that reports progress and ends a build that takes too long."""
-    deadline = None if seconds is None else time.monotonic() + seconds
-    base: Any = trt.IProgressMonitor
+def _monitor(builder: Builder, send: Send) -> Any:
+    """Return a monitor that reports progress, which Polygraphy only prints."""
+    base: Any = builder.module.IProgressMonitor
 
     class Monitor(base):  # type: ignore[misc]  # the class is of a module
         def __init__(self) -> None:
             base.__init__(self)
-            self.late = False
             self._steps: dict[str, int] = {}
 
         def phase_start(self, phase_name: str, _parent: str | None, num_steps: int) -> None:
@@ -255,20 +248,13 @@ def _monitor(trt: Any, seconds: float | None, send: Send) -> Any:
             send({"progress": (phase_name, 0, num_steps)})
 
         def phase_finish(self, phase_name: str) -> None:
-            steps = self._steps.pop(phase_name, 0)
-            send({"progress": (phase_name, steps, steps)})
+            self._steps.pop(phase_name, None)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             send({"progress": (phase_name, step + 1, self._steps.get(phase_name, 0))})
-            self.late = self.late or (deadline is not None and time.monotonic() > deadline)
-            return not self.late
+            return True
 
     return Monitor()
-
-
-def _tensor(tensor: Any) -> dict[str, Any]:
-    shape = [None if size < 0 else size for size in tensor.shape]
-    return {"name": tensor.name, "shape": shape, "dtype": toolkit.dtype_name(tensor.dtype)}
 
 
 def _answer(request: Mapping[str, Any], send: Send) -> dict[str, Any]:

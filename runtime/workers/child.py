@@ -69,7 +69,6 @@ def start_child(
     module: str,
     stderr: IO[bytes],
     environment: Mapping[str, str] | None = None,
-    before: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a Python module as a child process, pipes on its stdin and stdout.
 
@@ -81,7 +80,6 @@ def start_child(
         module: Its full name; it is run as ``__main__``.
         stderr: Destination of its stderr.
         environment: Added to the variables that it gets from this process.
-        before: Called in the child before Python starts.
     """
     kept = {name: value for name, value in os.environ.items() if _is_needed(name)}
     return subprocess.Popen(
@@ -90,7 +88,6 @@ def start_child(
         stdout=subprocess.PIPE,
         stderr=stderr,
         env={**kept, "PYTHONSAFEPATH": "1", **(environment or {})},
-        preexec_fn=before,
         close_fds=True,
     )
 
@@ -140,7 +137,6 @@ class Child:
         answer_seconds: float = ANSWER_SECONDS,
         *,
         environment: Mapping[str, str] | None = None,
-        before: Callable[[], None] | None = None,
         grace: float = 1.0,
     ) -> None:
         """Start a module that calls `loop.answer_requests`.
@@ -149,13 +145,12 @@ class Child:
             module: Its full name.
             answer_seconds: Time limit of an answer, after which the child is ended.
             environment: As in `start_child`.
-            before: The same.
             grace: Seconds for the child process to end when it is closed.
         """
         self.output: list[str] = []
         self._limit, self._grace = answer_seconds, grace
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
-        self._process = start_child(module, self._printed, environment, before)
+        self._process = start_child(module, self._printed, environment)
 
     def __enter__(self) -> Child:
         return self

@@ -25,8 +25,8 @@ from nystra.plugins.operators.schema import node_attributes
 from nystra.runtime import backends
 from nystra.runtime.backends.ort_cpu import OrtCpuBackend
 from nystra.runtime.engines import build as engines
-from nystra.runtime.engines.child import ask
-from nystra.runtime.engines.model import EngineShapes
+from nystra.runtime.engines.builder import find_builder
+from nystra.runtime.engines.model import EngineModel, EngineShapes
 from nystra.runtime.model.references import ReferenceCase, References, write_references
 from nystra.runtime.session import Session
 from nystra.runtime.session_spec import SessionSpec
@@ -286,8 +286,11 @@ def test_an_engine_of_the_marked_file_is_built(
     path = save_layers(tmp_path / "m.onnx")
     made: list[Any] = []
 
+    class Asked:
+        module = property(lambda _self: made.append("tensorrt"))
+
     class Engine(OrtCpuBackend):
-        engine = "tensorrt"
+        engine = Asked()
 
         def __init__(self, spec: SessionSpec) -> None:
             made.append(Path(str(spec.library)))
@@ -299,7 +302,6 @@ def test_an_engine_of_the_marked_file_is_built(
 
     monkeypatch.setattr(layerwise, "backend_class", lambda _name: ("tensorrt", Engine))
     monkeypatch.setattr(layerwise, "find_backend", lambda _name: Engine)
-    monkeypatch.setattr(layerwise.toolkit, "load", lambda name: made.append(name))
     monkeypatch.setattr(backends, "backend_class", fake_table(Engine))
     monkeypatch.setattr(engines, "build_engine", build)
     plugin = tmp_path / "libnystra_trt.so"
@@ -344,16 +346,14 @@ def test_real_tensorrt_takes_the_marked_file(
     model.graph.output.append(output)
     marked = layerwise.mark(model, floats_only=True)
     onnx.save(marked, path)
-    request = {"backend": backend, "model": str(path), "library": str(plugins())}
     shapes = cases(["NystraWindowNystrom"])[0]
-    answer = ask({**request, "do": "parse", "cases": [shapes]})
-    assert answer.refusal is None
+    built_from = EngineModel(path, plugins(), "")
+    answer = find_builder(backend).ask(built_from, "parse", cases=[shapes])
+    assert answer["refusal"] is None
     names = [model.graph.node[0].output[0], "same", "squared"]
-    assert [(output["name"], output["dtype"]) for output in answer.values["outputs"]] == [
-        (name, "float16") for name in names
-    ]
-    assert answer.values["plugins"] == ["node_NystraWindowNystrom"]
-    assert answer.values["shapes"] == [[[2, 16, 8, 6]] * 3]
+    assert answer["outputs"] == dict.fromkeys(names, "float16")
+    assert answer["plugins"] == ["node_NystraWindowNystrom"]
+    assert answer["shapes"] == [[[2, 16, 8, 6]] * 3]
 
 
 def test_a_file_that_is_no_model(tmp_path: Path, odd: dict[str, Any]) -> None:

@@ -153,7 +153,9 @@ def test_every_backend_says_what_it_is() -> None:
         kind = find_backend(name)
         assert kind.device in ("cpu", "cuda")
         assert kind.device == ("cuda" if name in CUDA else "cpu")
-        assert kind.engine == (name if name in ("tensorrt", "tensorrt-rtx") else None)
+        assert (kind.engine and kind.engine.name) == (
+            name if name in ("tensorrt", "tensorrt-rtx") else None
+        )
         assert "fp32" in kind.precisions
         assert (kind.library_name is None) == (name == "ort")
         assert kind.bodies == (kind.engine is None)

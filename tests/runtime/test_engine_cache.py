@@ -14,10 +14,9 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime.engines import cache
-from nystra.runtime.engines.build import BuiltEngine, copy_engine, take_engine
+from nystra.runtime.engines.build import BuiltEngine, take_engine
 from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.toolkit import FLAGS, RTX, TENSORRT
 from runtime_models import save_upscaler
 
 
@@ -28,20 +27,18 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def record(**changes: object) -> EngineRecord:
     base = EngineRecord(
-        backend=TENSORRT,
+        backend="tensorrt",
         version="11.2.1.2",
         model="m.onnx",
         hashes={"model": "a" * 64, "library": "b" * 64},
-        library="libnystra_trt.so",
         profile={"input": ((1, 3, 8, 8),) * 3},
         device={"name": "GPU", "capability": "sm90", "cuda": 13},
-        flags=list(FLAGS),
     )
     return replace(base, **changes)
 
 
 KEY_CHANGES: list[dict[str, object]] = [
-    {"backend": RTX},
+    {"backend": "tensorrt-rtx"},
     {"version": "11.2.1.3"},
     {"hashes": {"model": "a" * 64, "library": "c" * 64}},
     {"hashes": {"model": "b" * 64, "library": "a" * 64}},
@@ -51,8 +48,7 @@ KEY_CHANGES: list[dict[str, object]] = [
     {"device": {"name": "GPU", "capability": "sm89", "cuda": 13}},
     {"device": {"name": "GPU", "capability": "sm90", "cuda": 12}},
     {"targets": ["sm86"]},
-    {"flags": []},
-    {"flags": ["STRONGLY_TYPED"]},
+    {"flags": ["LEVEL_2"]},
 ]
 
 
@@ -62,7 +58,7 @@ def test_the_key_depends_on_all_that_matters(changes: dict[str, object]) -> None
 
 
 def test_the_key_does_not_depend_on_names() -> None:
-    assert record(model="other.onnx", library="x.so").key == record().key
+    assert record(model="other.onnx", plugins=["x"]).key == record().key
     assert record(sha256="1", engine="e").key == record().key
 
 
@@ -103,7 +99,7 @@ def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
         cache.find("f" * 64)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"schema_version": 1}', '{"schema_version": 2}'])
+@pytest.mark.parametrize("text", ["[]", "{", '{"schema_version": 2}', '{"schema_version": 3}'])
 def test_broken_records(text: str, tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     path.write_text(text)
@@ -122,9 +118,9 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
     model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
     engine = tmp_path / "engine"
     engine.write_bytes(b"engine")
-    kept = record(hashes=model.hashes(), library="")
+    kept = record(hashes=model.hashes())
     path = cache.store(kept, engine)
-    copy_engine(BuiltEngine(path, kept, fresh=True), tmp_path / "out.engine")
+    BuiltEngine(path, kept, fresh=True).copied(tmp_path / "out.engine")
     return model, tmp_path / "out.engine"
 
 
@@ -156,6 +152,8 @@ BAD_RECORDS: list[tuple[dict[str, Any], str]] = [
     ({"backend": "`a`"}, "backend"),
     ({"model": "../m"}, "model"),
     ({"device": {"name": "a\nb"}}, "device"),
+    ({"device": {"capability": "../sm86"}}, "device"),
+    ({"targets": ["../sm86"]}, "targets"),
     ({"flags": [1]}, "flags"),
     ({"model": "\ud800"}, "not valid JSON"),
     ({"device": json.loads("[" * 60 + "]" * 60)}, "device"),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +14,14 @@ from nystra.core.installation import installed
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.checking.dry_run import default_sizes
-from nystra.runtime.engines import child, toolkit
-from nystra.runtime.engines.build import equal_commands
-from nystra.runtime.engines.cache import EngineRecord
+from nystra.runtime.engines import builder as engine_builder
+from nystra.runtime.engines.builder import RTX, TENSORRT, Builder
 from nystra.runtime.engines.model import (
     DEFAULT_TILE,
     EngineModel,
     EngineShapes,
     make_profile,
-    profile_text,
 )
-from nystra.runtime.engines.toolkit import RTX, TENSORRT, loader_links
 from nystra.runtime.machine.gpu import find_device
 from nystra.runtime.model.model_facts import ModelFacts, TensorInfo, input_ports
 from nystra.runtime.model.onnx_graph import domain_nodes
@@ -59,7 +53,6 @@ def test_shapes_as_trtexec_takes_them() -> None:
     flags = EngineShapes("input:1x3x16x16", None, "input:2x3x64x96")
     profile = make_profile([IMAGE], flags)
     assert profile == {"input": ((1, 3, 16, 16), (2, 3, 64, 96), (2, 3, 64, 96))}
-    assert profile_text(profile, 0) == "input:1x3x16x16"
     assert EngineShapes("a:1x2,b:3").min_shapes == {"a": (1, 2), "b": (3,)}
     assert EngineShapes({"a": (1, 2), "b": [3]}).min_shapes == {"a": (1, 2), "b": (3,)}
     only = make_profile([IMAGE], EngineShapes(opt_shapes="input:1x3x32x32"))
@@ -124,42 +117,7 @@ def test_plugins_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.Mon
     assert domain_nodes(model, "nystra") == [("", "NystraDouble")]
 
 
-def test_equal_commands(tmp_path: Path) -> None:
-    """Words that the shell reads; Polygraphy's are read by its own command in a further test."""
-    model = EngineModel(Path("a; b $(c).onnx"), Path("/lib/libnystra_trt.so"), "")
-    record = EngineRecord(
-        backend=TENSORRT, version="10.15.1.29", profile={"input": ((1, 3, 8, 8),) * 3}
-    )
-    lines = equal_commands(model, record, Path("e.engine"))
-    words = shlex.split(lines["trtexec"])
-    assert words[:3] == ["trtexec", f"--onnx={model.path}", "--saveEngine=e.engine"]
-    assert {"--noTF32", "--stronglyTyped", "--dynamicPlugins=/lib/libnystra_trt.so"} < set(words)
-    assert words[-2:] == ["--optShapes=input:1x3x8x8", "--maxShapes=input:1x3x8x8"]
-    assert "/lib/libnystra_trt_register10.so" in shlex.split(lines["polygraphy"])
-    newer = equal_commands(model, replace(record, version="11.2.1.2"), Path("e"))
-    assert "--stronglyTyped" not in newer["trtexec"]
-    assert equal_commands(model, replace(record, backend=RTX), Path("e")) == {}
-
-
-def test_polygraphy_reads_the_equal_command(tmp_path: Path) -> None:
-    """It writes the program that it would run; nothing of TensorRT is loaded for that."""
-    pytest.importorskip("polygraphy", reason="polygraphy is not installed (nystra[tensorrt])")
-    model = EngineModel.open(save_upscaler(tmp_path / "a model.onnx"))
-    record = EngineRecord(backend=TENSORRT, version="11.2")
-    record.profile = {"input": ((1, 3, 1, 2), (1, 3, 3, 4), (1, 3, 5, 6))}
-    command = shlex.split(equal_commands(model, record, tmp_path / "e.engine")["polygraphy"])
-    main = [sys.executable, "-c", "import polygraphy.tools; polygraphy.tools.main()"]
-    done = subprocess.run(
-        [*main, *command[1:], "--gen-script", "-"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "strongly_typed=True" in done.stdout
-    assert ".add('input', min=[1, 3, 1, 2], opt=[1, 3, 3, 4], max=[1, 3, 5, 6])" in done.stdout
-    assert repr(str(model.path)) in done.stdout
-    assert repr(str(tmp_path / "e.engine")) in done.stdout
-
-
-@pytest.mark.parametrize("backend", [TENSORRT, RTX])
+@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt-rtx"])
 def test_without_the_builder(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,7 +128,7 @@ def test_without_the_builder(
         assert main(["build", str(model), "--backend", backend, *more]) == 3
         error = capsys.readouterr().err
         assert f"pip install '{backend}>=" in error
-        assert backend != TENSORRT or "--dry-run needs only the TensorRT package" in error
+        assert backend != "tensorrt" or "--dry-run needs only the TensorRT package" in error
 
 
 BAD_COMMANDS = [
@@ -207,13 +165,13 @@ def test_rtx_gets_the_name_it_looks_for(tmp_path: Path, monkeypatch: pytest.Monk
     sys.modules.pop("tensorrt_rtx_libs", None)
     links = tmp_path / "links"
     links.mkdir()
-    environment = loader_links(RTX, links)
+    environment = RTX.links(links)
     assert environment["LD_LIBRARY_PATH"].split(":")[0] == str(links)
     assert (links / "libtensorrt_rtx.so").resolve() == package / "libtensorrt_rtx.so.1"
-    assert loader_links(TENSORRT, links) == {}
+    assert TENSORRT.links(links) == {}
 
 
-@pytest.mark.parametrize("backend", [TENSORRT, RTX])
+@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt-rtx"])
 def test_running_needs_a_gpu(backend: str, tmp_path: Path) -> None:
     if not isinstance(find_device(), str):
         pytest.skip("there is a GPU here")
@@ -222,7 +180,7 @@ def test_running_needs_a_gpu(backend: str, tmp_path: Path) -> None:
 
 
 WORKER = """
-import os, signal, sys
+import os, signal, sys, time
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime.workers.loop import answer_requests
 
@@ -232,10 +190,14 @@ def answer(request, send):
     if do == "build":
         for step in range(3):
             send({"progress": ["tactics", step, 3]})
-        return {"version": "1", "address": os.environ["PYTHONHASHSEED"], "refusal": None}
+        return {"version": "1", "level": request["level"], "refusal": None}
     if do == "check":
-        send({"checked": True})
+        send({"version": "2", "refusal": None})
         os._exit(0)
+    if do == "late":
+        time.sleep(60)
+    if do == "refuse":
+        return {"refusal": {"node": "n", "reason": "a\\n  b"}}
     if do == "die":
         os.kill(os.getpid(), signal.SIGSEGV)
     if do == "bad":
@@ -252,29 +214,35 @@ sys.exit(answer_requests(answer))
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "odd_builder.py").write_text(WORKER)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(child, "WORKER", "odd_builder")
-    monkeypatch.setattr(toolkit, "require", lambda _name: None)
-    return lambda do, **how: child.ask({"backend": toolkit.TENSORRT, "do": do}, **how)
+    monkeypatch.setattr(engine_builder, "WORKER", "odd_builder")
+    monkeypatch.setattr(Builder, "require", lambda _self: None)
+    model = EngineModel(tmp_path / "m.onnx", None, "")
+    return lambda do, **how: TENSORRT.ask(model, do, **how)
 
 
 def test_an_answer_with_its_progress_and_output(asked: Any) -> None:
     steps: list[tuple[str, int, int]] = []
-    answer = asked("build", progress=lambda *step: steps.append(step))
+    answer = asked("build", progress=lambda *step: steps.append(step), level=2)
     assert steps == [("tactics", step, 3) for step in range(3)]
-    assert answer.values["address"] == "0"
-    assert answer.plugin_output == ["the plugin's reason"]
-    assert answer.death is None
-    assert answer.refusal is None
+    assert answer == {"version": "1", "level": 2, "refusal": None}
 
 
 def test_an_answer_before_the_process_leaves(asked: Any) -> None:
-    assert asked("check").values == {"checked": True}
+    assert asked("check") == {"version": "2", "refusal": None}
+
+
+def test_a_refusal_has_the_words_of_the_plugin(asked: Any) -> None:
+    refusal = asked("refuse")["refusal"]
+    assert str(refusal) == "node n is refused: a b The plugin says: the plugin's reason."
+
+
+def test_an_answer_that_takes_too_long_is_a_refusal(asked: Any) -> None:
+    assert "no answer to 'late' in 1 s" in str(asked("late", seconds=1.0)["refusal"])
 
 
 def test_a_death_is_a_refusal(asked: Any) -> None:
-    refusal = asked("die").refusal
-    assert refusal is not None
-    assert "the builder's process was ended by SIGSEGV" in refusal.reason
+    refusal = asked("die")["refusal"]
+    assert "the process was ended by SIGSEGV" in refusal.reason
     assert "The plugin says: the plugin's reason." in refusal.reason
 
 

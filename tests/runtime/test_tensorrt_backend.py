@@ -20,7 +20,9 @@ import pytest
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.installation import find
 from nystra.runtime import Session
-from nystra.runtime.engines import cache, toolkit
+from nystra.runtime.backends.tensorrt_rtx import TensorrtRtxBackend
+from nystra.runtime.engines import cache
+from nystra.runtime.engines.builder import RTX, TENSORRT, Builder
 from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.machine import gpu
@@ -33,7 +35,8 @@ DEVICE = gpu.Device("Test GPU", "sm89", 13)
 
 def forget() -> None:
     """Remove what chose a builder for this process."""
-    toolkit.load.cache_clear()
+    for builder in (TENSORRT, RTX):
+        builder.__dict__.pop("module", None)
     for name in [n for n in sys.modules if n.partition(".")[0] in ("polygraphy", "tensorrt")]:
         del sys.modules[name]
 
@@ -57,7 +60,6 @@ BUILT: dict[str, Any] = {
     "backend": "tensorrt",
     "version": "11.2",
     "device": {"name": "Test GPU", "capability": "sm89", "cuda": 13},
-    "flags": list(toolkit.FLAGS),
 }
 """How the engines of these tests were built."""
 
@@ -90,7 +92,7 @@ def test_runs_at_growing_and_shrinking_sizes(cuda: Any, tmp_path: Path) -> None:
     loaded.device_seconds({"input": np.ones((1, 3, 4, 4), np.float32)})
     del loaded
     gc.collect()
-    assert cuda.memory == cuda.events == {}, "all is released"
+    assert cuda.memory == {}, "all is released"
     assert cuda.calls[-1] == "cudaStreamDestroy"
 
 
@@ -102,18 +104,20 @@ def test_outputs_are_not_overwritten_by_the_next_run(cuda: Any, tmp_path: Path) 
 
 
 def test_the_time_on_the_device_is_that_of_the_engine_without_copies(
-    cuda: Any, tmp_path: Path
+    cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy takes a second of the test's clock, the engine a millisecond."""
     loaded = session(tmp_path)
+    monkeypatch.setattr("polygraphy.backend.trt.runner.time.time", lambda: cuda.clock)
     image = {"input": np.ones((1, 3, 4, 6), np.float32)}
     assert loaded.device_seconds(image) == pytest.approx(1e-3)
-    cuda.fails = {"cudaEventRecord": 700}
+    kept = len(cuda.memory)
+    cuda.fails = {"cudaMemcpy": 700}
     with pytest.raises(NystraError, match="CUDA Error: 700"):
         loaded.device_seconds(image)
     cuda.fails = {}
-    assert cuda.events == {}
     assert loaded.device_seconds(image) == pytest.approx(1e-3)
+    assert len(cuda.memory) == kept
 
 
 def test_failures_are_named_and_the_engine_is_loaded_again(cuda: Any, tmp_path: Path) -> None:
@@ -165,7 +169,6 @@ OTHER_ENGINES: list[dict[str, Any]] = [
     {"device": {"name": "Test GPU", "capability": "sm90"}},
     {"device": {"name": "Other GPU", "capability": "sm89"}},
     {"device": {}, "targets": ["sm120"]},
-    {"flags": ["STRONGLY_TYPED"]},
 ]
 
 
@@ -186,16 +189,15 @@ def test_what_the_cache_has_instead_is_said(cuda: Any, tmp_path: Path) -> None:
 
 
 def test_an_engine_of_another_level_is_used(cuda: Any, tmp_path: Path) -> None:
-    run(session(tmp_path, flags=toolkit.flags_at(2)), 2, 2)
-    keys = {EngineRecord(flags=toolkit.flags_at(level)).key for level in (None, 0, 2)}
-    assert len(keys) == 3
+    run(session(tmp_path, flags=["LEVEL_2"]), 2, 2)
 
 
 def test_one_builder_in_a_process(
     cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(session(tmp_path), 2, 2)
-    monkeypatch.setitem(toolkit.BUILDERS, toolkit.RTX, toolkit.BUILDERS[toolkit.TENSORRT])
+    other = Builder("tensorrt-rtx", "TensorRT-RTX", TENSORRT.modules, rtx=True)
+    monkeypatch.setattr(TensorrtRtxBackend, "engine", other)
     with pytest.raises(BackendUnavailableError, match="use tensorrt-rtx in another process"):
         session(tmp_path, backend="tensorrt-rtx", device={}, targets=["sm86", "sm89"])
 
@@ -209,8 +211,10 @@ def test_the_cuda_runtime_of_the_wheels_is_found(monkeypatch: pytest.MonkeyPatch
         pytest.skip("no wheel of the CUDA runtime is installed")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     script = (
-        "import os\nfrom nystra.runtime.backends.tensorrt import _Runner\n"
-        "print(_Runner(None)._cuda.handle._name, os.environ.get('LD_LIBRARY_PATH'))"
+        "import os\nfrom nystra.runtime.backends.tensorrt import _wheels_on_the_path\n"
+        "with _wheels_on_the_path():\n    from polygraphy.cuda import wrapper\n"
+        "    found = wrapper()\n"
+        "print(found.handle._name, os.environ.get('LD_LIBRARY_PATH'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -228,14 +232,15 @@ from pathlib import Path
 import nystra.runtime.machine.gpu as gpu
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.engines import cache, toolkit
+from nystra.runtime.backends.tensorrt_rtx import TensorrtRtxBackend
+from nystra.runtime.engines import cache
+from nystra.runtime.engines.builder import find_builder
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.cache import EngineRecord
 gpu.find_device = lambda: gpu.Device("Test GPU", "sm89", 13)
 model = EngineModel.open({str(save_upscaler(tmp_path / "m.onnx"))!r})
-record = EngineRecord(backend={backend!r}, version=toolkit.load({backend!r}).version,
-    hashes=model.hashes(), device={{"name": "Test GPU", "capability": "sm89"}},
-    flags=list(toolkit.FLAGS))
+record = EngineRecord(backend={backend!r}, version=find_builder({backend!r}).version,
+    hashes=model.hashes(), device={{"name": "Test GPU", "capability": "sm89"}})
 engine = Path({str(tmp_path / "engine")!r})
 engine.write_bytes(b"no engine")
 cache.store(record, engine)

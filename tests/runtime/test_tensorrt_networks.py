@@ -13,7 +13,7 @@ import pytest
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.runtime.checking.dry_run import DryRunReport, dry_run
 from nystra.runtime.engines.build import BuildOptions
-from nystra.runtime.engines.child import BuilderAnswer, ask
+from nystra.runtime.engines.builder import Refusal, find_builder
 from nystra.runtime.engines.model import EngineModel
 from runtime_models import save_upscaler
 from tensorrt_tools import (
@@ -37,9 +37,8 @@ def _dry_run(model: Path, library: Path | str, backend: str) -> DryRunReport:
     return dry_run(EngineModel.open(model, library), options)
 
 
-def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) -> BuilderAnswer:
-    request = {"backend": backend, "model": str(model), "library": library and str(library)}
-    return ask({**request, "do": "parse", "cases": list(shapes)})
+def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) -> dict[str, Any]:
+    return find_builder(backend).ask(EngineModel(model, library, ""), "parse", cases=list(shapes))
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -51,9 +50,9 @@ def test_float32_is_not_rounded_to_tf32(
     if backend == "tensorrt":
         monkeypatch.setenv("TRT_INTERNAL_OPTIONS", "--cpu_only=1")
     script = f"""
-from nystra.runtime.engines import toolkit
+from nystra.runtime.engines.builder import find_builder
 from nystra.runtime.engines.worker import configuration, parsed
-found = toolkit.load({backend!r})
+found = find_builder({backend!r})
 network = parsed(found, {str(save_upscaler(tmp_path / "m.onnx"))!r})
 flag = found.module.BuilderFlag.TF32
 configs = network[0].create_builder_config(), configuration(found, network, {{}})
@@ -118,10 +117,10 @@ def test_every_operator_is_a_plugin(
 ) -> None:
     backend = use_sdk(sdk, monkeypatch)
     model = operator_model(tmp_path / "all.onnx", ALL, dtype)
-    answer = _parse(model, plugins(), backend, cases(ALL)).values
+    answer = _parse(model, plugins(), backend, cases(ALL))
     assert answer["refusal"] is None
     assert answer["plugins"] == [f"node_{name}" for name in ALL]
-    types = {output["name"]: output["dtype"] for output in answer["outputs"]}
+    types = dict(answer["outputs"])
     assert types.pop(f"index_{ALL.index('NystraPatchMatch')}") == "int32"
     assert set(types.values()) == {dtype}
     assert answer["shapes"] == output_shapes(ALL)
@@ -131,7 +130,7 @@ def test_every_operator_is_a_plugin(
 def test_every_body_is_taken(sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = use_sdk(sdk, monkeypatch)
     model = operator_model(tmp_path / "all.onnx", ALL)
-    answer = _parse(model, None, backend, cases(ALL)).values
+    answer = _parse(model, None, backend, cases(ALL))
     assert answer["refusal"] is None
     assert answer["plugins"] == []
     assert answer["shapes"] == output_shapes(ALL)
@@ -158,9 +157,9 @@ def test_bad_nodes_are_refused(
     backend = use_sdk(sdk, monkeypatch)
     path = tmp_path / "bad.onnx"
     model = operator_model(path, ["NystraPinv"], bodies=False, shapes=shapes, **changes)
-    answer = _parse(model, plugins(), backend)
-    assert answer.values["refusal"]["node"] == "node_NystraPinv"
-    assert any(words in line for line in answer.plugin_output)
+    refusal: Refusal = _parse(model, plugins(), backend)["refusal"]
+    assert refusal.node == "node_NystraPinv"
+    assert words in refusal.reason
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -174,9 +173,9 @@ def test_an_unknown_operator_is_refused(
     model = onnx.load(str(path))
     model.graph.node[0].op_type = "NystraOther"
     onnx.save(model, str(path))
-    refusal = _parse(path, plugins(), backend).values["refusal"]
-    assert refusal["node"] == "node_NystraPinv"
-    assert "NystraOther" in refusal["reason"] + refusal["operator"]
+    refusal: Refusal = _parse(path, plugins(), backend)["refusal"]
+    assert refusal.node == "node_NystraPinv"
+    assert "NystraOther" in refusal.reason
 
 
 NODE = "layers.0.residual_group.blocks.0.attn"
@@ -215,7 +214,7 @@ def test_a_consistent_wrong_shape_is_caught_by_comparison(
 ) -> None:
     backend = use_sdk(sdk, monkeypatch)
     model = operator_model(tmp_path / "all.onnx", ALL)
-    answer = _parse(model, planted("shape", monkeypatch), backend, cases(ALL)).values
+    answer = _parse(model, planted("shape", monkeypatch), backend, cases(ALL))
     assert answer["refusal"] is None
     assert answer["shapes"] != output_shapes(ALL)
 

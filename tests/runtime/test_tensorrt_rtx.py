@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def test_bodies_name_no_plugin(tmp_path: Path) -> None:
         )
         for library in ("none", plugins())
     )
-    assert (bare.record.plugins, bare.record.library) == ([], "")
+    assert bare.record.plugins == []
     assert whole.record.plugins == ["node_NystraPinv"]
     for text in (b"batch_init", b"revision"):  # what a plugin serializes
         assert text not in bare.path.read_bytes()
@@ -92,19 +91,9 @@ def test_an_operator_alone(operator: str, dtype: str, tmp_path: Path) -> None:
     assert operator.encode() in built.path.read_bytes()
 
 
-def test_open_sizes_give_equal_bytes_too(tmp_path: Path) -> None:
-    """With address randomization off, which a system may forbid."""
-    if ctypes.CDLL(None).personality(0xFFFFFFFF) < 0:
-        pytest.skip("this system has no personality(2)")
-    model = EngineModel.open(operator_model(tmp_path / "m.onnx", ["NystraPinv"]), plugins())
-    options = BuildOptions("tensorrt-rtx", PINV_SHAPES, targets=("sm86",), rebuild=True)
-    first, second = (build_engine(model, options).path.read_bytes() for _ in range(2))
-    assert first == second
-
-
 def test_an_unknown_target(tmp_path: Path) -> None:
     model = EngineModel.open(operator_model(tmp_path / "m.onnx", ["NystraPinv"]), plugins())
-    with pytest.raises(NystraError, match=r"no target sm90; expected one or more of sm75, .*sm120"):
+    with pytest.raises(NystraError, match=r"configured for sm90 .*\(SM90\) not supported"):
         build_engine(model, BuildOptions("tensorrt-rtx", PINV_SHAPES, targets=("sm90",)))
 
 
@@ -124,7 +113,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     engine = tmp_path / "swinir_tensorrt-rtx_sm86.engine"
     assert document["path"] == str(engine)
-    assert document["trtexec"] is document["polygraphy"] is None, "they cannot load the plugins"
     assert engine.is_file()
     assert main(["build", str(swinir()), "--backend", "tensorrt-rtx", "--engine", str(engine)]) == 2
     assert "was built elsewhere" in capsys.readouterr().err

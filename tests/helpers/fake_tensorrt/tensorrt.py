@@ -33,7 +33,6 @@ class CudaRuntime:
 
     def __init__(self) -> None:
         self.memory: dict[int, Any] = {}
-        self.events: dict[int, float] = {}
         self.calls: list[str] = []
         self.fails: dict[str, int] = {}
         self.clock = 0.0
@@ -60,6 +59,9 @@ class CudaRuntime:
         ctypes.memmove(target, source, size.value)
         self.clock += 1.0
 
+    def _cudaMemcpy(self, target: Any, source: Any, size: Any, _: Any) -> None:  # noqa: N802
+        self._cudaMemcpyAsync(target, source, size)
+
     def _cudaStreamCreate(self, pointer: Any) -> None:  # noqa: N802
         pointer._obj.value = 7
 
@@ -68,20 +70,6 @@ class CudaRuntime:
 
     def _cudaStreamDestroy(self, stream: Any) -> None:  # noqa: N802
         assert stream.value == 7
-
-    def _cudaEventCreate(self, pointer: Any) -> None:  # noqa: N802
-        pointer._obj.value = 1000 + len(self.events)
-        self.events[pointer._obj.value] = 0.0
-
-    def _cudaEventRecord(self, event: Any, stream: Any) -> None:  # noqa: N802
-        assert stream.value == 7
-        self.events[event.value] = self.clock
-
-    def _cudaEventElapsedTime(self, milliseconds: Any, start: Any, end: Any) -> None:  # noqa: N802
-        milliseconds._obj.value = 1e3 * (self.events[end.value] - self.events[start.value])
-
-    def _cudaEventDestroy(self, event: Any) -> None:  # noqa: N802
-        del self.events[event.value]
 
 
 cuda = CudaRuntime()

@@ -1,0 +1,252 @@
+"""TensorRT and TensorRT-RTX through Polygraphy: what is installed, and the process that calls them.
+
+Nothing is imported early. A process has one of the two, since Polygraphy chooses at its import.
+TensorRT ends its process in unexpected situations: a plugin without a format, a convolution to be
+timed without a GPU. So all of it but running has a process of its own, whose death is an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import BackendUnavailableError, ExportError, NystraError
+from ...core.files.scratch import scratch_folder
+from ...core.installation import find, installed, not_installed
+from ...plugins.domain import DOMAIN
+from ..model.onnx_graph import domain_nodes
+from ..workers.child import Child, ChildError, Progress
+from .model import EngineModel
+
+WORKER = f"{__package__}.worker"
+_GRACE_SECONDS = 60.0
+"""TensorRT needs time to release its resources, and logs while it does."""
+
+_ERRORS = {1: ExportError, 3: BackendUnavailableError}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a builder refused.
+
+    Attributes:
+        node: Name of the node, or empty.
+        reason: The messages of TensorRT and of nystra's plugins.
+    """
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{f'node {self.node}' if self.node else 'the file'} is refused: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Builder:
+    """A builder of engines, installed or not.
+
+    Attributes:
+        name: That of its backend.
+        title: Its name in sentences.
+        modules: The first one that is installed is imported.
+        note: What is added to the message that it is not installed.
+        rtx: It is TensorRT-RTX, for Polygraphy.
+        targets: The GPUs that it builds for ahead of time on a machine without one; none: it builds
+            for the GPU of its machine alone.
+    """
+
+    name: str
+    title: str
+    modules: tuple[str, ...]
+    note: str = ""
+    rtx: bool = False
+    targets: tuple[str, ...] = ()
+    _plugins: set[Path] = field(default_factory=set)
+
+    def require(self) -> None:
+        """Raise `BackendUnavailableError`, with what to install, unless it is installed."""
+        if not any(map(installed, self.modules)):
+            raise BackendUnavailableError(not_installed(self.title, self.name) + self.note)
+        if not installed("polygraphy"):
+            raise BackendUnavailableError(not_installed("Polygraphy", self.name))
+
+    @cached_property
+    def module(self) -> Any:
+        """Its Python module, imported at the first use, for Polygraphy too.
+
+        Raises:
+            BackendUnavailableError: It is not installed, its libraries cannot be loaded, or this
+                process has imported Polygraphy for the other builder.
+        """
+        self.require()
+        config: Any = import_module("polygraphy.config")
+        if self.rtx != config.USE_TENSORRT_RTX and "polygraphy.datatype" in sys.modules:
+            raise BackendUnavailableError(
+                f"Polygraphy serves one builder in a process, and this one has it for another: use "
+                f"{self.name} in another process"
+            )
+        config.USE_TENSORRT_RTX = self.rtx
+        name = next(filter(installed, self.modules))
+        try:
+            module = import_module(name)
+            str(module.__version__)
+        except (ImportError, OSError, AttributeError) as error:
+            raise BackendUnavailableError(f"{name} cannot be loaded: {error}") from error
+        sys.modules.setdefault(self.modules[0], module)
+        polygraphy_logger()
+        return module
+
+    @property
+    def version(self) -> str:
+        """Its full version."""
+        return str(self.module.__version__)
+
+    @property
+    def polygraphy(self) -> Any:
+        """``polygraphy.backend.trt``, for this builder."""
+        return self.module and import_module("polygraphy.backend.trt")
+
+    def load_plugins(self, library: Path) -> None:
+        """Register the plugins of a library, once.
+
+        Polygraphy opens libraries only, and ours registers its plugins when TensorRT loads it.
+
+        Raises:
+            NystraError: It registered none; TensorRT's log says why.
+        """
+        if library in self._plugins:
+            return
+        registry = self.module.get_plugin_registry()
+        before = len(registry.all_creators)
+        registry.load_library(str(library))
+        if len(registry.all_creators) == before:
+            raise NystraError(f"{self.name} cannot load the plugin library {library}")
+        self._plugins.add(library)
+
+    def ask(
+        self,
+        model: EngineModel,
+        do: str,
+        *,
+        seconds: float = 900.0,
+        progress: Progress = lambda _what, _done, _total: None,
+        **request: Any,
+    ) -> dict[str, Any]:
+        """Send one request to a fresh process of `worker` and return its answer.
+
+        Args:
+            model: The model and its plugin library.
+            do: What to do, see `worker`.
+            seconds: The process is ended when it has not answered by then.
+            progress: Is called while the process works.
+            **request: The other entries of the request.
+
+        Returns:
+            The answer, of which ``refusal`` is a `Refusal` or None; a process that died or took too
+            long is a refusal and no more.
+
+        Raises:
+            NystraError: The process reported bad input.
+            ExportError: It reported that a build failed.
+            BackendUnavailableError: The builder is not installed.
+        """
+        self.require()
+        library = None if model.library is None else str(model.library)
+        request |= {"backend": self.name, "model": str(model.path), "library": library}
+        with scratch_folder() as folder:
+            child = Child(WORKER, seconds, environment=self.links(folder), grace=_GRACE_SECONDS)
+            with child:
+                try:
+                    answer = child.ask(do, request, progress)
+                except ChildError as error:
+                    if error.death is None:
+                        raise _ERRORS.get(error.exit_code, NystraError)(str(error)) from error
+                    answer = {"refusal": {"node": "", "reason": str(error)}}
+        if (refused := answer.get("refusal")) is not None:
+            plugin = next((line for line in child.output if line.startswith("nystra: ")), "")
+            remark = plugin and f" The plugin says: {plugin[len('nystra: ') :]}."
+            reason = " ".join(refused["reason"].split())[:600]
+            answer["refusal"] = Refusal(refused["node"], reason + remark)
+        return answer
+
+    def links(self, folder: Path) -> dict[str, str]:
+        """Return the environment a process needs to load the builder's libraries.
+
+        TensorRT-RTX looks for ``libtensorrt_rtx.so`` at the first plugin, and its wheels have only
+        ``libtensorrt_rtx.so.1``: a link to it is made in ``folder``.
+        """
+        spec = find("tensorrt_rtx_libs") if self.rtx else None
+        if spec is None or spec.origin is None:
+            return {}
+        libraries = Path(spec.origin).parent
+        versions = sorted(libraries.glob("libtensorrt_rtx.so.*"))
+        if not versions or (libraries / "libtensorrt_rtx.so").exists():
+            return {}
+        (folder / "libtensorrt_rtx.so").symlink_to(versions[-1].resolve())
+        paths = [str(folder), os.environ.get("LD_LIBRARY_PATH")]
+        return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+
+
+TENSORRT = Builder(
+    "tensorrt",
+    "TensorRT",
+    ("tensorrt",),
+    " (a build also needs an NVIDIA GPU; nystra build --dry-run needs only the TensorRT package)",
+)
+# It also supports sm75, for which it has no float32 matrix products; it does not support SM 90
+# (H100, H200).
+RTX = Builder(
+    "tensorrt-rtx",
+    "TensorRT-RTX",
+    ("tensorrt_rtx", "tensorrt_rtx_bindings"),
+    rtx=True,
+    targets=("sm80", "sm86", "sm89", "sm120", "sm121"),
+)
+
+
+def find_builder(name: str) -> Builder:
+    """Return a builder by its name, installed or not.
+
+    Raises:
+        NystraError: None has this name.
+    """
+    for builder in (TENSORRT, RTX):
+        if builder.name == name:
+            return builder
+    raise NystraError(f"{name!r} builds no engines: expected {TENSORRT.name} or {RTX.name}")
+
+
+def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
+    """Return a refusal if the plugin library is loaded but a nystra node is not a plugin.
+
+    Args:
+        model: The model and its plugin library.
+        plugins: Names of the network's plugin layers.
+    """
+    nodes = domain_nodes(model.path, DOMAIN)
+    if model.library is None or len(plugins) >= len(nodes):
+        return None
+    return Refusal(
+        next((name for name, _ in nodes if name not in plugins), nodes[0][0]),
+        f"{model.library.name} was loaded, but only {len(plugins)} of {len(nodes)} nystra nodes "
+        "are plugins: build the library of this nystra, or compile the bodies with `library` "
+        "none",
+    )
+
+
+def polygraphy_logger() -> Any:
+    """Return Polygraphy's logger, which then prints nothing to stdout.
+
+    Raises:
+        ModuleNotFoundError: Polygraphy is not installed.
+    """
+    logger = import_module("polygraphy.logger").G_LOGGER
+    logger.use_python_logging_system = True
+    logger.colors = logger.letter = False
+    return logger
