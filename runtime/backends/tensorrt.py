@@ -165,20 +165,21 @@ class TensorrtBackend(Backend):
             NystraError: No engine takes these shapes, or the GPU failed.
         """
         with self._using(feeds) as runner:
-            outputs = runner.infer(_contiguous(feeds), check_inputs=False)
+            outputs = runner.infer(feeds, check_inputs=False)
             # The next run overwrites them.
             return {output.name: outputs[output.name].copy() for output in self.outputs}
 
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
         """Return the seconds of a synchronized run whose inputs and outputs are on the device."""
         with self._using(feeds) as runner, contextlib.ExitStack() as stack:
-            arrays = _contiguous(feeds)
             kind = import_module("polygraphy.cuda").DeviceArray
-            on_device = {
-                name: stack.enter_context(kind(array.shape, array.dtype)).copy_from(array)
-                for name, array in arrays.items()
+            arrays = {
+                name: stack.enter_context(kind(array.shape, array.dtype)).copy_from(
+                    np.ascontiguousarray(array)
+                )
+                for name, array in feeds.items()
             }
-            runner.infer(on_device, check_inputs=False, copy_outputs_to_host=False)
+            runner.infer(arrays, check_inputs=False, copy_outputs_to_host=False)
             return float(runner.last_inference_time())
 
     @contextlib.contextmanager
@@ -226,10 +227,6 @@ class TensorrtBackend(Backend):
             TensorInfo(name, tuple(None if size < 0 else size for size in shape), str(dtype))
             for name, (dtype, shape) in found.items()
         )
-
-
-def _contiguous(feeds: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: np.ascontiguousarray(array) for name, array in feeds.items()}
 
 
 def _close(runners: list[Any]) -> None:

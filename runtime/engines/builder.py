@@ -110,7 +110,8 @@ class Builder:
     @property
     def polygraphy(self) -> Any:
         """``polygraphy.backend.trt``, for this builder."""
-        return self.module and import_module("polygraphy.backend.trt")
+        _ = self.module  # which Polygraphy imports by its name
+        return import_module("polygraphy.backend.trt")
 
     def load_plugins(self, library: Path) -> None:
         """Register the plugins of a library, once.
@@ -182,11 +183,9 @@ class Builder:
         ``libtensorrt_rtx.so.1``: a link to it is made in ``folder``.
         """
         spec = find("tensorrt_rtx_libs") if self.rtx else None
-        if spec is None or spec.origin is None:
-            return {}
-        libraries = Path(spec.origin).parent
-        versions = sorted(libraries.glob("libtensorrt_rtx.so.*"))
-        if not versions or (libraries / "libtensorrt_rtx.so").exists():
+        places = [] if spec is None else spec.submodule_search_locations or []
+        versions = sorted(f for place in places for f in Path(place).glob("libtensorrt_rtx.so.*"))
+        if not versions:
             return {}
         (folder / "libtensorrt_rtx.so").symlink_to(versions[-1].resolve())
         paths = [str(folder), os.environ.get("LD_LIBRARY_PATH")]

@@ -82,14 +82,6 @@ class EngineRecord:
         parts = asdict(replace(self, engine="", sha256="", model="", plugins=[]))
         return hashlib.sha256(stable_json(parts)).hexdigest()
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the record: the same content gives the same bytes.
-
-        Raises:
-            NystraError: The file cannot be written.
-        """
-        atomic_write_bytes(path, self.as_json())
-
     def as_json(self) -> bytes:
         """Return the record as bytes: the same for the same content."""
         return stable_json(asdict(self))
@@ -215,7 +207,7 @@ def store(record: EngineRecord, engine: Path) -> Path:
     folder = cache_folder()
     target, record.sha256 = put_file(folder, record.key, engine, ".engine")
     record.engine = target.name
-    record.write(_record_path(folder, record.key))
+    atomic_write_bytes(_record_path(folder, record.key), record.as_json())
     _remove_orphans(folder)
     return target
 

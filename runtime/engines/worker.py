@@ -110,16 +110,10 @@ class _EngineWorker:
 
         if not self._builder.rtx:
             self._log.watch = passed
-        self._engine()
-        return {}
+        return self._build()
 
     def _build(self) -> dict[str, Any]:
-        """Write the engine."""
-        Path(self._request["output"]).write_bytes(self._engine(_monitor(self._builder, self._send)))
-        return {}
-
-    def _engine(self, monitor: Any = None) -> bytes:
-        """Return the engine."""
+        """Build, and write the engine if a file is named for it."""
         request = self._request
         if request.get("threads") is not None:  # Polygraphy's configuration has none
             self._network[0].max_threads = request["threads"]
@@ -132,7 +126,7 @@ class _EngineWorker:
                 request["targets"],
                 builder_optimization_level=request.get("level"),
                 load_timing_cache=cache,
-                progress_monitor=monitor,
+                progress_monitor=_monitor(self._builder, self._send),
             )
         except self._failed as error:
             raise NystraError(
@@ -142,7 +136,9 @@ class _EngineWorker:
         build = self._builder.polygraphy.engine_bytes_from_network
         engine = bytes(build(self._network, config, save_timing_cache=cache))
         self._log.errors.clear()  # those of kernels that it then did not take
-        return engine
+        if "output" in request:
+            Path(request["output"]).write_bytes(engine)
+        return {}
 
     def _refusal(self) -> dict[str, str] | None:
         """Return the first error of the log and its node, which Polygraphy's exceptions lack."""
@@ -257,9 +253,5 @@ def _monitor(builder: Builder, send: Send) -> Any:
     return Monitor()
 
 
-def _answer(request: Mapping[str, Any], send: Send) -> dict[str, Any]:
-    return _EngineWorker(request, send).answer()
-
-
 if __name__ == "__main__":
-    sys.exit(answer_requests(_answer))
+    sys.exit(answer_requests(lambda request, send: _EngineWorker(request, send).answer()))

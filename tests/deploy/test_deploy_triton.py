@@ -145,7 +145,7 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
         profile={"input": ((1, 3, 64, 64), (2, 3, 64, 64), (4, 3, 64, 64))},
         device={"name": "a GPU"},
     )
-    record.write(EngineRecord.path_for(engine))
+    EngineRecord.path_for(engine).write_bytes(record.as_json())
     options = TritonOptions("tensorrt", engine=engine)
     folder = write_repository(model, tmp_path / "r", options)
     config = parsed(folder)
@@ -157,7 +157,8 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     other = save_upscaler(tmp_path / "other.onnx", scale=3)
     with pytest.raises(NystraError, match="is of another model"):
         write_repository(other, tmp_path / "r", options)
-    replace(record, plugins=["attention"]).write(EngineRecord.path_for(engine))
+    with_plugins = replace(record, plugins=["attention"])
+    EngineRecord.path_for(engine).write_bytes(with_plugins.as_json())
     with pytest.raises(BackendUnavailableError, match=r"1 plugins of nystra, and .*register10.so"):
         write_repository(model, tmp_path / "r2", options)
     library = tmp_path / "libnystra_trt_register10.so"

@@ -223,7 +223,7 @@ def test_a_kill_between_engine_and_record_leaves_the_old_pair(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(EngineRecord, "write", killed)
+        patch.setattr(cache, "atomic_write_bytes", killed)
         newer = tmp_path / "newer"
         newer.write_bytes(b"newer engine")
         with pytest.raises(KeyboardInterrupt):

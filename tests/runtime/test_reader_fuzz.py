@@ -159,6 +159,7 @@ PLAN = {
     "default": {"mechanism": "nystra", "landmarks": [4, 4], "iterations": 6},
     "sites": {"layers.0.attn": {"mechanism": "full"}},
 }
+RECORD = EngineRecord(sha256="0" * 64, profile={"x": ((1,), (2,), (3,))})
 READERS = {
     "safetensors": Reader(".safetensors", save_tensors, load),
     "torch": Reader(".pth", save_torch, load),
@@ -173,7 +174,7 @@ READERS = {
     "manifest": Reader(".json", lambda path: Manifest("m.onnx").write(path), Manifest.read),
     "record": Reader(
         ".json",
-        lambda path: EngineRecord(sha256="0" * 64, profile={"x": ((1,), (2,), (3,))}).write(path),
+        lambda path: path.write_bytes(RECORD.as_json()) and None,
         EngineRecord.read,
     ),
     "metadata": Reader(".json", save_metadata, read_metadata),
