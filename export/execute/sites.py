@@ -33,7 +33,6 @@ class SitedRunner:
         *,
         optimized: bool,
     ) -> None:
-        """Take nodes in order, and the names of the values to return."""
         self.runner, self.optimized = runner, optimized
         groups: list[list[ir.Node]] = [[]]
         for node in nodes:

@@ -85,13 +85,11 @@ class _Large:
     """Large constants of a graph, computed when they are asked for."""
 
     def __init__(self, runner: PartRunner, nodes: Sequence[ir.Node]) -> None:
-        """Take the nodes that compute them, in order."""
         self.runner, self.nodes = runner, nodes
         self._names = {str(value.name) for node in nodes for value in node.outputs}
         self.recent: Values = {}
 
     def __contains__(self, name: str) -> bool:
-        """Return whether it computes a value of that name."""
         return name in self._names
 
     def value(self, name: str, known: Values) -> onnxruntime.OrtValue:
@@ -102,13 +100,12 @@ class _Large:
             (part,) = parts_between([needed], [name])
             made = self.runner.run(part, known)[name]
         self.recent[name] = made
-        while sum(map(_bytes_of, self.recent.values())) > _MOST_KEPT and len(self.recent) > 1:
+        while (
+            len(self.recent) > 1
+            and sum(4 * math.prod(value.shape()) for value in self.recent.values()) > _MOST_KEPT
+        ):
             del self.recent[next(iter(self.recent))]
         return made
-
-
-def _bytes_of(value: onnxruntime.OrtValue) -> int:
-    return 4 * int(math.prod(value.shape()))
 
 
 def as_tensor(array: Array) -> Tensor:
@@ -268,7 +265,6 @@ class _Folded:
         return None if like is None else self.sized.types.get(str(like.name))
 
     def _read(self, node: ir.Node) -> list[ir.Value]:
-        """Return the values that a node needs to be computed."""
         read = list(names_read(node))
         return read if self._cast_type(node) is None else read[:1]
 
@@ -291,7 +287,6 @@ def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:
 
 
 def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
-    """Run a graph with limited memory, and note all shapes."""
     nodes = list(model.graph)
     values = {
         name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()

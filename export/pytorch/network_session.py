@@ -67,7 +67,6 @@ class NetworkSession:
         return float(start.elapsed_time(end)) / 1e3
 
     def _promoting(self) -> contextlib.AbstractContextManager[Any]:
-        """Return what a network in float64 runs in."""
         return _Promoting() if self.dtype == torch.float64 else contextlib.nullcontext()
 
     def _tensors(self, arrays: Iterable[npt.NDArray[Any]]) -> list[Tensor]:

@@ -18,10 +18,10 @@ from ..attention.implementation import as_trained
 from ..execute.parts import PartRunner
 from ..execute.sites import SitedRunner, computed
 from ..execute.sized import at_size, pixel_values
+from ..rounding.layers import Rounding
+from ..rounding.widening import widened
 from .replacement import Replacement, compute_site, with_replacements
-from .rounding import Rounding
 from .sources import GraphSource, as_tensor, as_value, inputs_of, kind_of
-from .widening import widened
 
 
 class _Shared(dict[Any, Any]):

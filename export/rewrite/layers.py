@@ -43,7 +43,6 @@ def _grouped(
 
 
 def _all_along(inside: Tensor, dims: list[int]) -> Tensor:
-    """Return whether all elements along some axes are true; these keep length 1."""
     for dim in dims:
         if inside.stride(dim) == 0:
             inside = inside.narrow(dim, 0, 1)

@@ -81,7 +81,6 @@ def mechanism_nodes(
 
 
 def _held(site: AnyFound) -> dict[str, Tensor]:
-    """Return the tensors of a site that its nodes read, by their names."""
     held = {name: getattr(site, name, None) for name in _HELD}
     return {name: tensor.detach() for name, tensor in held.items() if tensor is not None}
 

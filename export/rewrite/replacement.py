@@ -291,7 +291,6 @@ def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = F
 
 @contextlib.contextmanager
 def _ignoring_scores(sites: Mapping[str, AnyFound]) -> Iterator[None]:
-    """Make sites ignore their scores for a while."""
     before = {path: site.implementation for path, site in sites.items()}
     for site in sites.values():
         ignore_scores(site)

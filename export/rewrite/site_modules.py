@@ -77,7 +77,6 @@ class FoundMap(MapSite):
     """Attention between all positions of a map."""
 
     def __init__(self, heads: int, head_dim: int, value_dim: int, scale: float) -> None:
-        """Take the number of heads, their size in queries, keys and values, and the scale."""
         super().__init__(scale)
         self.heads, self.head_dim, self.value_dim = heads, head_dim, value_dim
 
@@ -213,8 +212,8 @@ def _dilated(x: Tensor, rows: int, columns: int) -> Tensor:
 def ignore_scores(site: AnyFound) -> None:
     """Make a site ignore its scores, in place: every query gets the mean of its values."""
     if isinstance(site, FoundWindows):
-        geometry = site.geometry
-        site.implementation = lambda qkv, _table, _geometry: _mean_of_windows(qkv, geometry)
+        equal = replace(site.geometry, masked=False, scale=0.0)  # every key has the same weight
+        site.implementation = lambda qkv, _table, _geometry: exact_windows(qkv, None, equal)
     elif isinstance(site, FoundMap):
         site.implementation = lambda q, _k, v, _scale: v.mean((2, 3), keepdim=True).expand(
             -1, -1, *q.shape[2:]
@@ -223,7 +222,3 @@ def ignore_scores(site: AnyFound) -> None:
         site.implementation = lambda q, _k, v, _bias, _geometry: v.mean(2, keepdim=True).expand(
             -1, -1, q.shape[2], -1
         )
-
-
-def _mean_of_windows(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
-    return exact_windows(qkv, None, replace(geometry, masked=False, scale=0.0))

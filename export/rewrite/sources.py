@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError, foreign_text
 from ..execute.parts import session_of
-from .widening import has_half
+from ..rounding.widening import has_half
 
 _BFLOAT16 = onnx.TensorProto.BFLOAT16
 
@@ -51,7 +51,6 @@ class GraphSource:
         raise NotImplementedError
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphSource:
-        """Return the same object."""
         return self
 
 

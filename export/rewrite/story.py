@@ -125,7 +125,6 @@ class _Checks:
     """Compares replacements with what they replace; those of equal layers only once."""
 
     def __init__(self, runner: PartRunner, sizes: Sequence[Sized]) -> None:
-        """Take what runs parts of the graph, and the graph at each size."""
         self.runner, self.sizes = runner, sizes
         self._known: dict[bytes, tuple[Replacement, str]] = {}
         self._forms: set[str] = set()

@@ -43,7 +43,6 @@ class Provenance:
     """
 
     def __init__(self, sized: Sized) -> None:
-        """Take the shapes and constants of a graph at one size."""
         self.sized = sized
         self.values: dict[ir.Value, Value] = {}
         self.cores: list[Attention] = []

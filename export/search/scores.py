@@ -108,7 +108,6 @@ def added(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:
 
 
 def _sum(first: Number, second: Tensor, sign: int) -> Tensor:
-    """Return a sum or difference, without a copy if nothing is added to."""
     if sign > 0 and not isinstance(first, Tensor) and first == 0.0:
         return second
     return torch.add(as_number(first), second, alpha=sign)

@@ -100,7 +100,6 @@ def _put_copy(
 
 
 def _values(node: ir.Node) -> list[ir.Value]:
-    """Return the inputs of a node, without omitted ones."""
     return [value for value in node.inputs if value is not None]
 
 
@@ -127,21 +126,12 @@ def merge_sizes(graph: ir.Graph) -> None:
     """
     first: dict[tuple[str, ...], ir.Value] = {}
     for node in list(graph):
-        if node.op_type != "Shape" or node.domain:
+        value = node.inputs[0] if node.op_type == "Shape" and not node.domain else None
+        if value is None or value.shape is None:
             continue
-        sizes = _sizes_read(node)
-        if sizes is not None:
-            kept = first.setdefault(sizes, node.outputs[0])
-            if kept is not node.outputs[0]:
-                ir.convenience.replace_all_uses_with(node.outputs[0], kept)
-
-
-def _sizes_read(node: ir.Node) -> tuple[str, ...] | None:
-    """Return the sizes that a Shape reads, numbers or symbols, or None if they are not known."""
-    (value,) = node.inputs
-    if value is None or value.shape is None:
-        return None
-    start, end = (node.attributes.get(name) for name in ("start", "end"))
-    place = slice(start.as_int() if start else None, end.as_int() if end else None)
-    sizes = [size if isinstance(size, int) else size.value for size in value.shape[place]]
-    return None if None in sizes else tuple(map(str, sizes))
+        ends = (node.attributes.get(name) for name in ("start", "end"))
+        sides = value.shape[slice(*(end.as_int() if end else None for end in ends))]
+        sizes = tuple(str(side if isinstance(side, int) else side.value) for side in sides)
+        kept = first.setdefault(sizes, node.outputs[0])
+        if kept is not node.outputs[0] and "None" not in sizes:
+            ir.convenience.replace_all_uses_with(node.outputs[0], kept)

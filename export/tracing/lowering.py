@@ -163,42 +163,6 @@ def _dropout(graph: fx.Graph, node: fx.Node) -> bool:
     return node.args[2] is False and _same(graph, node)
 
 
-def _einsum(graph: fx.Graph, node: fx.Node) -> bool:
-    """Write an einsum of two tensors that is a matrix product with leading axes as one."""
-    arguments: Any = node.args
-    equation, sources = arguments[:2]
-    given, arrow, result = equation.replace(" ", "").partition("->")
-    terms = given.split(",")
-    if not arrow or len(terms) != 2 or not given.replace(",", "").isalpha():
-        return False
-    left, right = terms
-    leading = [axis for axis in result if axis in left and axis in right]
-    rows, columns = ([a for a in one if a not in two] for one, two in (terms, terms[::-1]))
-    summed = [axis for axis in left if axis in right and axis not in result]
-    orders = (leading + rows + summed, leading + summed + columns, leading + rows + columns)
-    if not leading or not len(rows) == len(columns) == len(summed) == 1:
-        return False
-    if any(sorted(o) != sorted(t) for o, t in zip(orders, (left, right, result), strict=True)):
-        return False
-    meta = {key: value for key, value in node.meta.items() if key != "val"}
-    sides = []
-    with graph.inserting_before(node):
-        for source, term, order in zip(sources, terms, orders, strict=False):
-            axes = [term.index(axis) for axis in order]
-            side = graph.call_function(aten.permute.default, (source, axes))
-            side.meta = {**meta, "val": source.meta["val"].permute(axes)}
-            sides.append(side)
-        product = graph.call_function(aten.matmul.default, tuple(sides))
-        inner = [result.index(axis) for axis in orders[2]]
-        product.meta = {**meta, "val": node.meta["val"].permute(inner)}
-        axes = [orders[2].index(axis) for axis in result]
-        whole = graph.call_function(aten.permute.default, (product, axes))
-    whole.meta = dict(node.meta)
-    node.replace_all_uses_with(whole)
-    graph.erase_node(node)
-    return True
-
-
 def _reshaped(graph: fx.Graph, node: fx.Node) -> bool:
     """Write a view as a reshape: its input may have another memory layout then."""
     if isinstance(node.args[1], (list, tuple)):
@@ -207,14 +171,12 @@ def _reshaped(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _transposed(graph: fx.Graph, node: fx.Node) -> bool:
-    """Write the exchange of the last two axes as one of numbered axes."""
     node.args = (node.args[0], -2, -1)
     node.target = aten.transpose.int
     return True
 
 
 _CHANGES: dict[str, Callable[[fx.Graph, fx.Node], bool]] = {
-    "einsum": _einsum,
     "dropout": _dropout,
     **dict.fromkeys(("detach", "to", "type_as", "contiguous"), _same),
     **dict.fromkeys(("view", "_unsafe_view"), _reshaped),

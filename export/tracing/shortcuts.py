@@ -40,12 +40,12 @@ def translations_once() -> contextlib.AbstractContextManager[None]:
     from torch.onnx._internal import _lazy_import
 
     apis: Any = getattr(_lazy_import, "onnxscript_apis", None)  # other versions have it elsewhere
-    return _changed(apis, "get_torchlib_ops", lambda read: functools.partial(_once, read))
+    return _changed(apis, "get_torchlib_ops", _once)
 
 
 @functools.cache
-def _once(read: Callable[[], Any]) -> Any:
-    return read()
+def _once(read: Callable[[], Any]) -> Callable[[], Any]:
+    return functools.cache(read)
 
 
 def signatures_once() -> contextlib.AbstractContextManager[None]:

@@ -102,20 +102,7 @@ def converted(
     *,
     fused: bool = False,
 ) -> ir.Model:
-    """Return the graph of a program, which is not optimized.
-
-    Args:
-        program: The program of a network.
-        inputs: Names of its inputs.
-        outputs: Names of its outputs.
-        opset: Version of the default domain, 18 or later.
-        copied: Name of a call in the program -> its part and its weights.
-        network: The network with the weights.
-        fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
-
-    Raises:
-        Exception: Any error of PyTorch's tracer.
-    """
+    """Return the graph of a program, not optimized; ``copied`` names the parts of its calls."""
     traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
     with (
         _tracing(),

@@ -33,7 +33,7 @@ from ..graph.int8.policy import int8_policy
 from ..graph.precision.policy import policy_for
 from ..graph.precision.table import LOW_TYPES
 from ..rewrite.graph_network import GraphNetwork
-from ..rewrite.rounding import Rounding
+from ..rounding.layers import Rounding
 
 _FLOAT32_DIGITS = 24
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)

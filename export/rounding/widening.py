@@ -60,7 +60,6 @@ def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and its subgraphs."""
     yield graph
     for node in nodes_of(graph):
         yield from subgraphs(node)

@@ -30,7 +30,6 @@ class Rounding:
     digits: int | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rounding:
-        """Return the same object, which is never changed."""
         return self
 
     def nodes(self, nodes: Sequence[ir.Node], data: Collection[str]) -> list[ir.Node]:
