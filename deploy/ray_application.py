@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import BackendUnavailableError, NystraError
 from ..core.installation import install_command
-from ..runtime.distributed.cluster import isolated_workers
+from ..runtime.pool.ray import isolated_workers
 from ..runtime.serving.application import open_application
 from ..runtime.serving.limits import Limits
 from ..runtime.session_spec import SessionSpec

@@ -102,20 +102,17 @@ def run(args: argparse.Namespace) -> int:
     task = find_task(session)
     options = _options(args, task, session.facts.task)
     summary = task.summary()
-    runner, where = task.run, {}
-    if cluster is not None:
-        if task.run_distributed is None:
-            raise NystraError(
-                f"--ray does not apply to a model of the task {session.facts.task!r}: omit it"
-            )
-        runner, where = task.run_distributed, {"cluster": cluster}
-    results = runner()(
+    if cluster is not None and not task.distributed:
+        raise NystraError(
+            f"--ray does not apply to a model of the task {session.facts.task!r}: omit it"
+        )
+    results = task.run()(
         session,
         args.input,
         args.output,
         *options,
         report=_reporter(summary, quiet=args.quiet, verbose=args.verbose),
-        **where,
+        **({"cluster": cluster} if task.distributed else {}),
     )
     if args.json:
         print_json(

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Runner: TypeAlias = "Callable[..., Sequence[Result]]"
 """Takes an open session, an input and an output path, the options of the row, and the keyword
-``report``, a `Report`. Returns the result of each item.
+``report``, a `Report`; if the row is ``distributed``, also ``cluster``, `ClusterOptions` or None.
+Returns the result of each item.
 """
 
 Report: TypeAlias = "Callable[[Any, int, int], None]"
@@ -61,7 +62,7 @@ class Task:
         handler: The class that answers requests with files, for ``nystra serve``, Triton and Ray
             Serve; None: the task has no requests.
         quality: Measures the quality of a file's outputs; None: nothing is measured.
-        run_distributed: As ``run``, with the workers of a cluster; None: not supported.
+        distributed: ``run`` can use the workers of a cluster.
     """
 
     names: tuple[str, ...]
@@ -74,7 +75,7 @@ class Task:
     needs_output: bool = True
     handler: Callable[[], type[Handler]] | None = None
     quality: Callable[[], Quality] | None = None
-    run_distributed: Callable[[], Runner] | None = None
+    distributed: bool = False
 
 
 def _part(module: str, name: str | None = None) -> Lazy[Any]:
@@ -97,7 +98,7 @@ TASKS = [
         options=_RESTORING,
         handler=_part("restoration.handler", "RestorationHandler"),
         quality=_part("video.quality", "QUALITY"),
-        run_distributed=_part(".distributed.run", "run_distributed"),
+        distributed=True,
     ),
     Task(
         names=("video",),
@@ -108,7 +109,7 @@ TASKS = [
         summary=_part("video.result"),
         options=_RESTORING,
         quality=_part("video.quality", "QUALITY"),
-        run_distributed=_part(".distributed.run", "run_distributed"),
+        distributed=True,
     ),
     Task(
         names=("classification",),

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 from nystra.cli.main import main
-from nystra.runtime.tasks.restoration import pools
-from nystra.runtime.tasks.restoration.sequential import attempt
-
-
-def step_by_step(job: Any, pairs: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
-    """Yield index and result of each image."""
-    for index, pair in enumerate(pairs):
-        yield index, attempt(job, pair)
-
+from nystra.runtime.tasks.restoration import folder
 
 if __name__ == "__main__":
-    for name in ("most_pixels", "one_by_one"):
-        assert hasattr(pools, name), name
-    pools.most_pixels, pools.one_by_one = lambda *_: 0, step_by_step
+    for name in ("most_pixels", "ONE_BY_ONE"):
+        assert hasattr(folder, name), name
+    folder.most_pixels, folder.ONE_BY_ONE = lambda *_: 0, 1
     sys.exit(main(sys.argv[1:]))

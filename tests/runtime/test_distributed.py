@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +15,16 @@ import pytest
 from image_files import make_image
 from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, Session, run_images, write_image
-from nystra.runtime.distributed import run as run_module
-from nystra.runtime.distributed import worker_pool as crew_module
-from nystra.runtime.distributed.run import distribute_tiles
-from nystra.runtime.distributed.worker import Failed, Setup, Worker
-from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
 from nystra.runtime.options import ClusterOptions
+from nystra.runtime.pool import ray as ray_pool
+from nystra.runtime.pool.calls import Failed
+from nystra.runtime.pool.ray import MOST_TRIES, Cluster
 from nystra.runtime.session_spec import SessionSpec
-from nystra.runtime.tasks.restoration import sequential
-from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageJob, ImageOutput
+from nystra.runtime.tasks.restoration import on_cluster
+from nystra.runtime.tasks.restoration.remote_worker import RemoteWorker, Setup
 from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
+from nystra.runtime.tasks.restoration.run import run_restoration
+from nystra.runtime.tasks.video.frame_restorer import share_tiles
 from nystra.runtime.tasks.video.options import VideoOptions
 from nystra.runtime.tasks.video.run import run_video
 from runtime_models import nystra_metadata, save_upscaler
@@ -43,26 +41,25 @@ class RayTaskError(RayError):
 
 
 class FakeRay:
-    """As much of Ray as a `WorkerPool` uses; one thing happens in each wait.
+    """As much of Ray as a `Cluster` uses; one thing happens in each wait.
 
     Attributes:
-        kind: Class of the workers.
         room: How many of them can be at the same time; others stay about to start.
         most: Most things that were under way at the same time.
     """
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
-    def __init__(self, kind: type[Any], room: int = 99) -> None:
-        self.kind, self.room, self.most = kind, room, 0
+    def __init__(self, room: int = 99) -> None:
+        self.room, self.most = room, 0
         self.alive: list[Any] = []
         self.waiting: list[Any] = []
 
     def put(self, value: Any) -> Any:
         return value
 
-    def remote(self, _: type[Any]) -> Any:
-        start = SimpleNamespace(remote=lambda setup: _Actor(self, self.kind(setup)))
+    def remote(self, kind: type[Any]) -> Any:
+        start = SimpleNamespace(remote=lambda setup: _Actor(self, kind(setup)))
         return SimpleNamespace(options=lambda **how: start)
 
     def wait(self, references: list[Any], num_returns: int, timeout: float) -> Any:
@@ -128,12 +125,9 @@ class Doubler:
         return 2 * number
 
 
-SETUP = SimpleNamespace(session=SimpleNamespace(threads=1))
-
-
-def worker_pool(kind: type[Any], size: int, room: int = 99) -> tuple[WorkerPool, FakeRay]:
-    ray = FakeRay(kind, room)
-    return WorkerPool(ray, SETUP, size), ray  # type: ignore[arg-type]
+def worker_pool(kind: type[Any], size: int, room: int = 99) -> tuple[Cluster, FakeRay]:
+    ray = FakeRay(room)
+    return Cluster(ray, kind, None, size, threads=1), ray
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -157,7 +151,7 @@ def test_what_a_worker_died_over_goes_to_another_one(ordered: bool, size: int) -
     assert max(by_place[number].tries for number in innocent) == 2, "alone none of them died again"
     assert pool.lost == MOST_TRIES + 1
     assert ray.most <= 3 * size + MOST_TRIES
-    pool.shutdown()
+    pool.close()
     assert ray.alive == []
 
 
@@ -207,7 +201,7 @@ class Stillborn(Doubler):
 def test_no_worker_at_all(
     kind: type[Any], room: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew_module, "_PATIENCE", -1.0)
+    monkeypatch.setattr(ray_pool, "_PATIENCE", -1.0)
     pool, _ = worker_pool(kind, 2, room)
     with pytest.raises(NystraError, match=message):
         list(pool.run([("double", (1,))]))
@@ -231,20 +225,20 @@ def setup(model: Path, **changes: Any) -> Setup:
 
 
 def test_a_worker_refuses_another_model(model: Path) -> None:
-    failed = Worker(setup(model, sha256="0" * 64)).open()
+    failed = RemoteWorker(setup(model, sha256="0" * 64)).open()
     assert isinstance(failed, Failed)
     assert (
         "is a different file on this machine: copy the same file to every machine" in failed.error
     )
-    failed = Worker(setup(model, kernels=True)).open()
+    failed = RemoteWorker(setup(model, kernels=True)).open()
     assert isinstance(failed, Failed)
     assert "unlike on the machine that started the run" in failed.error
 
 
 def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
-    worker = Worker(setup(model))
+    worker = RemoteWorker(setup(model))
     assert "process" in str(worker.open())
-    failed = worker.file(tmp_path / "none.png", tmp_path / "out.png")
+    failed = worker.file(str(tmp_path / "none.png"), str(tmp_path / "out.png"))
     assert failed.status == "failed"
     assert "No such file" in failed.error
     assert isinstance(worker.tiles([np.zeros((1, 9, 4, 4), np.float32)]), Failed)
@@ -258,12 +252,12 @@ def test_tiles_of_a_window(tmp_path: Path, batch: int | str) -> None:
     model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(), batch=batch)
     session = Session(model, threads=1)
 
-    class Here(Worker):
+    class Here(RemoteWorker):
         def __init__(self, _: Any) -> None:
             super().__init__(setup(model))
 
     pool, _ = worker_pool(Here, 2)
-    whole, spread = restorer_for(session), distribute_tiles(restorer_for(session), pool)
+    whole, spread = restorer_for(session), share_tiles(restorer_for(session), pool)
     pixels = np.random.default_rng(0).random((50, 70, 3), np.float32)
     for image in (pixels, pixels[:, :, :1]):
         expected, tiles = whole(image, 16, 8)
@@ -272,14 +266,14 @@ def test_tiles_of_a_window(tmp_path: Path, batch: int | str) -> None:
         assert tiles == count > 20
     internal = Restorer(session, tiling="internal")
     with pytest.raises(NystraError, match="cannot share them: run it without"):
-        distribute_tiles(internal, pool)
+        share_tiles(internal, pool)
 
 
 def local_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """Let a distributed run find a Ray of two CPUs, and return it."""
-    ray = FakeRay(Worker)
+    ray = FakeRay()
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0}, raising=False)
-    monkeypatch.setattr(run_module, "connected", lambda _: nullcontext(ray))
+    monkeypatch.setattr(on_cluster, "connected", lambda _: nullcontext(ray))
     return ray
 
 
@@ -293,7 +287,7 @@ def test_a_folder_is_shared_as_by_one_process(
     (tmp_path / "in" / "bad.png").write_bytes(b"no image")
     options, seen = RunOptions(format="png", quiet=True), []
     session = Session(model, threads=1)
-    shared = run_module.run_distributed(
+    shared = run_restoration(
         session,
         tmp_path / "in",
         tmp_path / "there",
@@ -326,27 +320,28 @@ def test_frames_are_shared_as_by_one_process(
     options = RunOptions(skip_existing=True, quiet=True)
     paths = tmp_path / "in", tmp_path / "there"
     cluster = ClusterOptions("local")
-    (result,) = run_module.run_distributed(session, *paths, options, video, cluster=cluster)
+    (result,) = run_restoration(session, *paths, options, video, cluster=cluster)
     assert (result.frames, result.kept, result.tiles) == (4, 1, 4)
     run_video(session, tmp_path / "in", tmp_path / "here", quiet, video)
     for name in ("0.png", "2.png", "3.png", "4.png"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
     (tmp_path / "in" / "3.png").write_bytes(b"no image")
     with pytest.raises(NystraError, match="is not an image in a supported format"):
-        run_module.run_distributed(session, *paths, options, video, cluster=cluster)
+        run_restoration(session, *paths, options, video, cluster=cluster)
     assert ray.alive == []
 
 
 def test_a_worker_without_memory_says_so_and_lives_on(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = Worker(setup(model, options=RunOptions(max_memory=1 << 20)))
+    worker = RemoteWorker(setup(model, options=RunOptions(max_memory=1 << 20)))
     assert "process" in str(worker.open())
     write_image(tmp_path / "a.png", make_image())
-    failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
+    paths = str(tmp_path / "a.png"), str(tmp_path / "out.png")
+    failed = worker.file(*paths)
     assert failed.status == "failed"
     assert "with the model loaded, and the limit is 1 MiB" in failed.error
-    worker = Worker(setup(model))
+    worker = RemoteWorker(setup(model))
     worker.open()
 
     def exhausted(*_: Any, **__: Any) -> Any:
@@ -354,44 +349,8 @@ def test_a_worker_without_memory_says_so_and_lives_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(Restorer, "__call__", exhausted)
-        failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
+        failed = worker.file(*paths)
     assert failed.status == "failed"
     assert "not enough memory for" in failed.error
     assert not (tmp_path / "out.png").exists()
-    assert worker.file(tmp_path / "a.png", tmp_path / "out.png").status == "done"
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_a_worker_reads_the_next_image_while_its_model_runs(
-    large: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = Worker(setup(model))
-    worker.open()
-    running, second_read = threading.Event(), threading.Event()
-    seen: list[bool] = []
-    read, run = ImageJob.read, ImageJob.run
-
-    def reading(job: ImageJob, here: Path, *rest: Any) -> ImageInput:
-        got = read(job, here, *rest)
-        if here.name == "b.png":
-            second_read.set()
-        return got
-
-    def computing(job: ImageJob, got: ImageInput, *rest: Any) -> ImageOutput:
-        running.set()
-        if got.path.name == "a.png":  # a large one is waited for in vain, but not for long
-            seen.append(second_read.wait(0.2 if large else 20.0))
-        return run(job, got, *rest)
-
-    monkeypatch.setattr(ImageJob, "read", reading)
-    monkeypatch.setattr(ImageJob, "run", computing)
-    monkeypatch.setattr(sequential, "_is_small", lambda job, got: not large)
-    for name in "ab":
-        write_image(tmp_path / f"{name}.png", make_image())
-    with ThreadPoolExecutor(2) as calls:
-        first = calls.submit(worker.file, tmp_path / "a.png", tmp_path / "c.png")
-        assert running.wait(20.0)
-        second = calls.submit(worker.file, tmp_path / "b.png", tmp_path / "d.png")
-        assert [made.result().status for made in (first, second)] == ["done", "done"]
-    assert seen == [not large]
-    assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
+    assert worker.file(*paths).status == "done"

@@ -14,10 +14,11 @@ from auxiliary_models import FILLER, hole, make_image, save
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
-from nystra.runtime.tasks.restoration import pools
+from nystra.runtime.tasks.restoration import folder as folder_module
+from nystra.runtime.tasks.restoration.folder import most_pixels
 from nystra.runtime.tasks.restoration.image_job import ImageJob
-from nystra.runtime.tasks.restoration.pools import most_pixels
 from nystra.runtime.tasks.restoration.restorer import restorer_for
+from nystra.runtime.tasks.restoration.worker import ImageWorker
 from nystra.runtime.workers.child import Child
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -173,19 +174,19 @@ def test_threads_write_what_one_after_the_other_writes(
     again = RunOptions(quiet=True, overwrite=True)
     seen: list[tuple[int, int]] = []
     threads: set[str] = set()
-    attempt = pools.attempt_small
+    small_file = ImageWorker.small_file
 
     def noted(*given: Any) -> Any:
         threads.add(threading.current_thread().name)
-        return attempt(*given)
+        return small_file(*given)
 
-    monkeypatch.setattr(pools, "attempt_small", noted)
+    monkeypatch.setattr(ImageWorker, "small_file", noted)
     beside = run_images(session, small_images, out, again, report=lambda _, *now: seen.append(now))
     written = {path.name: path.read_bytes() for path in out.iterdir()}
     assert len(written) == SMALL + 1
     assert 1 < len(threads) <= 3
     assert seen == [(done, SMALL + 2) for done in range(1, SMALL + 3)]
-    monkeypatch.setattr("nystra.runtime.tasks.restoration.pools.most_pixels", lambda *_: 0)
+    monkeypatch.setattr(folder_module, "most_pixels", lambda *_: 0)
     assert told(beside) == told(run_images(session, small_images, out, again))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
     assert "is not an image in a supported format" in beside[SMALL].error
@@ -220,7 +221,7 @@ def test_when_one_comes_after_the_other(
 def test_memory_bounds_what_is_small(
     session: Session, small_images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "available_memory", lambda: 12 * 40_960 * 1000)
+    monkeypatch.setattr(folder_module, "available_memory", lambda: 12 * 40_960 * 1000)
     job = ImageJob(restorer_for(session), RunOptions(quiet=True))
     pairs = [(path, Path("out", path.name)) for path in sorted(small_images.iterdir())]
     assert most_pixels(job, session, pairs) == 1000
@@ -232,5 +233,5 @@ def test_an_interrupt_ends_it(session: Session, small_images: Path, tmp_path: Pa
 
     with pytest.raises(KeyboardInterrupt):
         run_images(session, small_images, tmp_path / "out", RunOptions(quiet=True), report=stop)
-    assert not any(thread.name.startswith("nystra-image") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("nystra-pool") for thread in threading.enumerate())
     assert len(list((tmp_path / "out").iterdir())) < SMALL

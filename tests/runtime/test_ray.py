@@ -23,9 +23,9 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.files.temporary import remove_leftovers
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
-from nystra.runtime.distributed.run import run_distributed
 from nystra.runtime.options import ClusterOptions
 from nystra.runtime.tasks.registry import Report
+from nystra.runtime.tasks.restoration.run import run_restoration
 from nystra.runtime.tasks.video.options import VideoOptions
 from nystra.runtime.tasks.video.run import run_video
 from ray_start import patiently, set_traps
@@ -97,7 +97,7 @@ def spread(
     **how: Any,
 ) -> list[dict[str, Any]]:
     options = RunOptions(quiet=True, **how)
-    return run_distributed(
+    return run_restoration(
         session,
         folder,
         out,
@@ -116,7 +116,7 @@ def test_a_folder_and_how_it_goes_on(
     results = spread(cluster, session, folder, tmp_path, wait)
     failed = [result for result in results if result.status == "failed"]
     assert [Path(result.input).name for result in failed] == ["poisoned.png"]
-    assert "is not an image in a supported format" in failed[0].error
+    assert "is damaged or truncated" in failed[0].error
     assert [result.input for result in results] == sorted(map(str, folder.iterdir()))
     assert len({result.worker for result in results}) > 1
     same(tmp_path, expected)
@@ -150,7 +150,7 @@ def test_no_module_of_the_present_folder_runs(
         time.sleep(8.0 if done == 1 and where == "cluster" else 0.0)
 
     options = ClusterOptions(address, workers=2 if where == "local" else None)
-    results = run_distributed(session, place, tmp_path / "out", QUIET, cluster=options, report=wait)
+    results = run_restoration(session, place, tmp_path / "out", QUIET, cluster=options, report=wait)
     assert not (tmp_path / "caught").exists()
     workers = {result.worker for result in results if result.status == "done"}
     assert len(workers) > 1 or where == "local"
@@ -189,7 +189,7 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
     def look(_: dict[str, Any], done: int, __: int) -> None:
         there.append((done, len(list((tmp_path / "b").iterdir()))))
 
-    (result,) = run_distributed(
+    (result,) = run_restoration(
         session,
         frames,
         tmp_path / "b",

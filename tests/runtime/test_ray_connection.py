@@ -15,8 +15,8 @@ from image_files import make_image
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import write_image
-from nystra.runtime.distributed import cluster as cluster_module
 from nystra.runtime.options import ClusterOptions
+from nystra.runtime.pool import ray as ray_pool
 from ray_start import set_traps
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -34,8 +34,8 @@ def test_nobody_at_the_address(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cluster_module.PATIENCE == 10
-    monkeypatch.setattr(cluster_module, "PATIENCE", 0.3)
+    assert ray_pool.PATIENCE == 10
+    monkeypatch.setattr(ray_pool, "PATIENCE", 0.3)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").touch()
     given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
@@ -91,7 +91,7 @@ def test_who_asks_an_address_imports_nothing_from_the_present_folder(
     monkeypatch.syspath_prepend(str(modules))
     monkeypatch.chdir(downloads)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        cluster_module._check_answers(ClusterOptions(f"127.0.0.1:{listener.getsockname()[1]}"))
+        ray_pool._check_answers(ClusterOptions(f"127.0.0.1:{listener.getsockname()[1]}"))
     assert not (tmp_path / "caught").exists()
 
 

@@ -152,7 +152,6 @@ def test_every_row_loads_what_runs_it() -> None:
             assert quality.name in task_qualities()
             assert set(quality.fixed) < quality.options.declared().keys()
             assert all(item.needs for item in quality.items.values())
-        assert row.run_distributed is None or callable(row.run_distributed())
         if row.handler is not None:
             handler = row.handler()
             assert all([handler.media_types, handler.route, handler.summary])

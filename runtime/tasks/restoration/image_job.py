@@ -178,16 +178,12 @@ class ImageJob:
             tiles=restored.tiles,
         )
 
-    def restore(self, here: Path, there: Path, image: ImageData | None, move: Move) -> ImageResult:
-        """Do all three steps for one image, which may have been read already."""
-        return self.write(self.run(self.read(here, there, image), move))
-
     def restore_only(
         self, here: Path, there: Path, image: ImageData | None, move: Move
     ) -> ImageResult:
         """Restore the only image of a run; any error is raised, in one line."""
         try:
-            return self.restore(here, there, image, move)
+            return self.write(self.run(self.read(here, there, image), move))
         except Exception as error:
             raise in_one_line(error, here) from error
 

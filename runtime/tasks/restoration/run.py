@@ -12,6 +12,7 @@ from ....core.errors import NystraError
 from ....core.files.writing import check_can_make, check_folder_name
 from ...images.image_data import ImageData
 from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, format_named
+from ...options import ClusterOptions
 from ...progress import progress_bar
 from ...session import Session
 from ..registry import Report
@@ -152,6 +153,7 @@ def run_restoration(
     video: VideoOptions | None = None,
     *,
     report: Report | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> Sequence[ImageResult]:
     """Run a model on images, or on a video frame by frame.
 
@@ -165,6 +167,7 @@ def run_restoration(
         options: The same.
         video: The options of a video.
         report: As in `run_images` or `run_video`.
+        cluster: The same.
 
     Raises:
         NystraError: As they do; also if an option of videos is given for images.
@@ -173,9 +176,11 @@ def run_restoration(
     if means_video(input, output, clip):
         from ..video.run import run_video  # images do not wait for it
 
-        return run_video(session, input, output, options, video=clip, report=report)
+        return run_video(
+            session, input, output, options, video=clip, report=report, cluster=cluster
+        )
     check_no_video(clip)
-    return run_images(session, input, output, options, report=report)
+    return run_images(session, input, output, options, report=report, cluster=cluster)
 
 
 def run_images(
@@ -185,6 +190,7 @@ def run_images(
     options: RunOptions | None = None,
     *,
     report: Report | None = None,
+    cluster: ClusterOptions | None = None,
     **how_run: Any,
 ) -> list[ImageResult]:
     """Run a model on one image or on all images of a folder.
@@ -196,20 +202,28 @@ def run_images(
             standard output. A folder as the input needs a folder, which is created.
         options: Further options.
         report: Called with (result, images done, total number of images) after each image.
+        cluster: Spreads the images of a folder over the workers of a cluster; see `on_cluster`.
         **how_run: Settings of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes
             them.
 
     Returns:
-        The result of each image. In a folder an image that fails does not stop the others: check
-            ``status``.
+        The result of each image; a `DistributedResult` on a cluster. In a folder an image that
+            fails does not stop the others: check ``status``.
 
     Raises:
         NystraError: The model or the only image is invalid, or outputs exist and neither
-            ``overwrite`` nor ``skip_existing`` is set; nothing was written.
+            ``overwrite`` nor ``skip_existing`` is set; nothing was written. Also if a cluster has
+            no worker that can open the model, or is given one image.
+        BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
     """
     how = options or RunOptions()
     how.auxiliary()  # the cheap checks come before the model is loaded
-    pairs, results, folder = plan_images(input, output, how)
+    pairs, results, folder = _plan_images(input, output, how)
+    if cluster is not None and not folder:
+        raise NystraError(
+            f"{input} is one image, and a cluster shares the images of a folder or the frames of a "
+            "video: run it without a cluster"
+        )
     if not pairs:
         return results
     only: ImageData | None = None
@@ -218,18 +232,19 @@ def run_images(
         only = read_early(pairs[0][0])
     session = model if isinstance(model, Session) else Session(model, **how_run)
     job = ImageJob(restorer_for(session), how)
-    with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
+    unit = "tile" if cluster is None else "image"
+    with progress_bar(Path(input).name, unit=unit, quiet=how.quiet) as move:
         if folder:
-            from .pools import restore_folder  # one image does not wait for it
+            from .folder import restore_folder  # one image does not wait for it
 
-            return results + restore_folder(job, session, pairs, move, report)
+            return results + restore_folder(job, session, pairs, move, report, cluster)
         result = job.restore_only(*pairs[0], only, move)
         if report is not None:
             report(result, 1, 1)
     return [result]
 
 
-def plan_images(
+def _plan_images(
     input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
 ) -> tuple[list[tuple[Path, Path]], list[ImageResult], bool]:
     """Return the images to restore, before any is read.

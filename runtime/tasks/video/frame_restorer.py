@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ...images.image_data import ImageData
+from ...pool.calls import Call, Failed, Pool
+from ...tiling.run_tiled import ImageFunction
 from ...tiling.tile_plan import blend_weights, tile_positions
 from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, FrameSource
@@ -124,8 +126,8 @@ class FrameRestorer(Protocol):
 FrameJob: TypeAlias = tuple[ImageData, str, dict[str, Any]]
 """An image, its name, and how it is restored: the arguments of `restore`."""
 
-FrameRun: TypeAlias = Callable[[Iterator[FrameJob]], Iterator[tuple[RestoredImage, float, int]]]
-"""Restores images; yields each result in order, its seconds, and the number of reused tiles."""
+FrameRun: TypeAlias = tuple[RestoredImage, float, int]
+"""The result of an image, its seconds, and the number of reused tiles."""
 
 
 @dataclass(frozen=True)
@@ -137,14 +139,14 @@ class SingleFrameRestorer:
         tiling: As `fixed_tiling` returns it.
         auxiliary: The files of the further inputs; those in a folder are named like the frames.
         max_memory: Memory limit of this process in bytes; None is the available memory.
-        run: Restores the images; None: one after the other in this process.
+        pool: Its workers restore the images; None: one after the other in this process.
     """
 
     restorer: Restorer
     tiling: dict[str, Any]
     auxiliary: AuxiliaryInputs
     max_memory: int | None = None
-    run: FrameRun | None = None
+    pool: Pool | None = None
 
     @property
     def scale(self) -> int:
@@ -163,15 +165,16 @@ class SingleFrameRestorer:
                     under_way.append((frame, warnings))
                     yield before, str(name), {**self.tiling, "auxiliary": auxiliary}
 
-        run = self.run or partial(self._one_by_one, source.clip.size)
-        for restored, seconds, reused in run(jobs()):
+        if self.pool is None:
+            runs = self._one_by_one(source.clip.size, jobs())
+        else:
+            runs = _shared(self.pool, jobs())
+        for restored, seconds, reused in runs:
             frame, warnings = under_way.popleft()
             warnings = warnings + restored.warnings
             yield RestoredFrame(frame, restored.image, seconds, restored.tiles, reused, warnings)
 
-    def _one_by_one(
-        self, size: tuple[int, int], jobs: Iterator[FrameJob]
-    ) -> Iterator[tuple[RestoredImage, float, int]]:
+    def _one_by_one(self, size: tuple[int, int], jobs: Iterator[FrameJob]) -> Iterator[FrameRun]:
         repeats = self.restorer.without_repeats(size, self.max_memory)
         restorer = self.restorer
         if not restorer.auxiliary:  # with another mask equal pixels give another result
@@ -181,6 +184,43 @@ class SingleFrameRestorer:
             reused, begin = repeats.reused, time.perf_counter()
             restored = restore(restorer, image, name, **how)
             yield restored, time.perf_counter() - begin, repeats.reused - reused
+
+
+def _shared(pool: Pool, jobs: Iterator[FrameJob]) -> Iterator[FrameRun]:
+    """Restore frames by the workers, a bounded number at a time."""
+    before = time.perf_counter()
+    for restored in _values(pool, (("image", job) for job in jobs)):
+        now = time.perf_counter()
+        yield restored, now - before, 0
+        before = now
+
+
+def share_tiles(network: TiledNetwork, pool: Pool) -> TiledNetwork:
+    """Return a network whose tiles are run by the workers, and blended here in their order.
+
+    Each worker runs as many tiles at once as the network would: the results are bit-identical.
+
+    Raises:
+        NystraError: The network needs the whole frames, so there are no tiles to share.
+    """
+    if network.whole:
+        raise NystraError(
+            "the model needs the whole frames, so workers cannot share them: run it "
+            "without a cluster"
+        )
+
+    def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:
+        return _values(pool, (("tiles", (part,)) for part in parts))
+
+    return replace(network, batches=batches)
+
+
+def _values(pool: Pool, calls: Iterator[Call]) -> Iterator[Any]:
+    """Yield what the workers return, in order."""
+    for result in pool.run(calls, ordered=True):
+        if isinstance(result.value, Failed):
+            raise NystraError(result.value.error)
+        yield result.value
 
 
 @dataclass(frozen=True)

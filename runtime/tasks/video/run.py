@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from ....core.errors import NystraError
 from ....core.files.reading import file_sha256
 from ....core.files.writing import check_folder_name
 from ...images.images import STREAM, Naming
+from ...options import ClusterOptions
+from ...pool.calls import Pool
 from ...progress import progress_bar
 from ...session import Session
 from ...video.clip import FrameSource, Sink
@@ -23,6 +25,7 @@ from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
 from ..registry import Report
 from ..restoration.auxiliary_roles import AuxiliaryInputs
+from ..restoration.on_cluster import cluster_pool
 from ..restoration.options import RunOptions
 from ..restoration.restorer import restorer_for
 from ..result import in_one_line
@@ -33,11 +36,10 @@ from .frame_restorer import (
     SingleFrameRestorer,
     WindowedRestorer,
     fixed_tiling,
+    share_tiles,
 )
 from .options import VideoOptions
 from .result import VideoResult
-
-OpenFrameRestorer = Callable[[Session, FrameSource, RunOptions, VideoOptions], FrameRestorer]
 
 
 def run_video(
@@ -48,7 +50,7 @@ def run_video(
     video: VideoOptions | None = None,
     *,
     report: Report | None = None,
-    open_restorer: OpenFrameRestorer | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> list[VideoResult]:
     """Run a model on a video: frame by frame, or in overlapping clips for a video model.
 
@@ -61,8 +63,7 @@ def run_video(
             the frames.
         video: Options of videos.
         report: Called with (result, frames done, total number of frames) after each frame.
-        open_restorer: Opens the restorer of the frames; None: `frame_restorer_for`, in this
-            process.
+        cluster: Runs the network on the workers of a cluster; see `on_cluster`.
 
     Returns:
         The result of the video.
@@ -70,7 +71,8 @@ def run_video(
     Raises:
         NystraError: The input, an option or the model is invalid; finished frames are kept, and the
             message says how to continue.
-        BackendUnavailableError: PyAV, which video files need, is missing.
+        BackendUnavailableError: PyAV, which video files need, or Ray is missing, or no cluster
+            answers within ten seconds.
     """
     begin = time.perf_counter()
     how, clip = options or RunOptions(), video or VideoOptions()
@@ -79,10 +81,11 @@ def run_video(
     if is_written(there) and how.skip_existing and Path(there).exists():
         return [VideoResult(str(here), "skipped", there, reason=f"{there} exists")]
     source = open_source(here, clip)
-    restorer = (open_restorer or frame_restorer_for)(session, source, how, clip)
-    sink = _sink(session, source, there, restorer.scale, how, clip)
-    work = _Work(source, restorer, sink, here, there)
-    result = work.run(report, quiet=how.quiet)
+    with nullcontext() if cluster is None else cluster_pool(session, how, cluster) as pool:
+        restorer = frame_restorer_for(session, source, how, clip, pool)
+        sink = _sink(session, source, there, restorer.scale, how, clip)
+        work = _Work(source, restorer, sink, here, there)
+        result = work.run(report, quiet=how.quiet)
     warnings = [*source.clip.warnings, *_untimed(source, there), *work.warnings(), *sink.warnings]
     return [replace(result, warnings=warnings, seconds=time.perf_counter() - begin)]
 
@@ -105,17 +108,23 @@ def frame_restorer_for(
     source: FrameSource,
     options: RunOptions,
     video: VideoOptions,
+    pool: Pool | None = None,
 ) -> FrameRestorer:
     """Return the restorer of a source's frames, with a model of images or of frames.
+
+    The workers of a pool get a frame each with a model of images; they share the tiles of each
+    window with one of frames.
 
     Args:
         session: The model.
         source: The frames.
         options: The options shared with images.
         video: Options of videos.
+        pool: Its workers run the network; None: this process.
 
     Raises:
-        NystraError: The model takes neither, or the options contradict it.
+        NystraError: The model takes neither, or the options contradict it, or workers cannot share
+            its tiles.
     """
     paths = options.auxiliary()
     if session.facts.input("frames") is not None:
@@ -123,6 +132,8 @@ def frame_restorer_for(
             raise NystraError(f"a video model takes no {' and no '.join(paths)}: omit it")
         clips = clip_restorer_for(session, video.noise)
         how = fixed_tiling(clips.network, source.clip, options)
+        if pool is not None:
+            clips = replace(clips, network=share_tiles(clips.network, pool))
         return WindowedRestorer(clips, how, video.time_overlap)
     for flag, value in (("`time_overlap`", video.time_overlap), ("`noise`", video.noise)):
         if value is not None:
@@ -130,7 +141,7 @@ def frame_restorer_for(
     restorer = restorer_for(session)
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
     tiling = fixed_tiling(restorer, source.clip, options)
-    return SingleFrameRestorer(restorer, tiling, auxiliary, options.max_memory)
+    return SingleFrameRestorer(restorer, tiling, auxiliary, options.max_memory, pool)
 
 
 def _sink(

@@ -1,6 +1,8 @@
-"""The images of a folder in one process: files are read and written while the model runs."""
+"""Files are read and written while the model runs for others."""
 
 import threading
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +11,13 @@ import numpy as np
 import pytest
 
 from nystra.runtime import ImageData
-from nystra.runtime.tasks.restoration import sequential
+from nystra.runtime.pool.local import Threads
+from nystra.runtime.tasks.restoration import worker as worker_module
+from nystra.runtime.tasks.restoration.folder import groups_apart, restore_all, restore_files
 from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageOutput
 from nystra.runtime.tasks.restoration.restorer import RestoredImage
 from nystra.runtime.tasks.restoration.result import ImageResult
-from nystra.runtime.tasks.restoration.sequential import attempt, one_by_one
+from nystra.runtime.tasks.restoration.worker import ImageWorker
 
 SECONDS = 5.0
 """After which something that should happen beside something else did not."""
@@ -44,9 +48,7 @@ class Job:
         move(1, 1)
         return ImageOutput(read, RestoredImage(read.image, 1, []), 0.0)
 
-    def write(self, output: ImageOutput | ImageResult) -> ImageResult:
-        if isinstance(output, ImageResult):
-            return output
+    def write(self, output: ImageOutput) -> ImageResult:
         self._do("write", output.source.path)
         return ImageResult(str(output.source.path), output=str(output.source.target))
 
@@ -56,9 +58,13 @@ def pairs(*names: str) -> list[tuple[Path, Path]]:
 
 
 def ran(job: Any, given: list[tuple[Path, Path]]) -> list[ImageResult]:
-    made = list(one_by_one(job, given, lambda done, total: None))
-    assert [index for index, _ in made] == list(range(len(given)))
-    return [result for _, result in made]
+    worker, moved, told = ImageWorker(job, lambda *now: moved.append(now), len(given)), [], []
+    with closing(Threads(worker.call, 2, worker.stop)) as pool:
+        restore = partial(restore_files, pool, ordered=True)
+        results = restore_all(restore, given, None, lambda result, *_: told.append(result))
+    assert told == results
+    assert all(total == len(given) for _, total in moved)
+    return results
 
 
 class Overlapping(Job):
@@ -91,7 +97,6 @@ def test_one_bad_image_stops_no_other() -> None:
     names = ("a", "read1", "read2", "b", "run", "write", "c")
     job = Job()
     results = ran(job, pairs(*names))
-    assert results == [attempt(Job(), pair) for pair in pairs(*names)]  # type: ignore[arg-type]
     failed = [name for name, result in zip(names, results, strict=True) if result.error]
     assert failed == ["read1", "read2", "run", "write"]
     assert "in/run cannot be restored: run went wrong" in results[4].error
@@ -107,6 +112,8 @@ def test_an_image_that_shares_a_file_with_another_one_waits() -> None:
     results = ran(job, given)
     assert [result.status for result in results] == ["done"] * 3
     assert job.done.index("write a") < job.done.index("read x")
+    written_later = [*given, (Path("in/d"), Path("in/c"))]
+    assert [len(group) for group in groups_apart(written_later)] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("max_memory", [None, 8 * 4 * 15 * 20 - 1])
@@ -114,7 +121,7 @@ def test_nothing_is_held_beside_a_large_image(
     max_memory: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if max_memory is None:
-        monkeypatch.setattr(sequential, "available_memory", lambda: 8 * 4 * 15 * 20 - 1)
+        monkeypatch.setattr(worker_module, "available_memory", lambda: 8 * 4 * 15 * 20 - 1)
     job = Job(max_memory=max_memory)
     ran(job, pairs(*"ab"))
     assert job.done == [f"{step} {name}" for name in "ab" for step in WAYS]

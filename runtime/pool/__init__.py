@@ -1,0 +1,1 @@
+"""Workers and the calls of their methods: threads, child processes, actors of a Ray cluster."""

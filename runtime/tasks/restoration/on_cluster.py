@@ -1,0 +1,116 @@
+"""A pool on a cluster, for the images of a folder and the frames of a video.
+
+Model, inputs and outputs have the same paths on all machines. The outputs are bit-identical to
+those of this process if a tile size is given: an automatic one depends on the memory of each
+machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import NystraError
+from ....core.files.reading import file_sha256
+from ...options import ClusterOptions
+from ...pool.calls import Failed
+from ...pool.ray import Cluster, connected
+from ...session import Session
+from .conditions import numbers_or_path
+from .options import RunOptions
+from .remote_worker import RemoteWorker, Setup
+from .result import Done, ImageResult, Pair
+
+
+@dataclass(frozen=True)
+class DistributedResult(ImageResult):
+    """The result of an image that a worker restored; `ImageResult` has the rest.
+
+    Attributes:
+        worker: Name of the worker that restored it.
+        tries: Number of workers that tried it.
+    """
+
+    worker: str = ""
+    tries: int = 0
+
+
+def restore_on_cluster(pool: Cluster, pairs: Sequence[Pair]) -> Generator[Done, None, None]:
+    """Restore images, and yield index and result of each when it is done.
+
+    The workers read and write the files themselves: only file names go over the network.
+
+    Raises:
+        NystraError: No worker is left; what is finished stays.
+    """
+    calls = (("file", tuple(str(path.absolute()) for path in pair)) for pair in pairs)
+    for done in pool.run(calls):
+        here, there = map(str, pairs[done.place])
+        if isinstance(done.value, Failed):
+            result = ImageResult(here, "failed", error=done.value.error)
+        else:
+            result = replace(done.value, input=here, output=there)
+        made = DistributedResult(**result.as_dict(), worker=done.where, tries=done.tries)
+        yield done.place, made
+
+
+@contextmanager
+def cluster_pool(
+    session: Session, how: RunOptions, cluster: ClusterOptions, most: int | None = None
+) -> Iterator[Cluster]:
+    """Yield requested workers, which end with the block.
+
+    Args:
+        session: The model as it runs here; the workers open the same file.
+        how: Settings of the run.
+        cluster: Which cluster, and how much of it.
+        most: The largest number of workers with something to do.
+
+    Raises:
+        NystraError: The cluster is too small.
+        BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
+    """
+    gpu = session.kind.device == "cuda"
+    absolute: dict[str, Any] = {
+        name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
+        for name in ("mask", "reference")
+    }
+    found = {key: numbers_or_path(given) for key, given in (how.inputs or {}).items()}
+    absolute["inputs"] = {
+        key: given.absolute() if isinstance(given, Path) else given.tolist()
+        for key, given in found.items()
+    }
+    setup = Setup(
+        replace(
+            session.spec,
+            model=session.path.absolute(),
+            threads=cluster.threads,
+            library=cluster.library,
+        ),
+        # What may be replaced was decided before the run began.
+        replace(how, **absolute, overwrite=True, skip_existing=False, quiet=True),
+        file_sha256(session.path),
+        session.library is not None,
+    )
+    with connected(cluster) as ray:
+        there = ray.cluster_resources()
+        if there.get("CPU", 0) < cluster.threads:
+            raise NystraError(
+                f"a worker needs {cluster.threads} CPUs, and the cluster has "
+                f"{there.get('CPU', 0):g} in all: use fewer `threads`"
+            )
+        size = cluster.workers or max(int(there.get("CPU", 1)) // cluster.threads, 1)
+        if gpu and cluster.workers is None:
+            size = int(there.get("GPU", 0))
+        if size < 1:
+            raise NystraError(
+                f"the model runs on {session.backend}, and the cluster has no GPU: use `backend` "
+                "ort-cpu"
+            )
+        size = min(size, most or size)
+        pool = Cluster(ray, RemoteWorker, setup, size, threads=cluster.threads, gpu=gpu)
+        with closing(pool):
+            yield pool
