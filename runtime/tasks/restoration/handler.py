@@ -14,14 +14,7 @@ from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ....core.ports.port import keyed_ports
 from ...images.image_data import ImageData
-from ...images.images import (
-    DECODING_BYTES,
-    SUFFIXES,
-    encode_image,
-    format_named,
-    image_head,
-    left_out,
-)
+from ...images.images import DECODING_BYTES, SUFFIXES, format_named, image_head
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
 from ..handler import (
@@ -193,10 +186,8 @@ class RestorationHandler(Handler):
         kind = own_format if own_format in SUFFIXES.values() else "PNG"
         if parameters.format is not None:
             kind = format_named(parameters.format)
-        content = encode_image(restored.image, kind, quality=parameters.quality)
-        lost = left_out(restored.image, kind)
-        warnings = [*warnings, *restored.warnings, *restored.image.notes, *lost]
-        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(warnings)}
+        content, more = restored.encoded(kind, parameters.quality, "the image")
+        notes = {"tiles": str(restored.tiles), "warnings": "; ".join([*warnings, *more])}
         return Answer(
             content,
             MEDIA_TYPES[kind],

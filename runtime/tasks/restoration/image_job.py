@@ -12,19 +12,16 @@ from pathlib import Path
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.reading import regular_file
-from ....core.files.writing import check_can_make, make_folder
+from ....core.files.writing import atomic_write_bytes, check_can_make, make_folder
 from ...images.image_data import ImageData
 from ...images.images import (
     STREAM,
     check_writable,
     decode_image,
-    encode_image,
     format_named,
     image_format,
-    left_out,
     read_image,
     read_image_size,
-    write_image,
 )
 from ..result import in_one_line
 from .auxiliary_roles import AuxiliaryInputs
@@ -155,22 +152,21 @@ class ImageJob:
         begin = time.perf_counter()
         source, restored, options = output.source, output.restored, self.options
         if source.target == STREAM:
-            kind = format_named(options.format or "png")
-            lost = left_out(restored.image, kind)
-            sys.stdout.buffer.write(encode_image(restored.image, kind, quality=options.quality))
+            kind, name = format_named(options.format or "png"), "the image"
+        else:
+            kind = check_writable(source.target, overwrite=options.overwrite)
+            name = f"the image for {source.target}"
+        content, warnings = restored.encoded(kind, options.quality, name)
+        if source.target == STREAM:
+            sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
         else:
             make_folder(source.target.parent)
-            lost = write_image(
-                source.target,
-                restored.image,
-                overwrite=options.overwrite,
-                quality=options.quality,
-            )
+            atomic_write_bytes(source.target, content)
         return ImageResult(
             str(source.path),
             output=str(source.target),
-            warnings=[*source.warnings, *restored.warnings, *restored.image.notes, *lost],
+            warnings=[*source.warnings, *warnings],
             input_size=_width_height(source.image),
             output_size=_width_height(restored.image),
             seconds=source.seconds + output.seconds + time.perf_counter() - begin,

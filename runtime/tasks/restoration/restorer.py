@@ -16,6 +16,7 @@ from ....core.ports.examples import example_array
 from ....core.ports.pixels import from_port, to_port
 from ....core.ports.port import CONDITION, UNIT, UNKNOWN, image_size
 from ...images.image_data import ImageData, luma_of, resize_plane
+from ...images.images import encode_image, left_out
 from ...metrics.sanity import beyond_doubt, contrast_doubt, find_problems
 from ...session import Session
 from ...tiling.memory_meter import MemoryMeter
@@ -268,6 +269,11 @@ class RestoredImage:
     image: ImageData
     tiles: int
     warnings: list[str]
+
+    def encoded(self, kind: str, quality: int | None, name: str) -> tuple[bytes, list[str]]:
+        """Return the content of a file, as `encode_image`, and all warnings and notes."""
+        content = encode_image(self.image, kind, quality=quality, name=name)
+        return content, [*self.warnings, *self.image.notes, *left_out(self.image, kind)]
 
 
 def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> RestoredImage:

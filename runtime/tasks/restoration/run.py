@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,59 +19,12 @@ from ..video.options import VideoOptions, check_no_video, means_video
 from .image_job import ImageJob, check_pair, read_early
 from .options import RunOptions
 from .restorer import restorer_for
-from .result import ImageResult
+from .result import ImageResult, Pair
 
 _SIGNATURES = (
     *(b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
     *(b"GIF8", b"RIFF", b"BM"),
 )
-
-
-@dataclass(frozen=True)
-class Worklist:
-    """The images of a run.
-
-    Attributes:
-        pairs: Inputs and outputs.
-        skipped: Files of the folder that are not images.
-        folder: The input is a folder: one bad image does not stop the others.
-    """
-
-    pairs: tuple[tuple[Path, Path], ...]
-    skipped: tuple[Path, ...] = ()
-    folder: bool = False
-
-
-def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = False) -> Worklist:
-    """Return the images of a run.
-
-    Args:
-        source: An image, a folder, or `STREAM`.
-        output: The output as it was given: a folder where it ends in a slash or is one.
-        naming: The names of outputs.
-        recursive: Take the images of subfolders too; they go into subfolders of the same names.
-
-    Raises:
-        NystraError: There is nothing to do, or input and output do not go together.
-    """
-    target = Path(output)
-    if source == STREAM or not source.is_dir():
-        list_images(source)
-        into = target != STREAM and (output.endswith(("/", os.sep)) or target.is_dir())
-        if not into:
-            _check_format(target, naming)
-        return Worklist(((source, target / naming.name(source) if into else target),))
-    if target == STREAM or (target.exists() and not target.is_dir()):
-        raise NystraError(
-            f"the input {source} is a folder, so the output {target} has to be a folder too"
-        )
-    check_folder_name(output, f"a folder, since the input {source} is one")
-    images, others = list_images(source, target, recursive=recursive)
-    check_can_make(target)
-    pairs = tuple(
-        (file, target / file.relative_to(source).parent / naming.name(file)) for file in images
-    )
-    return Worklist(pairs, tuple(others), True)
 
 
 def list_images(
@@ -246,36 +198,47 @@ def run_images(
 
 def _plan_images(
     input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
-) -> tuple[list[tuple[Path, Path]], list[ImageResult], bool]:
+) -> tuple[list[Pair], list[ImageResult], bool]:
     """Return the images to restore, before any is read.
 
     Returns:
-        Images and their outputs; results of skipped images; whether a folder was given.
+        Images and their outputs; results of skipped images; whether a folder was given. An output
+            that ends in a slash, or is a folder, gets files of the names of the images.
 
     Raises:
-        NystraError: There is nothing, or outputs of a folder exist and may not be replaced.
+        NystraError: There is nothing, input and output do not go together, or outputs of a folder
+            exist and may not be replaced.
     """
     naming = Naming(how.format, how.suffix)
-    work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
-    results = [ImageResult(str(path), "skipped", reason="no image") for path in work.skipped]
+    source, given, target = Path(input), os.fspath(output), Path(output)
+    folder = source != STREAM and source.is_dir()
+    if folder:
+        if target == STREAM or (target.exists() and not target.is_dir()):
+            raise NystraError(
+                f"the input {source} is a folder, so the output {target} has to be a folder too"
+            )
+        check_folder_name(given, f"a folder, since the input {source} is one")
+    images, others = list_images(source, target, recursive=how.recursive)
+    if folder:
+        check_can_make(target)
+        places = [target / file.relative_to(source).parent / naming.name(file) for file in images]
+    elif target != STREAM and (given.endswith(("/", os.sep)) or target.is_dir()):
+        places = [target / naming.name(source)]
+    else:
+        _check_format(target, naming)
+        places = [target]
+    results = [ImageResult(str(path), "skipped", reason="no image") for path in others]
     pairs = []
-    for here, there in work.pairs:
+    for here, there in zip(images, places, strict=True):
         if how.skip_existing and there != STREAM and there.exists():
             reason = f"{there} exists"
-            skipped = ImageResult(str(here), "skipped", str(there), reason=reason)
-            results.append(skipped)
+            results.append(ImageResult(str(here), "skipped", str(there), reason=reason))
         else:
             pairs.append((here, there))
-    if work.folder:
-        _check_outputs(pairs, how.overwrite)
-    return pairs, results, work.folder
-
-
-def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:
-    """Refuse existing outputs in a folder before any image is restored."""
-    there = [] if overwrite else [target for _, target in pairs if target.exists()]
-    if there:
+    existing = [there for _, there in pairs if folder and not how.overwrite and there.exists()]
+    if existing:
         raise NystraError(
-            f"{len(there)} of {len(pairs)} outputs exist, the first is {there[0]}: add "
+            f"{len(existing)} of {len(pairs)} outputs exist, the first is {existing[0]}: add "
             "`skip_existing` to write only the others, or `overwrite` to replace them"
         )
+    return pairs, results, folder
