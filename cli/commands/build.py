@@ -115,11 +115,7 @@ def _build(args: argparse.Namespace) -> int:
         built = take_engine(model, args.engine, trust=args.trust)
     else:
         with steps(args) as step:
-
-            def progress(what: str, done: int, total: int) -> None:
-                step(f"build: {what} {done}/{total}")
-
-            built = build_engine(model, options, progress, step)
+            built = build_engine(model, options, step)
     if args.output is not None:
         place = args.output
         if place.is_dir() or not place.suffix:

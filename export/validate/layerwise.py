@@ -156,7 +156,7 @@ def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str],
         build_engine(
             EngineModel.open(spec.model, spec.library),
             BuildOptions(spec.backend_name, shapes),
-            announce=lambda text: progress(f"{spec.backend}: {text}"),
+            lambda text: progress(f"{spec.backend}: {text}"),
         )
     progress(f"load {spec.backend}")
     return Session.open(spec)

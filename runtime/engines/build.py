@@ -15,7 +15,6 @@ from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
 from ..machine import gpu
 from ..model.onnx_graph import read_facts
-from ..workers.child import Progress
 from . import cache
 from .builder import Builder, find_builder, unsupported_reason
 from .cache import EngineRecord
@@ -120,16 +119,14 @@ class BuiltEngine:
 def build_engine(
     model: EngineModel,
     options: BuildOptions,
-    progress: Progress = lambda _what, _done, _total: None,
-    announce: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> BuiltEngine:
     """Build an engine, or find it in the cache.
 
     Args:
         model: The model and its plugin library.
         options: How.
-        progress: Is called at every step of the builder.
-        announce: Called with progress messages.
+        progress: Called with progress messages.
 
     Raises:
         NystraError: Bad input.
@@ -145,7 +142,7 @@ def build_engine(
             "one: nystra build --dry-run, or `backend` tensorrt-rtx, which builds ahead of time; "
             "see docs/gpu.md"
         )
-    announce("parse")
+    progress("parse")
     parsed = builder.ask(model, "parse", cases=[])
     refusal = parsed["refusal"] or unsupported_reason(model, parsed["plugins"])
     if refusal is not None:
@@ -164,7 +161,7 @@ def build_engine(
     cached = None if options.rebuild else cache.find(record.key)
     if cached is not None:
         return BuiltEngine(*cached, fresh=False)
-    announce("build")
+    progress("build")
     timings = f"{builder.name}-{record.version}-{record.device.get('capability')}.timing"
     with scratch_folder() as folder:
         engine = folder / "engine"
@@ -172,7 +169,7 @@ def build_engine(
             model,
             "build",
             seconds=24 * 3600.0 if options.seconds is None else options.seconds,
-            progress=progress,
+            progress=lambda what, done, total: progress(f"build: {what} {done}/{total}"),
             profile=record.profile,
             targets=targets,
             level=options.level,

@@ -101,8 +101,7 @@ def make_profile(
     wanted = EngineShapes() if shapes is None else shapes
     if not wanted.changed():
         side = DEFAULT_TILE if tile is None else tile
-        fixed = {name: _tile_shape(port, side) for name, port in dynamic.items()}
-        return {name: (shape, shape, shape) for name, shape in fixed.items()}
+        return {name: (_tile_shape(port, side),) * 3 for name, port in dynamic.items()}
     if tile is not None:
         raise NystraError(
             "`tile` and `min_shapes`, `opt_shapes`, `max_shapes` exclude each other: give one "
@@ -110,12 +109,11 @@ def make_profile(
         )
     least, best, largest = wanted.min_shapes, wanted.opt_shapes, wanted.max_shapes
     best = best or largest or least or {}
-    least, largest = least or best, largest or best
-    wrong = sorted((set(least) | set(best) | set(largest)) - {port.name for port in inputs})
-    if wrong:
+    given = (least or best, best, largest or best)
+    if wrong := sorted(set().union(*given) - {port.name for port in inputs}):
         names = ", ".join(port.name for port in inputs)
         raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
-    return {name: _row(port, least, best, largest) for name, port in dynamic.items()}
+    return {name: _row(port, *(one.get(name) for one in given)) for name, port in dynamic.items()}
 
 
 def _tile_shape(port: Port, side: int) -> Shape:
@@ -125,26 +123,22 @@ def _tile_shape(port: Port, side: int) -> Shape:
 
 
 def _row(
-    port: Port,
-    least: Mapping[str, Shape],
-    best: Mapping[str, Shape],
-    largest: Mapping[str, Shape],
+    port: Port, least: Shape | None, best: Shape | None, largest: Shape | None
 ) -> tuple[Shape, Shape, Shape]:
-    if port.name not in least or port.name not in best or port.name not in largest:
+    if least is None or best is None or largest is None:
         raise NystraError(f"{_open(port)}: give its shapes")
-    row = (least[port.name], best[port.name], largest[port.name])
+    row = (least, best, largest)
     for shape in row:
-        fits = len(shape) == len(port.axes) and all(
-            port.lengths.get(axis, got) == got for axis, got in zip(port.axes, shape, strict=False)
-        )
-        if not fits:
+        if len(shape) != len(port.axes) or any(
+            port.lengths.get(axis, got) != got for axis, got in zip(port.axes, shape, strict=True)
+        ):
             raise NystraError(
                 f"the shape {shape} does not fit the input {port.name!r}, {_shape_text(port)}"
             )
     if not all(a <= b <= c for a, b, c in zip(*row, strict=True)):
         raise NystraError(
-            f"the shapes of {port.name!r} are not in order: smallest {row[0]}, best {row[1]}, "
-            f"largest {row[2]}"
+            f"the shapes of {port.name!r} are not in order: smallest {least}, best {best}, "
+            f"largest {largest}"
         )
     return row
 

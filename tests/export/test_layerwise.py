@@ -296,9 +296,9 @@ def test_an_engine_of_the_marked_file_is_built(
             made.append(Path(str(spec.library)))
             super().__init__(replace(spec, library=None))
 
-    def build(model: Any, options: Any, announce: Any) -> None:
+    def build(model: Any, options: Any, progress: Any) -> None:
         made.extend([model.library, options, onnx.load(model.path)])
-        announce("build")
+        progress("build")
 
     monkeypatch.setattr(layerwise, "backend_class", lambda _name: ("tensorrt", Engine))
     monkeypatch.setattr(layerwise, "find_backend", lambda _name: Engine)
