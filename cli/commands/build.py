@@ -19,7 +19,8 @@ from ..flags.option_flags import add_options, add_output_arguments, option_value
 if TYPE_CHECKING:
     from ...runtime.backends.base import Backend
     from ...runtime.checking.dry_run import DryRunReport
-    from ...runtime.engines.build import BuildOptions, BuiltEngine
+    from ...runtime.engines.build import BuildOptions
+    from ...runtime.engines.cache import Engine
     from ...runtime.engines.model import EngineModel
 
 SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
@@ -187,7 +188,7 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
         echo(f"{name:10}{text}")
 
 
-def _print_built(args: argparse.Namespace, built: BuiltEngine, reason: str) -> None:
+def _print_built(args: argparse.Namespace, built: Engine, reason: str) -> None:
     record = built.record
     if args.json:
         document = {"path": str(built.path), "fresh": built.fresh, "library_reason": reason}

@@ -15,8 +15,7 @@ from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_folder
 from ...core.plain_text import printable
 from ...plugins.library import choose_library
-from ...runtime.engines import cache
-from ...runtime.engines.cache import EngineRecord
+from ...runtime.engines.cache import Engine, EngineRecord
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
 from ...runtime.model.model_copy import COPY, ModelCopy
@@ -159,14 +158,13 @@ class _Model:
         if self.how.engine is None:
             return None
         engine = Path(self.how.engine)
-        record = EngineRecord.read(EngineRecord.path_for(engine))
+        record = Engine.beside(engine).record
         if record.backend != self.how.backend:
             raise NystraError(
                 f"{engine} is an engine for {record.backend}, expected one for {self.how.backend}"
             )
         if record.hashes.get("model") != file_sha256(self.path):
             raise NystraError(f"the engine {engine} was built from another model than {self.path}")
-        cache.read(engine, record)
         return record
 
     def _check_backend(self) -> None:

@@ -24,17 +24,16 @@ from ...core.option import Options
 from ..engines import cache
 from ..engines.build import BuildOptions
 from ..engines.builder import TENSORRT, Builder
-from ..engines.cache import EngineRecord
+from ..engines.cache import Engine, EngineRecord
 from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
 from ..model.model_facts import TensorInfo
 from .base import Backend
 
 Shapes = Mapping[str, tuple[int, ...]]
-CachedEngine = tuple[Path, EngineRecord]
 
 
-def engines_for(model: EngineModel, builder: Builder) -> list[CachedEngine]:
+def engines_for(model: EngineModel, builder: Builder) -> list[Engine]:
     """Return the engines of a model from this builder for this machine's GPU, newest first.
 
     Raises:
@@ -43,15 +42,15 @@ def engines_for(model: EngineModel, builder: Builder) -> list[CachedEngine]:
     device, hashes = gpu.find_device(), model.hashes()
     built = (builder.name, builder.version, hashes)
     engines = [
-        (path, record)
-        for path, record in cache.every()
-        if (record.backend, record.version, record.hashes) == built
+        engine
+        for engine in cache.every()
+        if (engine.record.backend, engine.record.version, engine.record.hashes) == built
     ]
-    fitting = [engine for engine in engines if _fits(engine[1], builder, device)]
+    fitting = [engine for engine in engines if _fits(engine.record, builder, device)]
     if fitting:
         return fitting
     here = device if isinstance(device, str) else f"{device.name} ({device.capability})"
-    others = ", ".join(sorted({_place(record) for _, record in engines}))
+    others = ", ".join(sorted({_place(engine.record) for engine in engines}))
     raise BackendUnavailableError(
         f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
         f"{here}{others and f', only for {others}'}: "
@@ -59,17 +58,18 @@ def engines_for(model: EngineModel, builder: Builder) -> list[CachedEngine]:
     )
 
 
-def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngine:
+def engine_taking(engines: Sequence[Engine], shapes: Shapes) -> Engine:
     """Return the first engine whose profile accepts these input shapes.
 
     Raises:
         NystraError: No engine does.
     """
     for engine in engines:
-        if not _refused(engine[1], shapes):
+        if not _refused(engine.record, shapes):
             return engine
-    name = _refused(engines[0][1], shapes)
-    rows = [record.profile[name] for _, record in engines if _refused(record, shapes) == name]
+    records = [engine.record for engine in engines]
+    name = _refused(records[0], shapes)
+    rows = [record.profile[name] for record in records if _refused(record, shapes) == name]
     raise NystraError(
         f"the engines in the cache accept {name!r} "
         f"{', '.join(f'from {row[0]} to {row[2]}' for row in rows)}; got {shapes[name]}: build one "
@@ -140,7 +140,7 @@ class TensorrtBackend(Backend):
         with _wheels_on_the_path():
             import_module("polygraphy.cuda").wrapper()
         self._lock = threading.Lock()
-        self._loaded: CachedEngine | None = None
+        self._loaded: Engine | None = None
         self._runners: list[Any] = []
         weakref.finalize(self, _close, self._runners)
         with self._loading(self._engines[0]):
@@ -191,14 +191,14 @@ class TensorrtBackend(Backend):
                 yield self._runners[0]
 
     @contextlib.contextmanager
-    def _loading(self, engine: CachedEngine) -> Iterator[None]:
+    def _loading(self, engine: Engine) -> Iterator[None]:
         """Load an engine in place of the former one; after an error it is loaded again."""
         loaded, self._loaded = self._loaded, None
         try:
             if engine != loaded:
                 _close(self._runners)
                 polygraphy = self.engine.polygraphy
-                runner = polygraphy.TrtRunner(polygraphy.engine_from_bytes(cache.read(*engine)))
+                runner = polygraphy.TrtRunner(polygraphy.engine_from_bytes(engine.read()))
                 runner.activate()
                 self._runners.append(runner)
             yield

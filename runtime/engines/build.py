@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
-from ...core.files.writing import check_writable_folder, file_set
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
 from ..machine import gpu
 from ..model.onnx_graph import read_facts
 from . import cache
 from .builder import Builder, find_builder, unsupported_reason
-from .cache import EngineRecord
+from .cache import Engine, EngineRecord
 from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
 
 
@@ -82,45 +80,11 @@ class BuildOptions(Options):
         return sorted(set(self.targets or usual), key=lambda target: (len(target), target))
 
 
-@dataclass(frozen=True)
-class BuiltEngine:
-    """A finished engine.
-
-    Attributes:
-        path: Where it is in the cache.
-        record: Its record.
-        fresh: It was built now, not found in the cache.
-    """
-
-    path: Path
-    record: EngineRecord
-    fresh: bool
-
-    @property
-    def name(self) -> str:
-        """Name of a file for it: model, builder and target."""
-        target = "-".join(self.record.targets) or self.record.device.get("capability", "any")
-        return f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
-
-    def copied(self, output: Path) -> BuiltEngine:
-        """Copy it and its record out of the cache; return the copy.
-
-        Raises:
-            NystraError: The files cannot be written.
-        """
-        record = replace(self.record, engine=output.name)
-        check_writable_folder(output.parent)
-        with file_set(output) as files:
-            shutil.copyfile(self.path, files.temporary(output))
-            files.write(EngineRecord.path_for(output), record.as_json())
-        return replace(self, path=output, record=record)
-
-
 def build_engine(
     model: EngineModel,
     options: BuildOptions,
     progress: Callable[[str], None] = lambda _: None,
-) -> BuiltEngine:
+) -> Engine:
     """Build an engine, or find it in the cache.
 
     Args:
@@ -160,7 +124,7 @@ def build_engine(
     )
     cached = None if options.rebuild else cache.find(record.key)
     if cached is not None:
-        return BuiltEngine(*cached, fresh=False)
+        return cached
     progress("build")
     timings = f"{builder.name}-{record.version}-{record.device.get('capability')}.timing"
     with scratch_folder() as folder:
@@ -184,10 +148,10 @@ def build_engine(
             raise ExportError(
                 f"{model.path} or one of its files changed during the build: build again"
             )
-        return BuiltEngine(cache.store(record, engine), record, fresh=True)
+        return cache.store(record, engine, fresh=True)
 
 
-def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine:
+def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Engine:
     """Add an engine that was built elsewhere to this machine's cache.
 
     Args:
@@ -198,17 +162,16 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine
     Raises:
         NystraError: It is not trusted, was changed, or is of another model or plugin library.
     """
-    record = EngineRecord.read(EngineRecord.path_for(engine))
     if not trust:
         raise NystraError(
             f"the engine {engine} was built elsewhere, and an engine is executable code: build "
             "it here, or add `trust` if you trust its author; see docs/gpu.md"
         )
-    cache.read(engine, record)
+    record = Engine.beside(engine).record
     hashes = model.hashes()
     if record.hashes != hashes:
         raise NystraError(
             f"the engine {engine} was built from {record.hashes}; here they are {hashes}: use "
             "the model and the plugin library that it was built with; see docs/gpu.md"
         )
-    return BuiltEngine(cache.store(record, engine), record, fresh=False)
+    return cache.store(record, engine)

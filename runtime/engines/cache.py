@@ -3,7 +3,7 @@
 Deserializing an engine is running native code. So an engine is loaded only from a folder that this
 user alone can write to, when its SHA-256 is the recorded one.
 
-An engine has its own hash in its name and is written first; the record, which names it, is then
+An engine has its own hash in its name and is written first; the record, which has the hash, is then
 moved into place. So the two change together: a concurrent reader gets the old pair or the new one.
 """
 
@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,12 @@ from ...core.errors import NystraError
 from ...core.files.ownership import require_own_folder
 from ...core.files.reading import regular_file
 from ...core.files.user_cache import CACHE_VARIABLE, home, put_file
-from ...core.files.writing import atomic_write_bytes, make_folder
+from ...core.files.writing import (
+    atomic_write_bytes,
+    check_writable_folder,
+    file_set,
+    make_folder,
+)
 from ...core.json_text import is_whole, read_json, require_keys, require_version, shown, stable_json
 from ...core.plain_text import is_plain_name
 from .model import Profile
@@ -40,8 +46,7 @@ class EngineRecord:
     """The content of ``<engine>.json`` next to an engine.
 
     Attributes:
-        engine: Name of the engine file.
-        sha256: Its SHA-256.
+        sha256: That of the engine.
         backend: ``tensorrt`` or ``tensorrt-rtx``.
         version: Full version of the builder.
         model: Name of the model file.
@@ -54,7 +59,6 @@ class EngineRecord:
         schema_version: Version of this layout.
     """
 
-    engine: str = ""
     sha256: str = ""
     backend: str = ""
     version: str = ""
@@ -79,7 +83,7 @@ class EngineRecord:
         Of model and library it includes the contents and not the names, of a data file the contents
         and the location in the model. The engine itself is left out.
         """
-        parts = asdict(replace(self, engine="", sha256="", model="", plugins=[]))
+        parts = asdict(replace(self, sha256="", model="", plugins=[]))
         return hashlib.sha256(stable_json(parts)).hexdigest()
 
     def as_json(self) -> bytes:
@@ -101,6 +105,65 @@ class EngineRecord:
             name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
         }
         return cls(**{**value, "profile": profile})
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A finished engine.
+
+    Attributes:
+        path: Where it is: in the cache, or a copy with its record next to it.
+        record: Its record.
+        fresh: It was built now, not found.
+    """
+
+    path: Path
+    record: EngineRecord
+    fresh: bool = False
+
+    @classmethod
+    def beside(cls, path: Path) -> Engine:
+        """Return a copy that has its record next to it.
+
+        Raises:
+            NystraError: There is no record, or the engine was changed.
+        """
+        engine = cls(path, EngineRecord.read(EngineRecord.path_for(path)))
+        engine.read()
+        return engine
+
+    @property
+    def name(self) -> str:
+        """Name of a file for it: model, builder and target."""
+        target = "-".join(self.record.targets) or self.record.device.get("capability", "any")
+        return f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
+
+    def read(self) -> bytes:
+        """Return its bytes, which are those of its record.
+
+        Raises:
+            NystraError: It was changed.
+        """
+        data = regular_file(self.path, "the engine").read_bytes()
+        got, expected = hashlib.sha256(data).hexdigest(), self.record.sha256
+        if got != expected:
+            raise NystraError(
+                f"the engine {self.path} was changed: its SHA-256 is {got}, the record says "
+                f"{expected}"
+            )
+        return data
+
+    def copied(self, output: Path) -> Engine:
+        """Copy it and its record out of the cache; return the copy.
+
+        Raises:
+            NystraError: The files cannot be written.
+        """
+        check_writable_folder(output.parent)
+        with file_set(output) as files:
+            shutil.copyfile(self.path, files.temporary(output))
+            files.write(EngineRecord.path_for(output), self.record.as_json())
+        return replace(self, path=output)
 
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -139,7 +202,6 @@ def _is_device(device: dict[str, Any]) -> bool:
 
 
 _FITS: dict[str, Callable[[Any], bool]] = {
-    "engine": _is_file_name,
     "model": _is_file_name,
     "backend": lambda backend: backend == "" or is_plain_name(backend),
     "version": lambda version: _fit(_VERSION, [version]),
@@ -194,69 +256,58 @@ def cache_folder() -> Path:
     return folder
 
 
-def store(record: EngineRecord, engine: Path) -> Path:
-    """Put an engine into the cache; return its path there.
+def store(record: EngineRecord, engine: Path, *, fresh: bool = False) -> Engine:
+    """Put an engine into the cache.
 
     Args:
-        record: Its record; the engine's name and hash are filled in.
+        record: Its record; the hash is filled in.
         engine: The file, which is copied.
+        fresh: It was built now.
 
     Raises:
         NystraError: The cache cannot be written.
     """
     folder = cache_folder()
     target, record.sha256 = put_file(folder, record.key, engine, ".engine")
-    record.engine = target.name
     atomic_write_bytes(_record_path(folder, record.key), record.as_json())
     _remove_orphans(folder)
-    return target
+    return Engine(target, record, fresh)
 
 
-def find(key: str) -> tuple[Path, EngineRecord] | None:
-    """Return the engine of a key and its record, or None if there is none.
+def find(key: str) -> Engine | None:
+    """Return the engine of a key, or None if there is none.
 
     Raises:
         NystraError: There is one that cannot be used.
     """
-    folder = cache_folder()
-    path = _record_path(folder, key)
+    path = _record_path(cache_folder(), key)
     if not path.is_file():
         return None
-    record = EngineRecord.read(path)
-    engine = folder / record.engine
-    if not engine.is_file():
+    engine = _engine_of(path)
+    if not engine.path.is_file():
         return None
-    read(engine, record)
-    if record.key != key:
+    engine.read()
+    if engine.record.key != key:
         raise NystraError(
             f"{path} is the record of another engine than its name says: delete it and build again"
         )
-    return engine, record
+    return engine
 
 
-def every() -> Iterator[tuple[Path, EngineRecord]]:
-    """Yield the engines of the cache and their records, the newest first; they are not read."""
-    folder = cache_folder()
-    for path in sorted(folder.glob("*.engine.json"), key=_modified, reverse=True):
+def every() -> Iterator[Engine]:
+    """Yield the engines of the cache, the newest first; they are not read."""
+    records = cache_folder().glob("*.engine.json")
+    for path in sorted(records, key=_modified, reverse=True):
         with contextlib.suppress(NystraError):
-            record = EngineRecord.read(path)
-            if (folder / record.engine).is_file():
-                yield folder / record.engine, record
+            engine = _engine_of(path)
+            if engine.path.is_file():
+                yield engine
 
 
-def read(path: Path, record: EngineRecord) -> bytes:
-    """Return an engine, which is that of its record.
-
-    Raises:
-        NystraError: It was changed.
-    """
-    data = regular_file(path, "the engine").read_bytes()
-    got = hashlib.sha256(data).hexdigest()
-    if got != record.sha256:
-        raise NystraError(
-            f"the engine {path} was changed: its SHA-256 is {got}, the record says {record.sha256}"
-        )
-    return data
+def _engine_of(path: Path) -> Engine:
+    """Return the engine of a record of the cache, as `put_file` names it."""
+    record = EngineRecord.read(path)
+    return Engine(path.with_name(f"{record.key}.{record.sha256[:16]}.engine"), record)
 
 
 def _record_path(folder: Path, key: str) -> Path:
@@ -286,10 +337,7 @@ def _refuse_foreign(path: Path) -> None:
 
 def _remove_orphans(folder: Path) -> None:
     """Remove engines without a record: their process was killed, or a newer one replaced them."""
-    named = set()
-    for path in folder.glob("*.engine.json"):
-        with contextlib.suppress(NystraError):
-            named.add(EngineRecord.read(path).engine)
+    named = {engine.path.name for engine in every()}
     for path in folder.glob("*.engine"):
         if path.name not in named and time.time() - _modified(path) > _ORPHAN_SECONDS:
             with contextlib.suppress(OSError):

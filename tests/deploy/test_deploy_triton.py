@@ -136,7 +136,6 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     engine = tmp_path / "double.engine"
     engine.write_bytes(b"engine")
     record = EngineRecord(
-        engine.name,
         file_sha256(engine),
         "tensorrt",
         "10.13.3",

@@ -14,8 +14,8 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime.engines import cache
-from nystra.runtime.engines.build import BuiltEngine, take_engine
-from nystra.runtime.engines.cache import EngineRecord
+from nystra.runtime.engines.build import take_engine
+from nystra.runtime.engines.cache import Engine, EngineRecord
 from nystra.runtime.engines.model import EngineModel
 from runtime_models import save_upscaler
 
@@ -59,14 +59,14 @@ def test_the_key_depends_on_all_that_matters(changes: dict[str, object]) -> None
 
 def test_the_key_does_not_depend_on_names() -> None:
     assert record(model="other.onnx", plugins=["x"]).key == record().key
-    assert record(sha256="1", engine="e").key == record().key
+    assert record(sha256="1").key == record().key
 
 
 def stored(tmp_path: Path) -> tuple[Path, EngineRecord]:
     engine = tmp_path / "engine"
     engine.write_bytes(b"engine")
     kept = record()
-    return cache.store(kept, engine), kept
+    return cache.store(kept, engine).path, kept
 
 
 def beside(key: str) -> Path:
@@ -76,8 +76,8 @@ def beside(key: str) -> Path:
 
 def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
     path, kept = stored(tmp_path)
-    assert cache.find(kept.key) == (path, kept)
-    assert list(cache.every()) == [(path, kept)]
+    assert cache.find(kept.key) == Engine(path, kept)
+    assert list(cache.every()) == [Engine(path, kept)]
     assert stat.S_IMODE(cache.cache_folder().stat().st_mode) == 0o700
     assert cache.find("0" * 64) is None
     assert [entry.name for entry in cache.cache_folder().glob(".*")] == []
@@ -89,7 +89,7 @@ def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="was changed"):
         cache.find(kept.key)
     with pytest.raises(NystraError, match="was changed"):
-        cache.read(path, kept)
+        Engine(path, kept).read()
 
 
 def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
@@ -119,8 +119,7 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
     engine = tmp_path / "engine"
     engine.write_bytes(b"engine")
     kept = record(hashes=model.hashes())
-    path = cache.store(kept, engine)
-    BuiltEngine(path, kept, fresh=True).copied(tmp_path / "out.engine")
+    cache.store(kept, engine).copied(tmp_path / "out.engine")
     return model, tmp_path / "out.engine"
 
 
@@ -147,7 +146,7 @@ BAD_RECORDS: list[tuple[dict[str, Any], str]] = [
     ({"profile": {"input": [[1], [1], [0]]}}, "profile"),
     ({"profile": {"input": [[1], [1], [10**30]]}}, "whole number of 31 digits"),
     ({"hashes": {"model": 3}}, "hashes"),
-    ({"engine": "../secret"}, "engine"),
+    ({"sha256": "../secret"}, "sha256"),
     ({"version": "../../tmp/x"}, "version"),
     ({"backend": "`a`"}, "backend"),
     ({"model": "../m"}, "model"),
@@ -172,7 +171,7 @@ def test_a_bad_record_is_refused_and_breaks_no_other(
     bad.write_text(json.dumps({**document, **changes}))
     with pytest.raises(NystraError, match=message):
         EngineRecord.read(bad)
-    assert list(cache.every()) == [(path, kept)]
+    assert list(cache.every()) == [Engine(path, kept)]
 
 
 def test_links_to_nowhere_and_pipes_break_no_other(tmp_path: Path) -> None:
@@ -180,7 +179,7 @@ def test_links_to_nowhere_and_pipes_break_no_other(tmp_path: Path) -> None:
     beside("0" * 64).symlink_to(tmp_path / "nowhere")
     os.mkfifo(beside("1" * 64))
     beside("2" * 64).mkdir()
-    assert list(cache.every()) == [(path, kept)]
+    assert list(cache.every()) == [Engine(path, kept)]
 
 
 def test_what_others_can_write_to_is_refused(tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ def test_no_hard_links_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "link", refuse)
     path, kept = stored(tmp_path)
-    assert cache.find(kept.key) == (path, kept)
+    assert cache.find(kept.key) == Engine(path, kept)
 
 
 def test_a_kill_between_engine_and_record_leaves_the_old_pair(
@@ -228,7 +227,7 @@ def test_a_kill_between_engine_and_record_leaves_the_old_pair(
         newer.write_bytes(b"newer engine")
         with pytest.raises(KeyboardInterrupt):
             cache.store(record(), newer)
-    assert cache.find(kept.key) == (path, kept)
+    assert cache.find(kept.key) == Engine(path, kept)
     left = [file for file in cache.cache_folder().glob("*.engine") if file != path]
     assert len(left) == 1
     store_again(tmp_path)
@@ -236,7 +235,7 @@ def test_a_kill_between_engine_and_record_leaves_the_old_pair(
     os.utime(left[0], (0, 0))
     store_again(tmp_path)
     assert not left[0].exists(), "after an hour it is a leftover"
-    assert cache.find(kept.key) == (path, kept)
+    assert cache.find(kept.key) == Engine(path, kept)
 
 
 def store_again(tmp_path: Path) -> None:

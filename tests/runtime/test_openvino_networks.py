@@ -108,7 +108,8 @@ def test_what_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_changed_network_is_refused(tmp_path: Path, compiled: list[Any]) -> None:
     model = save_upscaler(tmp_path / "m.onnx")
     assert main(["build", str(model), *TILE, "-q"]) == 0
-    ((path, _),) = cache.every()
+    (engine,) = cache.every()
+    path = engine.path
     path.write_bytes(b"x" + path.read_bytes()[1:])
     compiled.clear()
     session = Session(model, "openvino", 1)

@@ -143,8 +143,8 @@ def test_an_engine_that_cannot_be_loaded(cuda: Any, tmp_path: Path) -> None:
 
 def test_a_changed_engine_is_not_loaded(cuda: Any, tmp_path: Path) -> None:
     session(tmp_path)
-    ((path, _),) = cache.every()
-    path.write_text("15")
+    (engine,) = cache.every()
+    engine.path.write_text("15")
     loads = cuda.calls.count("load")
     with pytest.raises(NystraError, match="was changed: its SHA-256 is"):
         Session(tmp_path / "m.onnx", backend="tensorrt")

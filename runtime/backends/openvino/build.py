@@ -12,8 +12,7 @@ from ....core.errors import ExportError, NystraError
 from ....core.files.scratch import scratch_folder
 from ....core.option import Options, option
 from ...engines import cache
-from ...engines.build import BuiltEngine
-from ...engines.cache import EngineRecord
+from ...engines.cache import Engine, EngineRecord
 from ...engines.model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
 from ...model.model_facts import parse_facts
 from ...options import PRECISION
@@ -72,7 +71,7 @@ def stored(record: EngineRecord) -> bytes | None:
     except NystraError as error:
         warnings.warn(f"{error}. The model file is compiled instead", stacklevel=2)
         return None
-    return None if entry is None else entry[0].read_bytes()
+    return None if entry is None else entry.path.read_bytes()
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def compile_network(
     options: CompileOptions,
     library: str | Path = "auto",
     progress: Callable[[str], None] = lambda _: None,
-) -> tuple[BuiltEngine, str]:
+) -> tuple[Engine, str]:
     """Compile a network, or find it in the cache.
 
     Args:
@@ -120,7 +119,7 @@ def compile_network(
     record = network.record(shapes)
     kept = None if options.rebuild else cache.find(record.key)
     if kept is not None:
-        return BuiltEngine(*kept, fresh=False), network.library_reason
+        return kept, network.library_reason
     progress("compile")
     try:
         content = network.compile(shapes).export_model()
@@ -131,7 +130,7 @@ def compile_network(
         file.write_bytes(content if isinstance(content, bytes) else content.getvalue())
         if network.record(shapes).key != record.key:
             raise ExportError(f"{path} or one of its files changed during the build: build again")
-        return BuiltEngine(cache.store(record, file), record, fresh=True), network.library_reason
+        return cache.store(record, file, fresh=True), network.library_reason
 
 
 def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]:
