@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> int:
     from ...core.files.writing import make_folder
-    from ...runtime.engines.build import BuildOptions, build_engine, take_engine
+    from ...runtime.engines.build import BuildOptions, build_engine, equal_commands, take_engine
     from ...runtime.engines.model import EngineModel
 
     model = EngineModel.open(args.model, args.library)
@@ -123,7 +124,7 @@ def _build(args: argparse.Namespace) -> int:
             make_folder(place)
             place = place / built.name
         built = built.copied(place)
-    _print_built(args, built, model.library_reason)
+    _print_built(args, built, model.library_reason, equal_commands(model, built))
     return 0
 
 
@@ -134,7 +135,7 @@ def _compile(args: argparse.Namespace) -> int:
         built, reason = compile_network(
             args.model, _options(args, CompileOptions), args.library, step
         )
-    _print_built(args, built, reason)
+    _print_built(args, built, reason, {})
     return 0
 
 
@@ -188,11 +189,14 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
         echo(f"{name:10}{text}")
 
 
-def _print_built(args: argparse.Namespace, built: Engine, reason: str) -> None:
+def _print_built(
+    args: argparse.Namespace, built: Engine, reason: str, commands: Mapping[str, str]
+) -> None:
     record = built.record
     if args.json:
-        document = {"path": str(built.path), "fresh": built.fresh, "library_reason": reason}
-        print_json({**document, **asdict(record)})
+        document: dict[str, Any] = {"path": str(built.path), "fresh": built.fresh}
+        lines = {name: commands.get(name) for name in ("trtexec", "polygraphy")}
+        print_json({**document, **lines, "library_reason": reason, **asdict(record)})
         return
     if args.quiet:
         return
@@ -205,3 +209,5 @@ def _print_built(args: argparse.Namespace, built: Engine, reason: str) -> None:
     echo(f"sha256    {record.sha256}")
     if record.targets:
         echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
+    for line in commands.values():
+        echo(f"equal to  {line}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..model.onnx_graph import read_facts
 from . import cache
 from .builder import Builder, find_builder, unsupported_reason
 from .cache import Engine, EngineRecord
-from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
+from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, InputShapes, make_profile
 
 
 @dataclass(frozen=True)
@@ -175,3 +176,29 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Engine:
             "the model and the plugin library that it was built with; see docs/gpu.md"
         )
     return cache.store(record, engine)
+
+
+def equal_commands(model: EngineModel, built: Engine) -> dict[str, str]:
+    """Return the commands that build the same engine of TensorRT, by the name of the program.
+
+    ``polygraphy`` also runs the engine and compares it with onnxruntime. There are none for
+    TensorRT-RTX: Polygraphy leaves TF32 on there.
+    """
+    record = built.record
+    if find_builder(record.backend).rtx:
+        return {}
+    major = int(record.version.partition(".")[0])
+    trtexec = ["trtexec", f"--onnx={model.path}", f"--saveEngine={built.path}", "--noTF32"]
+    trtexec += ["--stronglyTyped"] if major < 11 else []
+    polygraphy = ["polygraphy", "run", str(model.path), "--trt", "--strongly-typed", "--onnxrt"]
+    polygraphy += ["--save-engine", str(built.path)]
+    if model.library is not None:
+        trtexec.append(f"--dynamicPlugins={model.library}")
+        shim = model.library.with_name(f"libnystra_trt_register{major}.so")
+        polygraphy += ["--plugins", str(shim)]
+    for index, end in enumerate(("min", "opt", "max") if record.profile else ()):
+        shapes = {name: row[index] for name, row in record.profile.items()}
+        trtexec.append(f"--{end}Shapes={InputShapes(None, '').show(shapes)}")
+        polygraphy.append(f"--trt-{end}-shapes")
+        polygraphy += [f"{name}:{list(shape)}".replace(" ", "") for name, shape in shapes.items()]
+    return {"trtexec": shlex.join(trtexec), "polygraphy": shlex.join(polygraphy)}

@@ -24,6 +24,7 @@ _PROGRAM = re.compile(
 )
 _OWN = {
     "deploy/triton/readme.py": "the page that is written for the reader of a shell",
+    "runtime/engines/build.py": "the command line of trtexec",
     "runtime/engines/worker.py": "arguments of TensorRT's own loader",
 }
 

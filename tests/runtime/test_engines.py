@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,9 @@ from nystra.core.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.checking.dry_run import default_sizes
 from nystra.runtime.engines import builder as engine_builder
+from nystra.runtime.engines.build import equal_commands
 from nystra.runtime.engines.builder import RTX, TENSORRT, Builder
+from nystra.runtime.engines.cache import Engine, EngineRecord
 from nystra.runtime.engines.model import (
     DEFAULT_TILE,
     EngineModel,
@@ -95,6 +100,44 @@ def test_the_sizes_of_a_dry_run() -> None:
     assert any(h % 16 or w % 16 for h, w in sizes)
     assert any(h != w for h, w in sizes)
     assert all(min(size.values()) >= 20 for size in default_sizes(ModelFacts(size_minimum=20)))
+
+
+def test_equal_commands() -> None:
+    """Words that the shell reads; Polygraphy's are read by its own command in a further test."""
+    model = EngineModel(Path("a; b $(c).onnx"), Path("/lib/libnystra_trt.so"), "")
+    record = EngineRecord(
+        backend="tensorrt", version="10.15.1.29", profile={"input": ((1, 3, 8, 8),) * 3}
+    )
+    built = Engine(Path("e.engine"), record, fresh=True)
+    lines = equal_commands(model, built)
+    words = shlex.split(lines["trtexec"])
+    assert words[:3] == ["trtexec", f"--onnx={model.path}", "--saveEngine=e.engine"]
+    assert {"--noTF32", "--stronglyTyped", "--dynamicPlugins=/lib/libnystra_trt.so"} < set(words)
+    assert words[-2:] == ["--optShapes=input:1x3x8x8", "--maxShapes=input:1x3x8x8"]
+    assert "/lib/libnystra_trt_register10.so" in shlex.split(lines["polygraphy"])
+    newer = replace(built, record=replace(record, version="11.2.1.2"))
+    assert "--stronglyTyped" not in equal_commands(model, newer)["trtexec"]
+    rtx = replace(built, record=replace(record, backend="tensorrt-rtx"))
+    assert equal_commands(model, rtx) == {}
+
+
+def test_polygraphy_reads_the_equal_command(tmp_path: Path) -> None:
+    """It writes the program that it would run; nothing of TensorRT is loaded for that."""
+    pytest.importorskip("polygraphy", reason="polygraphy is not installed (nystra[tensorrt])")
+    model = EngineModel.open(save_upscaler(tmp_path / "a model.onnx"))
+    profile = {"input": ((1, 3, 1, 2), (1, 3, 3, 4), (1, 3, 5, 6))}
+    record = EngineRecord(backend="tensorrt", version="11.2", profile=profile)
+    built = Engine(tmp_path / "e.engine", record, fresh=True)
+    command = shlex.split(equal_commands(model, built)["polygraphy"])
+    main = [sys.executable, "-c", "import polygraphy.tools; polygraphy.tools.main()"]
+    done = subprocess.run(
+        [*main, *command[1:], "--gen-script", "-"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "strongly_typed=True" in done.stdout
+    assert ".add('input', min=[1, 3, 1, 2], opt=[1, 3, 3, 4], max=[1, 3, 5, 6])" in done.stdout
+    assert repr(str(model.path)) in done.stdout
+    assert repr(str(tmp_path / "e.engine")) in done.stdout
 
 
 def test_the_library_of_a_model(tmp_path: Path) -> None:

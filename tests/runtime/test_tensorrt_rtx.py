@@ -113,6 +113,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     engine = tmp_path / "swinir_tensorrt-rtx_sm86.engine"
     assert document["path"] == str(engine)
+    assert document["trtexec"] is document["polygraphy"] is None, "they cannot load the plugins"
     assert engine.is_file()
     assert main(["build", str(swinir()), "--backend", "tensorrt-rtx", "--engine", str(engine)]) == 2
     assert "was built elsewhere" in capsys.readouterr().err
