@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from ...core.errors import UnsupportedModelError
 from ...plugins.domain import DOMAIN
+from ..execute.parts import all_names_read
 
 _OPERATOR = "NystraWindow"
 
@@ -84,7 +85,8 @@ class _Graph:
         graph = self.model.graph
         self.stored = {tensor.name: tensor for tensor in graph.initializer}
         self.producers = {name: node for node in graph.node for name in node.output}
-        self.uses = Counter(name for node in graph.node for name in node.input)
+        self.reads = [(node, all_names_read(node)) for node in graph.node]
+        self.uses = Counter(name for _, names in self.reads for name in names)
         self.uses.update(value.name for value in graph.output)
 
     def pad(self, node: onnx.NodeProto, sizes: dict[str, int], wanted: dict[str, int]) -> None:
@@ -149,7 +151,7 @@ class _Graph:
         return -1
 
     def _pad_projection(self, name: str, before: Sequence[int], after: Sequence[int]) -> None:
-        readers = [node for node in self.model.graph.node if name in node.input]
+        readers = [node for node, names in self.reads if name in names]
         if self.uses[name] != 1 or [node.op_type for node in readers] != ["MatMul"]:
             kinds = ", ".join(node.op_type for node in readers) or "the output"
             raise _NotPaddedError(f"its output goes to {kinds}, expected one projection")

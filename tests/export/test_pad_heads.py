@@ -113,6 +113,24 @@ def test_what_cannot_be_padded_is_refused_and_unchanged() -> None:
         pad_heads(bare, 8)
 
 
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [("w0", "its weights are used elsewhere too"), ("y", "goes to MatMul, If, expected one")],
+)
+def test_what_a_branch_reads_is_used_elsewhere(read: str, message: str) -> None:
+    model = graph()
+    branch = helper.make_graph(
+        [helper.make_node("Neg", [read], ["negative"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("negative", TensorProto.FLOAT, None)],
+    )
+    branches = {"then_branch": branch, "else_branch": branch}
+    model.graph.node.append(helper.make_node("If", ["condition"], ["other"], **branches))
+    with pytest.raises(UnsupportedModelError, match=message):
+        pad_heads(model, 8)
+
+
 def test_files_for_other_engines_are_refused() -> None:
     with pytest.raises(NystraError, match="`precision` int8 for CPUs"):
         refuse_padding(8, find_transform("int8"), None)
