@@ -14,8 +14,6 @@ from nystra.runtime import ImageData
 from nystra.runtime.pool.local import Threads
 from nystra.runtime.tasks.restoration import worker as worker_module
 from nystra.runtime.tasks.restoration.folder import groups_apart, restore_all, restore_files
-from nystra.runtime.tasks.restoration.image_job import ImageInput, ImageOutput
-from nystra.runtime.tasks.restoration.restorer import RestoredImage
 from nystra.runtime.tasks.restoration.result import ImageResult
 from nystra.runtime.tasks.restoration.worker import ImageWorker
 
@@ -39,18 +37,18 @@ class Job:
         if here.stem.startswith(step):
             raise ValueError(f"{step} went wrong")
 
-    def read(self, here: Path, there: Path) -> ImageInput:
-        self._do("read", here)
-        return ImageInput(here, there, self.image, {}, [], 0.0)
+    def of(self, here: Path, there: Path) -> Any:
+        def write() -> ImageResult:
+            self._do("write", here)
+            return ImageResult(str(here), output=str(there))
 
-    def run(self, read: ImageInput, move: Any) -> ImageOutput:
-        self._do("run", read.path)
-        move(1, 1)
-        return ImageOutput(read, RestoredImage(read.image, 1, []), 0.0)
+        def run(move: Any) -> None:
+            self._do("run", here)
+            move(1, 1)
 
-    def write(self, output: ImageOutput) -> ImageResult:
-        self._do("write", output.source.path)
-        return ImageResult(str(output.source.path), output=str(output.source.target))
+        return SimpleNamespace(
+            image=self.image, read=lambda: self._do("read", here), run=run, write=write
+        )
 
 
 def pairs(*names: str) -> list[tuple[Path, Path]]:
@@ -131,17 +129,17 @@ def test_nothing_is_held_beside_a_large_image(
 
 
 def test_nothing_is_read_while_the_memory_is_measured() -> None:
-    job = Job()
     quiet = threading.Lock()
+
+    class Measured(Job):
+        def _do(self, step: str, here: Path) -> None:
+            super()._do(step, here)
+            if step == "run":
+                with quiet:
+                    held = len(self.done)
+                    assert not threading.Event().wait(0.02)
+                    assert len(self.done) == held
+
+    job = Measured()
     job.restorer.meter = SimpleNamespace(quiet=quiet)
-    run = job.run
-
-    def measured(read: ImageInput, move: Any) -> ImageOutput:
-        with quiet:
-            held = len(job.done)
-            assert not threading.Event().wait(0.02)
-            assert len(job.done) == held
-        return run(read, move)
-
-    job.run = measured  # type: ignore[method-assign]
     assert [result.status for result in ran(job, pairs(*"abc"))] == ["done"] * 3

@@ -6,10 +6,9 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.reading import regular_file
 from ....core.files.writing import atomic_write_bytes, check_can_make, make_folder
@@ -48,50 +47,6 @@ Move = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class ImageInput:
-    """An image that was read.
-
-    Attributes:
-        path: Its file.
-        target: The output file.
-        image: The image.
-        auxiliary: The further inputs, as a `Restorer` takes them.
-        warnings: Warnings about the auxiliary inputs.
-        seconds: Time of reading.
-    """
-
-    path: Path
-    target: Path
-    image: ImageData
-    auxiliary: dict[str, Array]
-    warnings: list[str]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class LargeImage:
-    """An image that is read while it is restored, and its output file."""
-
-    path: Path
-    target: Path
-
-
-@dataclass(frozen=True)
-class ImageOutput:
-    """The output of the model for one image.
-
-    Attributes:
-        source: Its input.
-        restored: The result.
-        seconds: Time of the model.
-    """
-
-    source: ImageInput
-    restored: RestoredImage
-    seconds: float
-
-
-@dataclass(frozen=True)
 class ImageJob:
     """The common settings of all images of a run.
 
@@ -114,74 +69,96 @@ class ImageJob:
         auxiliary = AuxiliaryInputs.match(self.restorer.auxiliary, self.options.auxiliary())
         object.__setattr__(self, "auxiliary", auxiliary)
 
-    def read(
-        self, path: Path, target: Path, image: ImageData | None = None
-    ) -> ImageInput | LargeImage:
-        """Read an image, unless it is given or large, and its further inputs."""
-        check_pair(path, target, overwrite=self.options.overwrite)
-        if image is None and is_large(self.restorer, path, target):
-            return LargeImage(path, target)
-        return self._read(path, target, image)
+    def restore(self, here: Path, there: Path, image: ImageData | None, move: Move) -> ImageResult:
+        """Restore the only image of a run, which may have been read; errors are of one line."""
+        try:
+            only = self.of(here, there)
+            only.read(image)
+            only.run(move)
+            return only.write()
+        except Exception as error:
+            raise in_one_line(error, here) from error
 
-    def _read(self, path: Path, target: Path, image: ImageData | None) -> ImageInput:
+    def of(self, here: Path, there: Path) -> ImageRun:
+        """Return the run of one image, which has not begun."""
+        return ImageRun(self, here, there)
+
+
+class ImageRun:
+    """One image of a run in three steps: `read`, `run` and `write`.
+
+    Attributes:
+        image: What was read; None if it is large, and read while it is restored.
+    """
+
+    def __init__(self, job: ImageJob, here: Path, there: Path) -> None:
+        """Set the image and the output."""
+        self.image: ImageData | None = None
+        self._job, self._here, self._there = job, here, there
+        self._restored: RestoredImage | None = None
+        self._result: ImageResult
+
+    def read(self, image: ImageData | None = None) -> None:
+        """Read the image, unless it is given or large, and its further inputs."""
+        check_pair(self._here, self._there, overwrite=self._job.options.overwrite)
+        if image is not None or not is_large(self._job.restorer, self._here, self._there):
+            self._read(image)
+
+    def _read(self, image: ImageData | None) -> ImageData:
         begin = time.perf_counter()
-        before = read_input(path) if image is None else image
-        auxiliary, warnings = self.auxiliary.read(path, before.size)
-        seconds = time.perf_counter() - begin
-        return ImageInput(path, target, before, auxiliary, warnings, seconds)
+        self.image = before = read_input(self._here) if image is None else image
+        self._auxiliary, self._warnings = self._job.auxiliary.read(self._here, before.size)
+        self._seconds = time.perf_counter() - begin
+        return before
 
-    def run(self, source: ImageInput | LargeImage, move: Move) -> ImageOutput | ImageResult:
-        """Run the model on an image; the result of a large one is written already."""
-        if isinstance(source, LargeImage):
+    def run(self, move: Move) -> None:
+        """Run the model; a large image is written meanwhile."""
+        restorer, options, before = self._job.restorer, self._job.options, self.image
+        if before is None:
             from .in_strips import restore_in_strips  # most runs have no such image
 
-            here, there = source.path, source.target
-            result = restore_in_strips(self.restorer, self.options, here, there, move)
+            result = restore_in_strips(restorer, options, self._here, self._there, move)
             if result is not None:
-                return result
-            source = self._read(here, there, None)
+                self._result = result
+                return
+            before = self._read(None)
         begin = time.perf_counter()
-        how = {**self.options.tiling, "auxiliary": source.auxiliary}
-        restored = restore(self.restorer, source.image, str(source.path), progress=move, **how)
-        return ImageOutput(source, restored, time.perf_counter() - begin)
-
-    def write(self, output: ImageOutput | ImageResult) -> ImageResult:
-        """Write a result, unless it is written, and return the result of the image."""
-        if isinstance(output, ImageResult):
-            return output
-        begin = time.perf_counter()
-        source, restored, options = output.source, output.restored, self.options
-        if source.target == STREAM:
-            kind, name = format_named(options.format or "png"), "the image"
-        else:
-            kind = check_writable(source.target, overwrite=options.overwrite)
-            name = f"the image for {source.target}"
-        content, warnings = restored.encoded(kind, options.quality, name)
-        if source.target == STREAM:
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
-        else:
-            make_folder(source.target.parent)
-            atomic_write_bytes(source.target, content)
-        return ImageResult(
-            str(source.path),
-            output=str(source.target),
-            warnings=[*source.warnings, *warnings],
-            input_size=_width_height(source.image),
-            output_size=_width_height(restored.image),
-            seconds=source.seconds + output.seconds + time.perf_counter() - begin,
-            model_seconds=output.seconds,
+        how = {**options.tiling, "auxiliary": self._auxiliary}
+        restored = restore(restorer, before, str(self._here), progress=move, **how)
+        seconds = time.perf_counter() - begin
+        self._restored = restored
+        self._result = ImageResult(
+            str(self._here),
+            output=str(self._there),
+            input_size=before.size[::-1],
+            output_size=restored.image.size[::-1],
+            seconds=self._seconds + seconds,
+            model_seconds=seconds,
             tiles=restored.tiles,
         )
 
-    def restore_only(
-        self, here: Path, there: Path, image: ImageData | None, move: Move
-    ) -> ImageResult:
-        """Restore the only image of a run; any error is raised, in one line."""
-        try:
-            return self.write(self.run(self.read(here, there, image), move))
-        except Exception as error:
-            raise in_one_line(error, here) from error
+    def write(self) -> ImageResult:
+        """Write the result, unless it is written, and return what is said about it."""
+        if self._restored is None:
+            return self._result
+        begin = time.perf_counter()
+        there, options = self._there, self._job.options
+        if there == STREAM:
+            kind, name = format_named(options.format or "png"), "the image"
+        else:
+            kind, name = (
+                check_writable(there, overwrite=options.overwrite),
+                f"the image for {there}",
+            )
+        content, warnings = self._restored.encoded(kind, options.quality, name)
+        if there == STREAM:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        else:
+            make_folder(there.parent)
+            atomic_write_bytes(there, content)
+        seconds = (self._result.seconds or 0.0) + time.perf_counter() - begin
+        return replace(self._result, warnings=[*self._warnings, *warnings], seconds=seconds)
 
 
 def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
@@ -192,11 +169,6 @@ def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
         raise NystraError(f"the output {target} is the input itself: choose another output")
     check_writable(target, overwrite=overwrite)
     check_can_make(target.parent)
-
-
-def _width_height(image: ImageData) -> tuple[int, int]:
-    height, width = image.size
-    return width, height
 
 
 def failed(error: Exception, here: Path) -> ImageResult:

@@ -190,7 +190,7 @@ def run_images(
             from .folder import restore_folder  # one image does not wait for it
 
             return results + restore_folder(job, session, pairs, move, report, cluster)
-        result = job.restore_only(*pairs[0], only, move)
+        result = job.restore(*pairs[0], only, move)
         if report is not None:
             report(result, 1, 1)
     return [result]

@@ -20,7 +20,7 @@ from ...machine.memory import available_memory
 from ...pool.calls import Call, Failed
 from ...tiling.run_tiled import run_batch
 from ..result import in_one_line
-from .image_job import ImageInput, ImageJob, LargeImage, Move, failed
+from .image_job import ImageJob, ImageRun, Move, failed
 from .restorer import RestoredImage, restore
 from .result import ImageResult
 
@@ -66,17 +66,18 @@ class ImageWorker:
     def file(self, here: str, there: str) -> ImageResult:
         """Restore an image file."""
         try:
+            image = self._job.of(Path(here), Path(there))
             with ExitStack() as reading:
                 reading.enter_context(self._files)
                 begun, self._begun = self._begun, self._begun + 1
                 with self._quiet:
-                    read = self._job.read(Path(here), Path(there))
-                if self._is_small(read):
+                    image.read()
+                if self._is_small(image):
                     reading.close()
                 with self._model:
-                    output = self._job.run(read, partial(self._moved, begun))
+                    image.run(partial(self._moved, begun))
                 with self._quiet:
-                    return self._job.write(output)
+                    return image.write()
         except Exception as error:  # a bad image never stops the others
             return failed(error, Path(here))
 
@@ -87,10 +88,12 @@ class ImageWorker:
             None if the image has more pixels than ``most``.
         """
         try:
-            read = self._job.read(Path(here), Path(there))
-            if isinstance(read, LargeImage) or math.prod(read.image.size) > most:
+            image = self._job.of(Path(here), Path(there))
+            image.read()
+            if image.image is None or math.prod(image.image.size) > most:
                 return None
-            return self._job.write(self._job.run(read, partial(self._moved, 0)))
+            image.run(partial(self._moved, 0))
+            return image.write()
         except Exception as error:  # a bad image never stops the others
             return failed(error, Path(here))
 
@@ -115,12 +118,12 @@ class ImageWorker:
             raise NystraError("the run was stopped")
         self._move(begun * total + done, self._images * total)
 
-    def _is_small(self, read: ImageInput | LargeImage) -> bool:
+    def _is_small(self, one: ImageRun) -> bool:
         """Return whether there is memory for other images in addition to this one."""
-        if isinstance(read, LargeImage):
+        if one.image is None:
             return False
         restorer = self._job.restorer
-        height, width = read.image.size
+        height, width = one.image.size
         numbers = height * width * (3 + restorer.output_channels * restorer.scale**2)
         most = min(self._job.options.max_memory or available_memory(), _MOST)
         return 4 * numbers * _SHARE <= most
