@@ -130,7 +130,7 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
             content,
             parse_constant=_refuse_constant,
             parse_float=_finite,
-            parse_int=_whole,
+            parse_int=_integer,
             object_pairs_hook=_distinct,
         )
         if _SURROGATE.search(content):
@@ -163,7 +163,7 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _whole(digits: str) -> int:
+def _integer(digits: str) -> int:
     if len(digits.lstrip("-")) > MAXIMUM_DIGITS:
         raise ValueError(
             f"a whole number of {len(digits)} digits, expected {MAXIMUM_DIGITS} or fewer"

@@ -60,7 +60,7 @@ class Number(Option):
 
     minimum: float
     maximum: float = math.inf
-    most: int | None = field(default=None, kw_only=True)
+    hard_maximum: int | None = field(default=None, kw_only=True)
     real: bool = field(default=False, kw_only=True)
     above: bool = field(default=False, kw_only=True)
 
@@ -91,8 +91,8 @@ class Number(Option):
     @property
     def largest(self) -> float:
         """The largest value that is accepted."""
-        usual = MOST_WHOLE if self.type is int else MOST_REAL
-        return min(self.maximum, usual if self.most is None else self.most)
+        of_type = MOST_WHOLE if self.type is int else MOST_REAL
+        return min(self.maximum, of_type if self.hard_maximum is None else self.hard_maximum)
 
     def refused(self, name: str, value: Any) -> NystraError:
         """Return the error for a value, with its upper end if it is above that."""
@@ -133,7 +133,7 @@ class Bytes(Number):
 
     _placeholder: ClassVar[str] = "BYTES"
 
-    most: int | None = field(default=1 << 50, kw_only=True)
+    hard_maximum: int | None = field(default=1 << 50, kw_only=True)
 
     @property
     def expected(self) -> str:
@@ -331,18 +331,18 @@ class Grid(Option):
 
     Attributes:
         things: What the cells hold, as a plural.
-        most: The largest number of cells.
+        maximum: The largest number of cells.
     """
 
     _placeholder: ClassVar[str] = "N|RxC"
 
     things: str
-    most: int
+    maximum: int
 
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        return f"rows and columns of 1 to {self.most} {self.things} in all, such as 16 or 4x4"
+        return f"rows and columns of 1 to {self.maximum} {self.things} in all, such as 16 or 4x4"
 
     def read(self, name: str, text: str) -> tuple[int, int]:
         """Return the grid of a text."""
@@ -351,7 +351,7 @@ class Grid(Option):
         except ValueError:
             raise self.refused(name, text) from None
         if len(sides) == 1:
-            if not 1 <= sides[0] <= self.most:
+            if not 1 <= sides[0] <= self.maximum:
                 raise self.refused(name, text)
             sides = most_square(sides[0])
         return self._accepted(name, sides)
@@ -366,18 +366,18 @@ class Grid(Option):
         rows, columns = value
         if min(rows, columns) < 1 or max(rows, columns) > 9999:  # such numbers are not printed
             raise self.refused(name, value)
-        require_count(name, f"{rows}x{columns}", rows * columns, self.things, self.most)
+        require_count(name, f"{rows}x{columns}", rows * columns, self.things, self.maximum)
         return rows, columns
 
 
-def require_count(name: str, text: str, count: int, things: str, most: int) -> None:
+def require_count(name: str, text: str, count: int, things: str, maximum: int) -> None:
     """Refuse a product of sides that is too large.
 
     Raises:
-        NystraError: The count exceeds ``most``.
+        NystraError: The count exceeds ``maximum``.
     """
-    if count > most:
-        raise NystraError(f"`{name}` is {text:.40}, {count} {things}; at most {most}")
+    if count > maximum:
+        raise NystraError(f"`{name}` is {text:.40}, {count} {things}; at most {maximum}")
 
 
 def most_square(count: int) -> tuple[int, int]:

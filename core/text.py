@@ -10,10 +10,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def first_named(names: Sequence[str], most: int = 4) -> str:
+def first_named(names: Sequence[str], limit: int = 4) -> str:
     """Return ``a, b, c, d and 3 more``: the first of some names."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def milliseconds(seconds: float) -> str:

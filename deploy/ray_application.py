@@ -27,7 +27,7 @@ def ray_serve(
     token: str | None = None,
     hosts: Collection[str] = (),
     name: str = "nystra",
-    **how: Any,
+    **options: Any,
 ) -> Any:
     """Return an application for ``ray.serve.run``.
 
@@ -47,7 +47,7 @@ def ray_serve(
         token: The bearer token of requests, or None.
         hosts: Accepted host names if no token is set; IP addresses are always accepted.
         name: Name of the deployment.
-        **how: ``backend``, ``library``, ..., as `SessionSpec` takes them.
+        **options: ``backend``, ``library``, ..., as `SessionSpec` takes them.
 
     Raises:
         NystraError: A file is missing, the numbers contradict each other, or Ray was started so
@@ -59,16 +59,16 @@ def ray_serve(
     missing = [str(file) for file in files if not file.is_file()]
     if missing or not files:
         raise NystraError(f"no model file at {', '.join(missing) or 'all'}: give one")
-    least, most = replicas
-    if not 0 <= least <= most or most < 1 or busy <= 0 or threads < 1:
+    minimum, maximum = replicas
+    if not 0 <= minimum <= maximum or maximum < 1 or busy <= 0 or threads < 1:
         raise NystraError(
-            f"got {least} to {most} replicas of {threads} threads, {busy:g} requests per "
+            f"got {minimum} to {maximum} replicas of {threads} threads, {busy:g} requests per "
             "replica; expected 0 or more replicas, a maximum not below the minimum, and 1 or "
             "more threads and requests"
         )
     serve = _ray_serve()
     bounds = limits or Limits()
-    specs = [SessionSpec(file, threads=threads, **how) for file in files]
+    specs = [SessionSpec(file, threads=threads, **options) for file in files]
 
     def build() -> Any:
         return open_application(specs, bounds, token=token, hosts=hosts).app
@@ -78,8 +78,8 @@ def ray_serve(
         name=name,
         max_ongoing_requests=bounds.workers + bounds.queue,
         autoscaling_config={
-            "min_replicas": least,
-            "max_replicas": most,
+            "min_replicas": minimum,
+            "max_replicas": maximum,
             "target_ongoing_requests": busy,
         },
         ray_actor_options={"num_cpus": threads, "num_gpus": gpus},

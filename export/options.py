@@ -46,8 +46,8 @@ class Shape(Option):
             raise self.refused(name, text) from None
 
     def _accepted(self, name: str, value: Any) -> tuple[int, ...]:
-        whole = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
-        if not whole or min(value, default=0) < 1:
+        integers = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
+        if not integers or min(value, default=0) < 1:
             raise self.refused(name, value)
         text = "x".join(map(str, value))
         require_count(name, text, math.prod(value), "values", _MOST_VALUES)

@@ -113,7 +113,7 @@ def drop_slower(
     is_file = isinstance(network.source, FileSource)  # tracing all of a module takes longest
     if kept and (not alone or (is_file and seconds < _LONG)):
         progress(f"time {source} with its attention replaced")
-        if reason := _reason_of_all(_whole(network, facts, resolved, kept), source):
+        if reason := _reason_of_all(_replaced_together(network, facts, resolved, kept), source):
             network.kept_as_is.update((path, reason) for path in sorted(kept))
     return {
         path: replace(mechanism, reason=network.kept_as_is.get(path, mechanism.reason))
@@ -121,7 +121,7 @@ def drop_slower(
     }
 
 
-def _whole(
+def _replaced_together(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], paths: set[str]
 ) -> Timed:
     replaced = rewritten(network, resolved, {*network.paths} - paths).model
@@ -195,8 +195,8 @@ def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
     )
 
 
-def _reason_of_all(whole: Timed, source: str) -> str:
-    ratios = _ratios(_interleaved(whole, 1.0))
+def _reason_of_all(timed: Timed, source: str) -> str:
+    ratios = _ratios(_interleaved(timed, 1.0))
     if max(ratios) <= 1.0:
         return ""
     return (

@@ -67,16 +67,18 @@ def choose_fastest(
         raise NystraError(
             f"`precision` {spec.precision} does not apply to fastest: expected bf16 or fp32"
         )
-    here, missing = _candidates(spec)
-    if not here:
+    available, missing = _candidates(spec)
+    if not available:
         raise BackendUnavailableError(f"no backend is installed to choose from: {missing}")
-    if len(here) == 1:
-        return _chosen(spec, here[0], f"fastest: {here[0]}, the only one installed ({missing})")
+    if len(available) == 1:
+        return _chosen(
+            spec, available[0], f"fastest: {available[0]}, the only one installed ({missing})"
+        )
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
-    name = f"{_key(spec, here, size)}.json"
-    times, when = _remembered(name, here), "remembered"
+    name = f"{_key(spec, available, size)}.json"
+    times, when = _remembered(name, available), "remembered"
     if not times:
-        times = _timed(spec, here, size, progress)
+        times = _timed(spec, available, size, progress)
         document = {"model": spec.model.name, "size": size_text(size), "milliseconds": times}
         try:
             write_record(home() / "fastest" / name, document)
@@ -96,7 +98,7 @@ def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
 
 def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
-    here, reasons = [], []
+    available, reasons = [], []
     for name in timed_backends():
         kind = find_backend(name)
         low = spec.precision == "bf16" and "bf16" in kind.arithmetic
@@ -106,10 +108,10 @@ def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
         except BackendUnavailableError as error:
             usable, reason = False, str(error)
         if usable:
-            here += [name, f"{name}-bf16"] if low else [name]
+            available += [name, f"{name}-bf16"] if low else [name]
         else:
             reasons.append(reason)
-    return here, "; ".join(dict.fromkeys(reasons))
+    return available, "; ".join(dict.fromkeys(reasons))
 
 
 def _class_of(side: int | None) -> int:

@@ -24,7 +24,7 @@ TILE = Number(
     unit="input pixels",
     default_text="0, chosen by the free memory",
     short="t",
-    most=_MOST_SIDE,
+    hard_maximum=_MOST_SIDE,
 )
 OVERLAP = Number(
     None,
@@ -32,15 +32,17 @@ OVERLAP = Number(
     0,
     unit="input pixels",
     default_text="32, less for small tiles",
-    most=_MOST_SIDE,
+    hard_maximum=_MOST_SIDE,
 )
 MAX_MEMORY = Bytes(
     None, "memory limit of the process, such as 4G", 1, default_text="the free memory"
 )
 BACKEND = Text("auto", "backend", metavar="NAME")
-BATCH = Number(8, "maximum number of images per run, also of different requests", 1, most=4096)
-THREADS = Number(None, "threads", 1, default_text="all cores", most=512)
-WORKERS = Number(None, "worker processes", 1, default_text="one per CPU or GPU", most=1024)
+BATCH = Number(
+    8, "maximum number of images per run, also of different requests", 1, hard_maximum=4096
+)
+THREADS = Number(None, "threads", 1, default_text="all cores", hard_maximum=512)
+WORKERS = Number(None, "worker processes", 1, default_text="one per CPU or GPU", hard_maximum=1024)
 LIBRARY = FileOrWord(
     "auto",
     "the operator or plugin library; none runs the standard-operator bodies",

@@ -59,7 +59,11 @@ class BenchOptions(Options):
     )
     runs: int = option(
         Number(
-            100, "maximum number of timed runs per configuration", 1, most=1_000_000, metavar="RUNS"
+            100,
+            "maximum number of timed runs per configuration",
+            1,
+            hard_maximum=1_000_000,
+            metavar="RUNS",
         )
     )
     plot: Path | None = option(

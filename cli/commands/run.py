@@ -213,8 +213,8 @@ def _duration(seconds: float) -> str:
 def _counts(results: Sequence[Result], seconds: float) -> str:
     counts = Counter(result.status for result in results)
     strange = [result.input for result in results if result.reason == "no image"]
-    there = counts["skipped"] - len(strange)
-    reasons = [f"{there} with existing outputs"] if there else []
+    existing = counts["skipped"] - len(strange)
+    reasons = [f"{existing} with existing outputs"] if existing else []
     if strange:
         names = ", ".join(Path(path).name for path in strange[:3])
         reasons.append(f"{len(strange)} not images: {names}{', ...' if strange[3:] else ''}")

@@ -20,9 +20,13 @@ _OPTIONS = {
         "trust",
         metavar="FILE.py:CALLABLE",
     ),
-    "window_size": Number(None, "attention window of the network", 1, most=4096, flag="--window"),
-    "num_heads": Number(None, "attention heads of the network", 1, most=4096, flag="--heads"),
-    "frames": Number(None, "frames per run of a video network", 1, most=4096),
+    "window_size": Number(
+        None, "attention window of the network", 1, hard_maximum=4096, flag="--window"
+    ),
+    "num_heads": Number(
+        None, "attention heads of the network", 1, hard_maximum=4096, flag="--heads"
+    ),
+    "frames": Number(None, "frames per run of a video network", 1, hard_maximum=4096),
     "resize_positions": ImageSize(
         None,
         "input size of a vision transformer; its learned positions are resized (bicubic)",

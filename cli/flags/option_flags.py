@@ -44,27 +44,29 @@ def add_options(
         if isinstance(kind, NamedChoice):
             _add_named_choice(parser, name, kind)
             continue
-        how: dict[str, Any] = {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
+        kwargs: dict[str, Any] = (
+            {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
+        )
         if isinstance(kind, Pairs):
-            how["action"] = _Merged
-        add_option(parser, name, kind, default=kind.default, **how)
+            kwargs["action"] = _Merged
+        add_option(parser, name, kind, default=kind.default, **kwargs)
 
 
-def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **how: Any) -> None:
+def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **kwargs: Any) -> None:
     """Add the flag of an option.
 
     Args:
         parser: Or a group of it.
         name: Name of the option.
         kind: The option.
-        **how: As argparse takes it; without ``type`` the text of the flag stays as it is.
+        **kwargs: As argparse takes it; without ``type`` the text of the flag stays as it is.
     """
     flags = [*([f"-{kind.short}"] if kind.short else []), flag_of(name, kind)]
     looks: dict[str, Any] = {"metavar": kind.placeholder}
     if isinstance(kind, Switch):
         looks = {"action": "store_false" if kind.default else "store_true"}
-    how = {"default": None, "required": kind.required, "help": kind.help, **looks, **how}
-    parser.add_argument(*flags, dest=name, **how)
+    kwargs = {"default": None, "required": kind.required, "help": kind.help, **looks, **kwargs}
+    parser.add_argument(*flags, dest=name, **kwargs)
 
 
 class _Merged(argparse.Action):

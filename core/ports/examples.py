@@ -60,20 +60,20 @@ def trace_size(ports: Sequence[Port], size: Size) -> dict[str, int]:
 
 def own_sizes(ports: Sequence[Port], size: Size) -> dict[str, int]:
     """Return a size in which a port of its own size is a little higher and narrower."""
-    whole = dict(size)
+    sizes = dict(size)
     for port in ports:
         for axis in SIDES:
             if port.own_size and axis in port.axes and axis not in port.lengths:
-                whole[port.size_name(axis)] = max(1, size[axis] + _OWN_SIZE[axis])
-    return whole
+                sizes[port.size_name(axis)] = max(1, size[axis] + _OWN_SIZE[axis])
+    return sizes
 
 
 def _noise(port: Port, shape: tuple[int, ...]) -> Array:
-    whole = port.dtype not in _FLOATING
-    if whole and (port.range is None or port.dtype not in IMPLIED_RANGES):
+    integral = port.dtype not in _FLOATING
+    if integral and (port.range is None or port.dtype not in IMPLIED_RANGES):
         return np.zeros(shape, port.dtype)
     low, high = port.range or UNIT
-    if whole:
+    if integral:
         return np.random.default_rng(0).integers(int(low), int(high), shape).astype(port.dtype)
     noise: Array = low + (high - low) * np.random.default_rng(0).random(shape).astype(port.dtype)
     return noise

@@ -42,9 +42,9 @@ def write_node(
         NystraError: The file has more inputs than one image, or the folder exists already.
         BackendUnavailableError: No installed backend can load the file to read its inputs.
     """
-    how = options or ComfyUIOptions()
+    options = options or ComfyUIOptions()
     path = Path(model)
-    name = how.name or path.stem
+    name = options.name or path.stem
     ComfyUIOptions(name=name)  # a stem may be no name of a node
     session = Session(path)
     restorer = restorer_for(session)
@@ -56,7 +56,7 @@ def write_node(
         )
     copy = ModelCopy.of(path)
     target = Path(folder, f"nystra-{name}")
-    with atomic_folder(target, overwrite=how.overwrite) as made:
+    with atomic_folder(target, overwrite=options.overwrite) as made:
         written = copy.write(made)
         title = f"{name} ({restorer.scale}x)"
         text = _INIT.format(key=target.name, model=written.name, title=title)

@@ -34,7 +34,7 @@ _KEPT = ("architecture", "scale", "license", "version", "task", "precision")
 
 
 def tensor_config(
-    name: str, facts: ModelFacts, options: TritonOptions, most: int, *, labels: bool
+    name: str, facts: ModelFacts, options: TritonOptions, max_batch: int, *, labels: bool
 ) -> dict[str, Any]:
     """Return the configuration of a backend that is given tensors: the network alone.
 
@@ -42,22 +42,22 @@ def tensor_config(
         name: Name of the model on the server.
         facts: Facts of the model file.
         options: The options.
-        most: Images that run at once; 0 where the batch is a fixed number.
+        max_batch: Images that run at once; 0 where the batch is a fixed number.
         labels: There is a file of labels.
     """
-    config = _head(name, options, most)
-    config["input"] = [_tensor(port, most) for port in facts.inputs]
-    config["output"] = [_tensor(port, most, labels=labels) for port in facts.outputs]
+    config = _head(name, options, max_batch)
+    config["input"] = [_tensor(port, max_batch) for port in facts.inputs]
+    config["output"] = [_tensor(port, max_batch, labels=labels) for port in facts.outputs]
     config |= _instances(options)
-    if most > 1:
+    if max_batch > 1:
         config["dynamic_batching"] = {"max_queue_delay_microseconds": _QUEUE_DELAY}
     side = warm_up_side(facts)
     config["model_warmup"] = [
         {
             "name": "gray image",
-            "batch_size": 1 if most else 0,
+            "batch_size": 1 if max_batch else 0,
             "inputs": [
-                {"key": port.name, "value": _zeros(port, most, side)} for port in facts.inputs
+                {"key": port.name, "value": _zeros(port, max_batch, side)} for port in facts.inputs
             ],
         }
     ]
@@ -124,15 +124,15 @@ def kept_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def warm_up_side(facts: ModelFacts) -> int:
     """Return height and width of the image to warm up with, where the model leaves them free."""
     image = facts.inputs[0]
-    least = max(WARM_UP_SIDE, facts.size_minimum)
-    return -(-least // image.multiple) * image.multiple
+    minimum = max(WARM_UP_SIDE, facts.size_minimum)
+    return -(-minimum // image.multiple) * image.multiple
 
 
-def _head(name: str, options: TritonOptions, most: int) -> dict[str, Any]:
+def _head(name: str, options: TritonOptions, max_batch: int) -> dict[str, Any]:
     return {
         "name": name,
         "backend": options.backend,
-        "max_batch_size": most,
+        "max_batch_size": max_batch,
         "version_policy": {"latest": {"num_versions": 1}},
     }
 
@@ -142,9 +142,9 @@ def _instances(options: TritonOptions) -> dict[str, Any]:
     return {"instance_group": [{"count": options.instances, "kind": kind}]}
 
 
-def _tensor(port: Port, most: int, *, labels: bool = False) -> dict[str, Any]:
+def _tensor(port: Port, max_batch: int, *, labels: bool = False) -> dict[str, Any]:
     kind = _data_type(port)
-    axes = _axes(port, most)
+    axes = _axes(port, max_batch)
     dims = [port.lengths.get(axis, -1) for axis in axes]
     tensor: dict[str, Any] = {"name": port.name, "data_type": kind, "dims": dims}
     if labels and "classes" in port.axes:
@@ -152,17 +152,19 @@ def _tensor(port: Port, most: int, *, labels: bool = False) -> dict[str, Any]:
     return tensor
 
 
-def _zeros(port: Port, most: int, side: int) -> dict[str, Any]:
+def _zeros(port: Port, max_batch: int, side: int) -> dict[str, Any]:
     shape = port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
     dims = [
-        length for axis, length in zip(port.axes, shape, strict=True) if axis in _axes(port, most)
+        length
+        for axis, length in zip(port.axes, shape, strict=True)
+        if axis in _axes(port, max_batch)
     ]
     return {"data_type": _data_type(port), "dims": dims, "zero_data": True}
 
 
-def _axes(port: Port, most: int) -> Sequence[str]:
+def _axes(port: Port, max_batch: int) -> Sequence[str]:
     """Return the axes for Triton: without that of the batch if Triton may batch."""
-    return port.axes[1:] if most else port.axes
+    return port.axes[1:] if max_batch else port.axes
 
 
 def _data_type(port: Port) -> Symbol:

@@ -74,7 +74,7 @@ class TritonOptions(Options):
     name: str | None = option(
         Text(None, "model name for clients", default_text="the stem of the file", metavar="NAME")
     )
-    instances: int = option(Number(1, "instances of the model", 1, most=256))
+    instances: int = option(Number(1, "instances of the model", 1, hard_maximum=256))
     gpu: bool = option(Switch("run on a GPU"))
     max_batch: int = option(BATCH, doc="maximum batch size, for backends that take tensors")
     threads: int | None = option(

@@ -69,17 +69,17 @@ def write_repository(
         BackendUnavailableError: No installed backend can load the file to read its inputs, or an
             engine needs a library that is not installed.
     """
-    how = options or TritonOptions()
-    entry = _Model(Path(model), how)
+    options = options or TritonOptions()
+    entry = _Model(Path(model), options)
     target = Path(repository, entry.name)
-    with atomic_folder(target, overwrite=how.overwrite) as folder:
+    with atomic_folder(target, overwrite=options.overwrite) as folder:
         entry.write(folder)
     return target
 
 
 class _Model:
     def __init__(self, path: Path, options: TritonOptions) -> None:
-        self.path, self.how = path, options
+        self.path, self.options = path, options
         self.name = options.name or path.stem
         TritonOptions(name=self.name)  # a stem may be no name of a model
         self.session = Session(path, range=options.range)
@@ -103,7 +103,7 @@ class _Model:
         version = folder / _VERSION
         version.mkdir()
         if self.record is not None:
-            shutil.copyfile(str(self.how.engine), version / "model.plan")
+            shutil.copyfile(str(self.options.engine), version / "model.plan")
         else:
             self.copy.write(version)
         if self.library is not None:
@@ -112,56 +112,57 @@ class _Model:
             text = "".join(f"{printable(label)}\n" for label in self.labels)
             (folder / LABELS).write_text(text, encoding="utf-8")
         config = self._config(version)
-        if self.how.facts.files:
+        if self.options.facts.files:
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
             self._write_warm_up(folder, config)
         (folder / "config.pbtxt").write_text(text_format(config), encoding="utf-8")
-        text = readme(self.name, self.how, self.facts, self.handler, self.library, self.record)
+        text = readme(self.name, self.options, self.facts, self.handler, self.library, self.record)
         (folder / "README.md").write_text(text, encoding="utf-8")
 
     def _config(self, version: Path) -> dict[str, Any]:
-        how, labels = self.how, bool(self.labels)
+        options, labels = self.options, bool(self.labels)
         about = kept_metadata(self.header.metadata)
         copied = version / COPY
         about["nystra.model.sha256"] = file_sha256(copied if copied.is_file() else self.path)
         if self.handler is not None:
             tensors = self.handler.tensors
-            config = file_config(self.name, self.facts, tensors, how, labels=labels)
+            config = file_config(self.name, self.facts, tensors, options, labels=labels)
             about |= {
-                "session_backend": how.facts.gpu_session if how.gpu else "auto",
-                "library": "none" if how.library == "none" else "auto",
-                "tile": str(how.tile),
+                "session_backend": options.facts.gpu_session if options.gpu else "auto",
+                "library": "none" if options.library == "none" else "auto",
+                "tile": str(options.tile),
             }
-            chosen = {"threads": how.threads, "overlap": how.overlap}
-            if how.range is not None:
-                about["range"] = RANGE.show(how.range)
+            chosen = {"threads": options.threads, "overlap": options.overlap}
+            if options.range is not None:
+                about["range"] = RANGE.show(options.range)
             return config | {"parameters": parameters({**about, **chosen})}
-        config = tensor_config(self.name, self.facts, how, self._most(), labels=labels)
-        if how.facts.libraries and how.threads is not None:
-            about["intra_op_thread_count"] = str(how.threads)
-        if how.facts.libraries and self.library is not None:
-            place = f"{how.server_path.rstrip('/')}/{self.name}/{_VERSION}/{self.library.name}"
+        config = tensor_config(self.name, self.facts, options, self._max_batch(), labels=labels)
+        if options.facts.libraries and options.threads is not None:
+            about["intra_op_thread_count"] = str(options.threads)
+        if options.facts.libraries and self.library is not None:
+            place = f"{options.server_path.rstrip('/')}/{self.name}/{_VERSION}/{self.library.name}"
             config["model_operations"] = {"op_library_filename": [place]}
-        if not how.facts.default_file:
+        if not options.facts.default_file:
             config["default_model_filename"] = COPY
         return config | {"parameters": parameters(about)}
 
-    def _most(self) -> int:
+    def _max_batch(self) -> int:
         """Return how many images run at once; 0 where the batch is a number of the file."""
         if not takes_batches(self.facts):
             return 0
         if self.record is None:
-            return self.how.max_batch
+            return self.options.max_batch
         return min(row[2][0] for row in self.record.profile.values())
 
     def _record(self) -> EngineRecord | None:
-        if self.how.engine is None:
+        if self.options.engine is None:
             return None
-        engine = Path(self.how.engine)
+        engine = Path(self.options.engine)
         record = Engine.beside(engine).record
-        if record.backend != self.how.backend:
+        if record.backend != self.options.backend:
             raise NystraError(
-                f"{engine} is an engine for {record.backend}, expected one for {self.how.backend}"
+                f"{engine} is an engine for {record.backend}, expected one for "
+                f"{self.options.backend}"
             )
         if record.hashes.get("model") != file_sha256(self.path):
             raise NystraError(f"the engine {engine} was built from another model than {self.path}")
@@ -169,12 +170,12 @@ class _Model:
 
     def _check_backend(self) -> None:
         """Refuse a model that the backend would refuse on the server."""
-        if self.how.facts.files:
+        if self.options.facts.files:
             self.handler = find_handler(self.session).open(self.session, self.name)
-        elif not self.how.facts.operators and self.header.has_operators:
+        elif not self.options.facts.operators and self.header.has_operators:
             raise NystraError(
-                f"{self.path} has operators of nystra, which Triton's {self.how.backend} backend "
-                "does not support: export it with `inline`, or use `backend` python; see "
+                f"{self.path} has operators of nystra, which Triton's {self.options.backend} "
+                "backend does not support: export it with `inline`, or use `backend` python; see "
                 "docs/serving.md"
             )
 

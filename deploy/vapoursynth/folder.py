@@ -34,7 +34,7 @@ def write_script(
         NystraError: The plug-in of VapourSynth cannot run the file, or the folder exists already.
         BackendUnavailableError: No installed backend can load the file to read its inputs.
     """
-    how = options or VapourSynthOptions()
+    options = options or VapourSynthOptions()
     session = Session(model)
     if problems := vapoursynth_problems(session):
         raise NystraError(
@@ -46,10 +46,10 @@ def write_script(
             f"{model} takes {entry.channels[0]} channels and returns {entry.channels[1]}: in "
             "VapourSynth both have to be equal"
         )
-    name = how.name or entry.path.stem
+    name = options.name or entry.path.stem
     VapourSynthOptions(name=name)  # a stem may be no name of a folder
     target = Path(folder, name)
-    with atomic_folder(target, overwrite=how.overwrite) as made:
+    with atomic_folder(target, overwrite=options.overwrite) as made:
         shutil.copyfile(entry.path, made / "model.onnx")
-        (made / f"{name}.vpy").write_text(script(name, entry, how), encoding="utf-8")
+        (made / f"{name}.vpy").write_text(script(name, entry, options), encoding="utf-8")
     return target

@@ -28,7 +28,7 @@ class VapourSynthOptions(Options):
     )
     tile: int = option(TILE, default_text="0, whole frames")
     overlap: int | None = option(OVERLAP, default_text="16")
-    streams: int = option(Number(1, "frames computed in parallel", 1, most=256))
+    streams: int = option(Number(1, "frames computed in parallel", 1, hard_maximum=256))
     overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:

@@ -23,5 +23,5 @@ def operator_option(
         kind: Class of the option.
     """
     limits = next(limits for limits in schema.attributes if limits.name == attribute)
-    usual = limits.default if default is None else default
-    return kind(usual, doc or limits.doc, limits.minimum, limits.maximum)
+    value = limits.default if default is None else default
+    return kind(value, doc or limits.doc, limits.minimum, limits.maximum)

@@ -85,10 +85,10 @@ def build_steps(prepared: Prepared, planned: Planned) -> int:
 
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
     """Whether the file is timed against full attention: requested, different, and for CPUs."""
-    runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
+    runs_on_cpu = prepared.transform.label in find_backend("ort-cpu").precisions
     graph = prepared.graph
     other = not planned.is_neutral if graph is None else graph.replaces
-    return prepared.options.speed and runs_here and other
+    return prepared.options.speed and runs_on_cpu and other
 
 
 def _graph(

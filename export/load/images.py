@@ -68,17 +68,17 @@ def validation_sizes(facts: Facts) -> list[Size]:
     """
     if facts.sides is not None:
         return batch_sizes(facts.inputs, facts.sides)
-    cell, least = facts.cell, facts.size_minimum
+    cell, minimum = facts.cell, facts.size_minimum
     sizes = [
         (2 * cell, 2 * cell),
-        (2 * cell + 3, max(least, cell + cell // 2 - 1)),
-        (max(least, cell // 2 + 1), 2 * cell + cell // 2),
+        (2 * cell + 3, max(minimum, cell + cell // 2 - 1)),
+        (max(minimum, cell // 2 + 1), 2 * cell + cell // 2),
     ]
     if max((*(facts.window or ()), facts.size_multiple)) >= _LARGE_SIDE:
         sizes = [
             (2 * cell, cell),
-            (cell + 3, max(least, cell - 5)),
-            (max(least, cell // 2 + 1), cell + cell // 2),
+            (cell + 3, max(minimum, cell - 5)),
+            (max(minimum, cell // 2 + 1), cell + cell // 2),
         ]
     return [facts.size(rows, columns) for rows, columns in sizes]
 
@@ -147,8 +147,8 @@ def sample_side(facts: Facts) -> int:
 
 def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
     """Return the inputs by name for the middle of an image (H, W, C) in 0..1."""
-    whole = own_sizes(facts.inputs, size)
-    return {port.name: _MAKERS[port.role](port, pixels, whole) for port in facts.inputs}
+    sizes = own_sizes(facts.inputs, size)
+    return {port.name: _MAKERS[port.role](port, pixels, sizes) for port in facts.inputs}
 
 
 def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:

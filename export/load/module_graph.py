@@ -70,7 +70,7 @@ def _sizes(node: ir.Node) -> list[int] | None:
     sizes: list[int] | int = given.numpy().tolist()
     if isinstance(sizes, list):
         return sizes
-    whole = None if source.shape is None else source.shape[node.attributes["axis"].as_int()]
-    if not isinstance(whole, int):
+    length = None if source.shape is None else source.shape[node.attributes["axis"].as_int()]
+    if not isinstance(length, int):
         return None
-    return [*[sizes] * (whole // sizes), *[whole % sizes] * (whole % sizes > 0)]
+    return [*[sizes] * (length // sizes), *[length % sizes] * (length % sizes > 0)]

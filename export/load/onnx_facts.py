@@ -110,10 +110,10 @@ def _ports(path: Path, session: Session) -> list[Port]:
         UnsupportedModelError: There is no image, or an input that is nothing that goes with one.
     """
     ports = list(session.facts.inputs)
-    whole = [p for p in ports if len(p.axes) == len(IMAGE_AXES) and p.dtype.startswith("float")]
-    colored = [port for port in whole if port.channels != 1]
-    image = next(iter([p for p in ports if p.role == "image"] or colored or whole or ports))
-    if image.role != "image" and image not in whole:
+    maps = [p for p in ports if len(p.axes) == len(IMAGE_AXES) and p.dtype.startswith("float")]
+    colored = [port for port in maps if port.channels != 1]
+    image = next(iter([p for p in ports if p.role == "image"] or colored or maps or ports))
+    if image.role != "image" and image not in maps:
         raise UnsupportedModelError(
             f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one image "
             "(batch, channels, height, width); see docs/own.md"

@@ -167,6 +167,6 @@ def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """Return the shape of an input, small where it is free."""
     sides = value.type.tensor_type.shape.dim
     return tuple(
-        side.dim_value if side.dim_value > 0 else usual
-        for side, usual in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
+        side.dim_value if side.dim_value > 0 else small
+        for side, small in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
     )

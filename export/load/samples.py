@@ -98,15 +98,15 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
         (type(site.module), repr(getattr(site.module, "geometry", None))): site
         for site in find_sites(loaded.network)
     }
-    most = min(images, MOST_CROPS)
-    few, least = min(images, _HELD), min(images, 2)
-    levels = [(max(1, min(CROPS, MOST_CROPS // most)), most, False), (1, few, False)]
+    all_kept = min(images, MOST_CROPS)
+    few, two = min(images, _HELD), min(images, 2)
+    levels = [(max(1, min(CROPS, MOST_CROPS // all_kept)), all_kept, False), (1, few, False)]
     for crops, kept, coarse in (*levels, (1, few, True)):
         rows = [len(candidates(site, coarse=coarse)) - 1 for site in alike.values()]
         runs = 2 * sum(rows) + max(rows) + _FURTHER_RUNS
         if runs * crop * crops * kept <= MOST_OPERATIONS:
             return crops, kept, coarse
-    return 1, least, True
+    return 1, two, True
 
 
 def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:

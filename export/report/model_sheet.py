@@ -72,7 +72,7 @@ def model_rows(
     restorer: Restorer,
     source: Source | None,
     images: UserImages | None = None,
-    most: int = 1 << 16,
+    max_side: int = 1 << 16,
 ) -> list[SheetRow]:
     """Return the outputs of a model file for images; see `draw_model_sheet`.
 
@@ -81,12 +81,12 @@ def model_rows(
         restorer: The same.
         source: The same.
         images: The same.
-        most: Largest side of an output that is shown, in pixels.
+        max_side: Largest side of an output that is shown, in pixels.
     """
     exact = None if source is None else _in_torch(restorer, source)
     unbounded = exact is not None and session.facts.window is None
     side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
-    side = min(side, most // restorer.scale)
+    side = min(side, max_side // restorer.scale)
     if images is None:
         scenes = shipped_scenes(restorer, side)
     else:

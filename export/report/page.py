@@ -240,7 +240,7 @@ def _add_images(page: Page, session: Session, result: ExportResult) -> None:
         page.paragraph("The file does not map images to images, so none are shown.")
         return
     restorer = restorer_for(session)
-    rows = model_rows(session, restorer, result.source, most=_SIDE)
+    rows = model_rows(session, restorer, result.source, max_side=_SIDE)
     factor = readable_factor([row.difference for row in rows])
     page.paragraph(
         f"Photographs at 1:1; below each the {_ZOOMED}x{_ZOOMED} pixels that change most, "

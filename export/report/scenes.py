@@ -72,9 +72,9 @@ def user_scenes(
     """Yield the first of the user's images with their truth, around the middle or the hole."""
     scale = restorer.scale
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    for here, there in paired_images(images, truths)[:MOST_IMAGES]:
-        image, truth = read_image(here), read_image(there).pixels
-        arrays, _ = auxiliary.read(here, image.size)
+    for source, target in paired_images(images, truths)[:MOST_IMAGES]:
+        image, truth = read_image(source), read_image(target).pixels
+        arrays, _ = auxiliary.read(source, image.size)
         holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
         rows, columns = shown = _middle(image.size, side, *holes[:1])
         for port in restorer.auxiliary:
@@ -86,7 +86,7 @@ def user_scenes(
         large = tuple(
             slice(extent.start * scale, extent.stop * scale) for extent in (rows, columns)
         )
-        yield Scene(here.name, image.pixels[shown], truth[large], arrays, restorer.auxiliary)
+        yield Scene(source.name, image.pixels[shown], truth[large], arrays, restorer.auxiliary)
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:

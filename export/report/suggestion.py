@@ -74,8 +74,8 @@ def suggestion(
     keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]
     named = dict.fromkeys((Cluster(), *keeping[:1]))
     timed = {"trained": lambda: trained(*arrays)} | {str(each): runs[each] for each in named}
-    least = least_seconds(timed, rounds=_ROUNDS)
-    ratios = {each: least["trained"] / least[str(each)] for each in named}
+    seconds = least_seconds(timed, rounds=_ROUNDS)
+    ratios = {each: seconds["trained"] / seconds[str(each)] for each in named}
     if ratios[Cluster()] < _WORTH:
         return ""
     text = (

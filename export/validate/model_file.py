@@ -66,8 +66,8 @@ def _runs(precision: str, *, bodies: bool, copied: bool) -> list[tuple[str, str 
 
     A file that the CPU cannot compute is validated by its rounded float32 copy alone.
     """
-    runs_here = precision in find_backend("ort-cpu").precisions
-    subjects = [FILE] * (runs_here or not copied) + [COPY] * copied
+    runs_on_cpu = precision in find_backend("ort-cpu").precisions
+    subjects = [FILE] * (runs_on_cpu or not copied) + [COPY] * copied
     return [(subject, library) for subject in subjects for library in libraries(bodies=bodies)]
 
 

@@ -226,7 +226,7 @@ class _Runs:
         expected = self.single.all(arrays)
         tolerances = [measure.tolerances[self.transform.name] for measure in measures]
         always = [
-            tolerance.least * measure.peak(own)
+            tolerance.minimum * measure.peak(own)
             for tolerance, measure, own in zip(tolerances, measures, expected, strict=True)
         ]
         exact = self.double.all(arrays, expected, always)

@@ -36,8 +36,8 @@ def tile_sides(facts: Facts) -> tuple[int, ...]:
     images = first.role == "image" and result.role == "picture" and not others
     if not images or facts.tiling == "supported" or facts.sides or facts.preprocessing:
         return ()
-    least = max(facts.size_multiple, facts.size_minimum)
-    return tuple(side for side in _SIDES if least <= side)
+    minimum = max(facts.size_multiple, facts.size_minimum)
+    return tuple(side for side in _SIDES if minimum <= side)
 
 
 def measure_tiles(
@@ -74,8 +74,8 @@ def measure_tiles(
     side = facts.taken(_IMAGE)
     (image,) = feeds_of(facts, photograph, image_size(side, side)).values()
     pixels = np.moveaxis(image[0], 0, 2)
-    whole, _ = restorer(pixels, tile=side)
-    found = [(tile, clipped_psnr(restorer(pixels, tile=tile)[0], whole)) for tile in sides]
+    untiled, _ = restorer(pixels, tile=side)
+    found = [(tile, clipped_psnr(restorer(pixels, tile=tile)[0], untiled)) for tile in sides]
     return tuple(
         (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in found if not math.isnan(psnr)
     )

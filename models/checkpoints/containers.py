@@ -162,7 +162,7 @@ class _Way:
 def _wanted(search: _Search) -> _Way:
     def forms(level: _Level) -> tuple[Leaves, ...]:
         plain = (unwrapped(level.kept, parallel=parallel) for parallel in (True, False))
-        return (*plain, level.whole)
+        return (*plain, level.complete)
 
     return _Way(forms, search.fits, _DEEPEST)
 
@@ -172,7 +172,7 @@ def _of_libraries(search: _Search, deepest: int) -> _Way:
 
     def forms(level: _Level) -> tuple[Leaves, ...]:
         plain = (unwrapped(level.kept, parallel=parallel) for parallel in (False, True))
-        return (level.whole, level.kept, *plain)
+        return (level.complete, level.kept, *plain)
 
     deepest = min(deepest, _DEEPEST_ELSEWHERE)
     return _Way(forms, lambda form, _: search.elsewhere(form), deepest, _SMALLEST_SHARE)
@@ -190,7 +190,7 @@ def _networks(
     for level in _levels(state):
         for form in _different(*way.forms(level)):
             if way.fits(form, wrapper):
-                left = () if form is level.whole else level.left
+                left = () if form is level.complete else level.left
                 yield _Found(_joined(name, level.prefix), wrapper, form, left)
                 return
     if depth < way.deepest:
@@ -207,7 +207,7 @@ class _Level:
     """A state dict without a prefix: all of it, and without tensors that only training needs."""
 
     prefix: str
-    whole: Leaves
+    complete: Leaves
     kept: Leaves
     left: tuple[str, ...]
 

@@ -124,15 +124,15 @@ def joined(parts: Iterator[tuple[Path, Any]]) -> dict[str, Any]:
     Raises:
         CheckpointError: A shard is not a state dict, or two hold the same key.
     """
-    whole: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for path, content in parts:
         if not isinstance(content, dict):
             raise CheckpointError(f"{path} is not the shard of a state dict")
-        twice = whole.keys() & content.keys()
+        twice = tensors.keys() & content.keys()
         if twice:
             raise CheckpointError(f"{path} holds {min(twice)!r:.80}, as another shard does")
-        whole |= content
-    return whole
+        tensors |= content
+    return tensors
 
 
 def sha256_of(files: list[Path]) -> str:

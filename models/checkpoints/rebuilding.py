@@ -132,8 +132,8 @@ def _view(storage: Any, dtype: torch.dtype | None, offset: Any, size: Any, strid
         raise ValueError("a tensor of the pickle has no storage")
     if dtype is None:
         return Unreadable("of an element type that nystra does not read")
-    sizes, steps = _whole(size), _whole(stride)
-    (start,) = _whole((offset,))
+    sizes, steps = _integers(size), _integers(stride)
+    (start,) = _integers((offset,))
     if len(sizes) != len(steps):
         raise ValueError(f"a tensor has {len(sizes)} sizes and {len(steps)} strides")
     if len(sizes) > HIGHEST_RANK:
@@ -150,7 +150,7 @@ def _view(storage: Any, dtype: torch.dtype | None, offset: Any, size: Any, strid
     return flat.as_strided(sizes, steps, start)
 
 
-def _whole(numbers: Any) -> tuple[int, ...]:
+def _integers(numbers: Any) -> tuple[int, ...]:
     if not isinstance(numbers, (tuple, list)) or len(numbers) > 1000:
         raise ValueError("a tensor has no sizes")
     if any(type(each) is not int or not 0 <= each < _LARGEST for each in numbers):

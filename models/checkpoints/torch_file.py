@@ -155,8 +155,8 @@ def _read_legacy(file: BinaryIO, size: int) -> Any:
             if left < 0:
                 raise ValueError("it ends within its tensors")
             data = bytearray(length)
-            whole = torch.frombuffer(data, dtype=torch.uint8) if length else torch.empty(0).byte()
-            storages[key] = data, whole
+            values = torch.frombuffer(data, dtype=torch.uint8) if length else torch.empty(0).byte()
+            storages[key] = data, values
         return _storage(storages[key][1], kind, count)
 
     content = read_pickle(file, Rebuilder().made, persistent)

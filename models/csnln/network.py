@@ -231,8 +231,8 @@ class CSNLN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the enlarged image for x (B, n_colors, H, W), values 0..1."""
         height, width = x.shape[2], x.shape[3]
-        whole = pad_to_multiple(x, (self.multiple, self.multiple)) * self.rgb_range
-        state = self.head(self.sub_mean(whole))
+        padded = pad_to_multiple(x, (self.multiple, self.multiple)) * self.rgb_range
+        state = self.head(self.sub_mean(padded))
         estimates = []
         for _ in range(self.depth):
             state, estimate = self.SEM(state)

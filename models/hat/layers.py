@@ -16,10 +16,10 @@ from .index import published_rows
 class ChannelAttention(nn.Module):
     """Weights the channels by their means over the whole image; keeps (B, dim, H, W)."""
 
-    def __init__(self, dim: int, squeezed: int, most: float) -> None:
-        """Build the layers under the published keys; ``most`` is the largest weight."""
+    def __init__(self, dim: int, squeezed: int, maximum: float) -> None:
+        """Build the layers under the published keys; ``maximum`` is the largest weight."""
         super().__init__()
-        self.most = most
+        self.maximum = maximum
         self.attention = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Conv2d(dim, squeezed, 1),
@@ -30,7 +30,9 @@ class ChannelAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x, weighted."""
-        weighed: Tensor = x * (self.most * self.attention(x))  # scales weights, not a feature map
+        weighed: Tensor = x * (
+            self.maximum * self.attention(x)
+        )  # scales weights, not a feature map
         return weighed
 
 

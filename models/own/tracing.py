@@ -33,10 +33,10 @@ class _Kind(type):
         return issubclass(kind, builtins.int)
 
 
-class _Whole(metaclass=_Kind):
+class _Int(metaclass=_Kind):
     def __new__(cls, value: Any = 0, *more: Any) -> Any:
-        whole: Any = torch.sym_int
-        return whole(value) if isinstance(value, _SYMBOLS) else builtins.int(value, *more)
+        sym_int: Any = torch.sym_int
+        return sym_int(value) if isinstance(value, _SYMBOLS) else builtins.int(value, *more)
 
 
 def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
@@ -50,7 +50,7 @@ def _open_sizes(network: nn.Module) -> Iterator[None]:
     spaces = _written_in(network) if torch.compiler.is_exporting() else []
     changed = [space for space in spaces if "int" not in vars(space)]
     for space in changed:
-        vars(space)["int"] = _Whole
+        vars(space)["int"] = _Int
     try:
         yield
     finally:

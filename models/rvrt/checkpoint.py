@@ -60,13 +60,13 @@ def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> 
 
 
 def _frames(count: object, source: str) -> int:
-    most = AXES["frames"].largest
-    clips = range(CLIP, most + 1, CLIP)
+    maximum = AXES["frames"].largest
+    clips = range(CLIP, maximum + 1, CLIP)
     if isinstance(count, int) and not isinstance(count, bool) and count in clips:
         return count
     raise NystraError(
         f"{source}: frames is {count!r:.80}; RVRT takes clips of {CLIP} frames: give an even "
-        f"number of at most {most}, such as `frames` 6"
+        f"number of at most {maximum}, such as `frames` 6"
     )
 
 

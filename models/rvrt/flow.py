@@ -59,9 +59,9 @@ class SpyNet(nn.Module):
 
     def levels(self, reference: Tensor, other: Tensor) -> list[Tensor]:
         """Return the flow at every level, coarsest first: of the frames enlarged to n times 32."""
-        whole = (_enlarged(reference.shape[2]), _enlarged(reference.shape[3]))
+        size = (_enlarged(reference.shape[2]), _enlarged(reference.shape[3]))
         pyramids = [
-            [(F.interpolate(frame, whole, mode="bilinear") - self.mean) / self.std]
+            [(F.interpolate(frame, size, mode="bilinear") - self.mean) / self.std]
             for frame in (reference, other)
         ]
         for pyramid in pyramids:

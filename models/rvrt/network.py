@@ -147,8 +147,8 @@ class RVRT(nn.Module):
     def _shallow(self, frames: Tensor, leading: tuple[int, int]) -> Tensor:
         """Return the features (n, t, C, h, w) of the first stage."""
         y = frames
-        whole = self.feat_extract
-        *convolutions, last = whole.children() if self.upscale == 1 else (whole,)
+        extractor = self.feat_extract
+        *convolutions, last = extractor.children() if self.upscale == 1 else (extractor,)
         for layer in convolutions:
             y = layer(y)
         features: Tensor = last(y.unflatten(0, leading))

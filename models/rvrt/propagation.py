@@ -44,8 +44,8 @@ def clip_flows(flows: Tensor) -> Guides:
 def _through(step: Tensor, rest: Tensor) -> Tensor:
     """Return the flow (n, c, 2, H, W) of a step composed with the flow at its target."""
     moved = flow_warp(rest.flatten(0, 1), step.flatten(0, 1))
-    whole: Tensor = step + moved.unflatten(0, step.shape[:2])
-    return whole
+    composed: Tensor = step + moved.unflatten(0, step.shape[:2])
+    return composed
 
 
 def propagate(

@@ -93,7 +93,7 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
             deterministic.
     """
     known, minimum = network.sides.multiple, stated.minimum
-    least = 1 if minimum <= known else minimum
+    start = 1 if minimum <= known else minimum
     first = ""
     for multiple in _multiples(known):
         candidate = network.padded_to(multiple)
@@ -101,7 +101,7 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
         faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if not faults:
-            return _measured(candidate, stated, least, sizes, known, outcomes[0])
+            return _measured(candidate, stated, start, sizes, known, outcomes[0])
         first = first or faults[0]
     side = stated.works or max(minimum, known)
     outcome = _outcome(network, stated.inputs, side, side)
@@ -109,14 +109,14 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         refuse_random(network, stated, (side, side), outcome)
         single = not _runs(network, stated.inputs, side, side, batch=2)
         text = f"it takes {side}x{side} only: {first}"
-        return Trial(network, least, (side, side), single, (text,))
+        return Trial(network, start, (side, side), single, (text,))
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
 
 
 def _measured(
     network: PaddedNetwork,
     stated: Stated,
-    least: int,
+    start: int,
     sizes: Sequence[tuple[int, int]],
     multiple: int,
     first: Outcome | str,
@@ -129,17 +129,17 @@ def _measured(
     if network.sides.multiple != multiple:
         needed = f"it needs sides that are multiples of {network.sides.multiple}"
         notes = (f"{stated.found(needed)}; they are padded to it",)
-    smallest, tested, known = least, sizes[0], first
+    smallest, tested, known = start, sizes[0], first
     if not stated.square:
-        smallest, known = _least(network, stated.inputs, least, sizes)
+        smallest, known = _smallest_side(network, stated.inputs, start, sizes)
         tested = (smallest, max(smallest, sizes[0][0]))
     refuse_random(network, stated, tested, known)
     single = not _runs(network, stated.inputs, *tested, batch=2)
     if single:
         notes += ("it takes a batch of 1 only: a batch of 2 fails",)
     if stated.square:
-        return Trial(network, least, sizes[0], single, notes)
-    if smallest > least:
+        return Trial(network, start, sizes[0], single, notes)
+    if smallest > start:
         notes += (stated.found(f"it needs sides of at least {smallest} pixels"),)
     return Trial(network, smallest, None, single, notes)
 
@@ -165,14 +165,14 @@ def refuse_random(
     first = _returned(network, stated.inputs, 1, *size) if isinstance(known, str) else known
     one, other = first[0], again[0]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
-        most = float((one - other).abs().max())
+        difference = float((one - other).abs().max())
         raise UnsupportedModelError(
             f"{stated.source}: the output of the network is not deterministic: two runs on the "
-            f"same image differ by {most:.0e}, so an exported file could not be validated"
+            f"same image differ by {difference:.0e}, so an exported file could not be validated"
         )
 
 
-def _least(
+def _smallest_side(
     network: PaddedNetwork, inputs: Sequence[Port], stated: int, sizes: Sequence[tuple[int, int]]
 ) -> tuple[int, Outcome | str]:
     """Return the smallest side that works, of those that are tried; ``sizes`` work.
@@ -202,10 +202,10 @@ def _sizes(minimum: int, multiple: int, *, square: bool) -> list[tuple[int, int]
     Padded to the multiple, they have no larger common multiple. The first size is small: networks
     with a large multiple take long.
     """
-    least = max(minimum, multiple)
+    base = max(minimum, multiple)
     if square:
-        return [(least, least)]
-    base = max(least, 16)
+        return [(base, base)]
+    base = max(base, 16)
     sides = [max(minimum, 16) + 3, base + base // 2 + 1, base + base // 2 + 5, base + 1]
     if math.gcd(*(-(-side // multiple) for side in sides)) > 1:
         sides[3] += multiple

@@ -126,13 +126,13 @@ def renamed(state: State, source: str) -> dict[str, Tensor]:
             tensors[_renamed(key)] = value
     for path, part in parts.items():
         rows = [part.get(role) for role in ("query", "key", "value")]
-        whole = [row for row in rows if row is not None]
-        if len(whole) < len(rows) or len({row.shape for row in whole}) > 1:
+        present = [row for row in rows if row is not None]
+        if len(present) < len(rows) or len({row.shape for row in present}) > 1:
             raise CheckpointError(
                 f"{source}: {path} is made of query, key and value of one shape; the file has "
                 f"{ {role: tuple(row.shape) for role, row in part.items()} }"
             )
-        tensors[path] = torch.cat(whole)
+        tensors[path] = torch.cat(present)
     return tensors
 
 

@@ -157,12 +157,12 @@ def join_heads(state: State) -> tuple[dict[str, torch.Tensor], int | None]:
     for key, part in parts.items():
         roles = 3 if ".qkv_projection." in key else 1
         rows = [part.get((role, head)) for role in range(roles) for head in range(heads)]
-        whole = [row for row in rows if row is not None]
-        if len(whole) < len(rows) or len({row.shape for row in whole}) != 1:
+        present = [row for row in rows if row is not None]
+        if len(present) < len(rows) or len({row.shape for row in present}) != 1:
             raise CheckpointError(
-                f"the heads of {key.rpartition('.')[0]} differ: {len(whole)} of {len(rows)} "
+                f"the heads of {key.rpartition('.')[0]} differ: {len(present)} of {len(rows)} "
                 f"tensors for {key.rpartition('.')[2]}, shapes "
-                f"{sorted({tuple(row.shape) for row in whole})}"
+                f"{sorted({tuple(row.shape) for row in present})}"
             )
-        joined[key] = torch.cat(whole) if roles == 3 else torch.stack(whole)
+        joined[key] = torch.cat(present) if roles == 3 else torch.stack(present)
     return joined, heads or None

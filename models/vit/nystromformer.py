@@ -28,9 +28,9 @@ def segment_means(tokens: int, landmarks: int, like: Tensor) -> Tensor:
     """
     if landmarks > tokens:
         raise ValueError(f"{landmarks} landmarks, expected at most {tokens}, the number of tokens")
-    least, longer = divmod(tokens, landmarks)
+    shorter, longer = divmod(tokens, landmarks)
     bounds = torch.tensor(
-        [least * part + max(0, part - (landmarks - longer)) for part in range(landmarks + 1)],
+        [shorter * part + max(0, part - (landmarks - longer)) for part in range(landmarks + 1)],
         device=like.device,
     ).unsqueeze(1)
     place = torch.arange(tokens, device=like.device)

@@ -42,14 +42,14 @@ def preprocessing_for(
         assumed = "the normalization of images is unknown, so they are not normalized"
         return Preprocessing(Resize(sides)), (f"{assumed}: {_SHOWN}",)
     if layout.name == "torchvision":
-        usual = Preprocessing(
+        default = Preprocessing(
             *_middle(sides, 224 / 256, "bilinear"), mean=_IMAGENET_MEAN, std=_IMAGENET_STD
         )
     else:
         half = (0.5, 0.5, 0.5)
-        usual = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
-    assumed = f"images are prepared as is usual for {layout.name} (mean {usual.mean[0]:g}, ...)"
-    return usual, (f"{assumed}: {_SHOWN}",)
+        default = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
+    assumed = f"images are prepared as is usual for {layout.name} (mean {default.mean[0]:g}, ...)"
+    return default, (f"{assumed}: {_SHOWN}",)
 
 
 def _middle(

@@ -47,7 +47,7 @@ class Blocks:
         out: Tensor = taken.unflatten(-2, self.tokens.shape)
         return out
 
-    def whole(self, blocks: Tensor) -> Tensor:
+    def joined(self, blocks: Tensor) -> Tensor:
         """Return (..., N, c) of (..., blocks, places, c)."""
         return blocks.flatten(-3, -2).index_select(-2, self.back)
 

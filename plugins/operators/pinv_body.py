@@ -26,8 +26,8 @@ def pinv_nodes(body: BodyBuilder, a: str, rank: int, m: str, same: str | None = 
     diagonal = body.op("Equal", place, body.reshape(place, -1, 1))
     eye = body.float32(diagonal)
     eyes = [body.op("Mul", eye, body.number(factor)) for factor in (7.0, 15.0, 13.0)]
-    most = next(x.maximum for x in body.schema.attributes if x.name == "iterations")
-    steps = int(most if body.values is None else body.values["iterations"])
+    maximum = next(x.maximum for x in body.schema.attributes if x.name == "iterations")
+    steps = int(maximum if body.values is None else body.values["iterations"])
     for step in range(steps):
         az = body.op("MatMul", a, z)
         term = body.op("Sub", eyes[0], az)

@@ -98,12 +98,12 @@ class SteppedMoves:
         tokens = body.op("Transpose", out, perm=[0, 2, 1, 3])
         apart = body.reshape(tokens, -1, windows.cols, windows.window_h, across)
         lines = body.op("Transpose", apart, perm=[0, 2, 1, 3])
-        whole = body.reshape(lines, windows.batch, windows.height, windows.width, channels)
+        grid = body.reshape(lines, windows.batch, windows.height, windows.width, channels)
         back = (
             body.op("Sub", size, shift)
             for size, shift in ((windows.height, windows.shift_h), (windows.width, windows.shift_w))
         )
-        return self._rolled(whole, *back)
+        return self._rolled(grid, *back)
 
     def _partitioned(self, rolled: str) -> str:
         """Return the tokens (B nW, N, C) of a map (B, H, W, C)."""

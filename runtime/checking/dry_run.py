@@ -72,15 +72,15 @@ class DryRunReport:
 def default_sizes(facts: ModelFacts) -> list[Size]:
     """Return five sizes: the window, no multiple of it, oblong ones, and the smallest."""
     height, width = (16, 16, *(facts.window or ()))[-2:]
-    least = facts.size_minimum
+    minimum = facts.size_minimum
     sizes = [
         (height, width),
         (height + 1, width + 7),
         (2 * height, 3 * width),
         (3 * height - 5, width + 2),
-        (least, least + 3),
+        (minimum, minimum + 3),
     ]
-    return [image_size(max(h, least), max(w, least)) for h, w in sizes]
+    return [image_size(max(h, minimum), max(w, minimum)) for h, w in sizes]
 
 
 def dry_run(

@@ -61,7 +61,7 @@ class BuildOptions(Options):
             1,
             default_text="chosen by the builder",
             metavar="N",
-            most=512,
+            hard_maximum=512,
         )
     )
 

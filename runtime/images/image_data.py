@@ -105,8 +105,8 @@ def quantize(values: Array, bits: int) -> Array:
         return clipped
     peak = (1 << bits) - 1
     scaled = np.clip(values, 0.0, 1.0) * np.float32(peak) + np.float32(0.5)
-    whole: Array = np.minimum(scaled, peak).astype(np.uint8 if bits == 8 else np.uint16)
-    return whole
+    integers: Array = np.minimum(scaled, peak).astype(np.uint8 if bits == 8 else np.uint16)
+    return integers
 
 
 def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]:
@@ -215,8 +215,8 @@ def of_aspect(across: int, down: int) -> list[str]:
 
 def colors_of(primaries: int, transfer: int) -> tuple[tuple[str, bytes], ...]:
     """Return colors by their numbers in ITU-T H.273 as PNG states them, unless they are usual."""
-    usual = primaries in _USUAL_PRIMARIES and transfer in _USUAL_TRANSFERS
-    if usual or max(primaries, transfer) > 255:
+    common = primaries in _USUAL_PRIMARIES and transfer in _USUAL_TRANSFERS
+    if common or max(primaries, transfer) > 255:
         return ()
     return (("cICP", bytes((primaries, transfer, 0, 1))),)
 
@@ -243,14 +243,14 @@ def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
         void = _LESS_THAN_ICC if image.icc else ()
         lost += [name for name, data in metadata.colors if name not in void and _tells(name, data)]
         left["colors"] = ()
-    most = _SEGMENT if kind == "JPEG" else _ANY
+    limit = _SEGMENT if kind == "JPEG" else _ANY
     for name in ("exif", "xmp", "iptc"):
         size = len(getattr(metadata, name) or b"")
-        if size > (0 if name == "iptc" and kind == "WebP" else most):
+        if size > (0 if name == "iptc" and kind == "WebP" else limit):
             lost.append(f"{name.upper()} of {size} bytes")
             left[name] = None
-    most = {"PNG": _ANY, "JPEG": _SEGMENT}.get(kind, -1)
-    long = [text for text in metadata.texts if len(comment(text)) > most]
+    limit = {"PNG": _ANY, "JPEG": _SEGMENT}.get(kind, -1)
+    long = [text for text in metadata.texts if len(comment(text)) > limit]
     lost += [f"the text {keyword!a}" for keyword, _ in long]
     left["texts"] = tuple(text for text in metadata.texts if text not in long)
     notes = [f"{', '.join(lost)} cannot be kept in a {kind} file"] if lost else []

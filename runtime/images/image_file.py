@@ -33,9 +33,10 @@ def libvips() -> Any:
     except OSError as error:  # of the system's linker
         raise NystraError(f"pyvips finds no libvips ({error}): {_ADVICE}") from error
     if not pyvips.at_least_libvips(*_LEAST):
-        found, least = pyvips.version(0), ".".join(map(str, _LEAST))
+        found, minimum = pyvips.version(0), ".".join(map(str, _LEAST))
         raise NystraError(
-            f"pyvips uses libvips {found}.{pyvips.version(1)}, expected {least} or newer: {_ADVICE}"
+            f"pyvips uses libvips {found}.{pyvips.version(1)}, expected {minimum} or newer: "
+            f"{_ADVICE}"
         )
     pyvips.cache_set_max(0)
     pyvips.concurrency_set(1)

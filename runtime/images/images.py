@@ -271,10 +271,10 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     return kind
 
 
-def check_size(name: str, size: tuple[int, int], most: int | None = None) -> None:
-    """Raise NystraError for an image without pixels, or with more than ``most`` or `MAX_PIXELS`."""
+def check_size(name: str, size: tuple[int, int], limit: int | None = None) -> None:
+    """Raise NystraError for an image without pixels, or more than ``limit`` or `MAX_PIXELS`."""
     height, width = size
-    max_pixels = _max_pixels() if most is None else most
+    max_pixels = _max_pixels() if limit is None else limit
     if width < 1 or height < 1:
         raise NystraError(f"the image {name} is {width}x{height}: it has no pixels")
     if width * height > max_pixels:

@@ -30,7 +30,7 @@ class Tolerance:
     """The tolerance of a file against PyTorch, for a transform.
 
     Attributes:
-        least: Largest difference that is always allowed, as a share of the peak.
+        minimum: Largest difference that is always allowed, as a share of the peak.
         factor: Also allowed: this multiple of the error of the plain network in
             float32, and of the fake-quantized network, each against float64.
         coarsest: The headline figure that the fake-quantized network itself must reach; None: no
@@ -42,7 +42,7 @@ class Tolerance:
             clipped at such pixels.
     """
 
-    least: float = ROUNDING
+    minimum: float = ROUNDING
     factor: float = 2.0
     coarsest: float | None = None
     budget: float = math.nan

@@ -138,8 +138,12 @@ def _renamed_graph(
         elif number in named:
             value = message(
                 [
-                    (part, how, rename(text.decode()).encode() if part == named[number] else text)
-                    for part, how, text in _fields(value)
+                    (
+                        part,
+                        wire_type,
+                        rename(text.decode()).encode() if part == named[number] else text,
+                    )
+                    for part, wire_type, text in _fields(value)
                 ]
             )
         kept.append((number, kind, value))

@@ -96,8 +96,8 @@ class ModelCopy:
             return [message([(1, BYTES, b"location"), (2, BYTES, name.encode())])]
         parts: list[_Part] = []
         copied = before = span[0]
-        for number, how, begin, end in fields(data, *span):
-            inner = _INNER[kind].get(number) if how == BYTES else None
+        for number, wire_type, begin, end in fields(data, *span):
+            inner = _INNER[kind].get(number) if wire_type == BYTES else None
             made = None if inner is None else self._renamed(data, inner, (begin, end))
             if made is not None:
                 size = sum(len(p) if isinstance(p, bytes) else p[1] - p[0] for p in made)

@@ -146,9 +146,9 @@ def _holds_channels(length: int | str | None) -> bool:
 
 
 def _image_among(ports: Sequence[Port]) -> int | None:
-    whole = [place for place, port in enumerate(ports) if len(port.axes) == len(IMAGE_AXES)]
-    floating = [place for place in whole if ports[place].dtype.startswith(("float", "bfloat"))]
-    integer = [place for place in whole if ports[place].dtype in IMPLIED_RANGES]
+    maps = [place for place, port in enumerate(ports) if len(port.axes) == len(IMAGE_AXES)]
+    floating = [place for place in maps if ports[place].dtype.startswith(("float", "bfloat"))]
+    integer = [place for place in maps if ports[place].dtype in IMPLIED_RANGES]
     for places in (floating, integer):
         if places:
             return places[0] if len(places) == 1 else None

@@ -118,13 +118,13 @@ class Batcher:
         first = self._orders.popleft()
         count = len(first.images)
         area = first.images[0, 0].size
-        most = self._images
+        limit = self._images
         if self._pixels is not None:
-            most = min(most, self._pixels // max(area, 1))
+            limit = min(limit, self._pixels // max(area, 1))
         taken = [first]
         for order in () if first.others else list(self._orders):
             fits = order.images.shape[1:] == first.images.shape[1:] and not order.others
-            if fits and count + len(order.images) <= most:
+            if fits and count + len(order.images) <= limit:
                 self._orders.remove(order)
                 taken.append(order)
                 count += len(order.images)

@@ -25,7 +25,7 @@ class Limits(Options):
         WORKERS, default=4, doc="requests handled at the same time", default_text=""
     )
     queue: int = option(
-        Number(64, "requests that may wait; further ones get 429", 0, most=1_000_000)
+        Number(64, "requests that may wait; further ones get 429", 0, hard_maximum=1_000_000)
     )
     max_bytes: int = option(Bytes(64 << 20, "maximum size of a request body, such as 64M", 1))
     max_pixels: int = option(

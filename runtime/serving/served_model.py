@@ -47,7 +47,7 @@ class ServedModel:
             NystraError: The model has other inputs or outputs, or fails.
         """
         self.name, self.session = name, session
-        self._most_pixels = limits.max_pixels
+        self._max_pixels = limits.max_pixels
         self.handler = handler.open(session, name).limited(limits.tile)
         self._images = images_per_run(session, limits.batch)
         pixels = self.handler.pixels_per_run
@@ -62,7 +62,7 @@ class ServedModel:
 
     def facts(self) -> dict[str, Any]:
         """Return the properties that a client needs, in JSON form."""
-        return {**self.handler.facts(), "batch": self._images, "max_pixels": self._most_pixels}
+        return {**self.handler.facts(), "batch": self._images, "max_pixels": self._max_pixels}
 
     def cost(self, files: Files, parameters: Any) -> int:
         """Return the bytes that a request needs, from the headers of its images.
@@ -70,7 +70,7 @@ class ServedModel:
         Raises:
             NystraError: The request is refused.
         """
-        sizes = image_sizes(self.handler.images(files), self._most_pixels)
+        sizes = image_sizes(self.handler.images(files), self._max_pixels)
         return self.handler.cost(files, sizes, parameters) + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
@@ -81,7 +81,7 @@ class ServedModel:
             NystraError: Anything else is wrong with the request.
         """
         try:
-            return self._sharing(work)(files, parameters, work.check, self._most_pixels)
+            return self._sharing(work)(files, parameters, work.check, self._max_pixels)
         except UnreadableFileError as error:
             raise BadRequestError(str(error)) from error
         except UnusableOutputError as error:
@@ -95,12 +95,12 @@ class ServedModel:
         return self.handler.calling(partial(self._batcher, work), self._images)
 
 
-def image_sizes(files: Files, most: int) -> dict[str, Size]:
+def image_sizes(files: Files, max_pixels: int) -> dict[str, Size]:
     """Return the size of each image, from its header.
 
     Args:
         files: The images.
-        most: The most pixels of each.
+        max_pixels: The most pixels of each.
 
     Raises:
         ServiceError: One is not an image, or has more pixels.
@@ -111,16 +111,16 @@ def image_sizes(files: Files, most: int) -> dict[str, Size]:
             sizes[role] = height, width = image_head(data, f"the {role}")[0]
         except Exception as error:  # any error of a decoder is a fault of the file
             raise BadRequestError(str(error)) from error
-        if height * width > most:
+        if height * width > max_pixels:
             raise TooLargeError(
-                f"the {role} is {width}x{height}, more than the {most} pixels that this "
+                f"the {role} is {width}x{height}, more than the {max_pixels} pixels that this "
                 "service accepts: cut it into parts, or start the service with a larger "
                 "`max_pixels`"
             )
     return sizes
 
 
-def images_per_run(session: Session, most: int) -> int:
+def images_per_run(session: Session, limit: int) -> int:
     """Return how many images of different requests may share a run.
 
     One if the attention depends on the whole batch (``init batch``): a response must not depend on
@@ -128,7 +128,7 @@ def images_per_run(session: Session, most: int) -> int:
 
     Args:
         session: The model.
-        most: The limit if the batch of the file is free.
+        limit: The limit if the batch of the file is free.
 
     Raises:
         NystraError: The plan in its metadata cannot be read.
@@ -138,7 +138,7 @@ def images_per_run(session: Session, most: int) -> int:
         return 1
     if _asks_for_batch(ModelMetadata.read(session.metadata).attention_plan()):
         return 1
-    return port.lengths.get("batch", most)
+    return port.lengths.get("batch", limit)
 
 
 def _asks_for_batch(plan: Any) -> bool:
@@ -170,12 +170,12 @@ class Models:
         Raises:
             UnknownModelError: There is none; the message lists the names.
         """
-        there = self.routes[route]
+        models = self.routes[route]
         if name is None:
-            return there[0]
-        named = next((model for model in there if model.name == name), None)
+            return models[0]
+        named = next((model for model in models if model.name == name), None)
         if named is None:
-            names = ", ".join(model.name for model in there)
+            names = ", ".join(model.name for model in models)
             raise UnknownModelError(f"no model {name!r} is served at /v1/{route}, expected {names}")
         return named
 

@@ -51,14 +51,14 @@ class MemoryLaw:
         """Return the bytes of a run without the constant part."""
         return pixels * self.linear + pixels**2 * self.square
 
-    def most_pixels(self, budget: float) -> int:
+    def max_pixels(self, budget: float) -> int:
         """Return the most pixels whose run fits into a budget, within the reach."""
         if self.square > 0:
             root = math.sqrt(self.linear**2 + 4.0 * self.square * budget)
-            most = (root - self.linear) / (2.0 * self.square)
+            pixels = (root - self.linear) / (2.0 * self.square)
         else:
-            most = budget / self.linear if self.linear > 0 else math.inf
-        return int(min(most, self.reach, 1e15))
+            pixels = budget / self.linear if self.linear > 0 else math.inf
+        return int(min(pixels, self.reach, 1e15))
 
 
 def fit_law(
@@ -72,19 +72,19 @@ def fit_law(
         known_square: The quadratic part that the model file states; 0 if none.
         linear_only: The model is known to have no quadratic part.
     """
-    (first, least), (last, most) = points[0], points[-1]
+    (first, first_bytes), (last, last_bytes) = points[0], points[-1]
     if len(points) == 1:
         if linear_only:
-            return MemoryLaw(most / last)
-        return MemoryLaw(0.0, max(most / last**2, known_square), 0.0, _REACH * last)
+            return MemoryLaw(last_bytes / last)
+        return MemoryLaw(0.0, max(last_bytes / last**2, known_square), 0.0, _REACH * last)
     square = 0.0 if linear_only else _square(points)
     if known_square > 0 and square <= _TRUST * known_square:
-        square = min(known_square, most / last**2)
-    elif square <= _SHARE * most / last**2:
+        square = min(known_square, last_bytes / last**2)
+    elif square <= _SHARE * last_bytes / last**2:
         square = 0.0
-    slope = max((most - least) / (last - first), 0.0)
+    slope = max((last_bytes - first_bytes) / (last - first), 0.0)
     linear = max(slope - square * (first + last), 0.0)
-    constant = max(least - linear * first - square * first**2, 0.0)
+    constant = max(first_bytes - linear * first - square * first**2, 0.0)
     return MemoryLaw(linear, square, constant, math.inf if linear_only else _REACH * last)
 
 
@@ -94,11 +94,11 @@ def _square(points: Sequence[tuple[int, int]]) -> float:
     Of the results for every point between the first and the last this is the median: allocation
     steps of one small run bend the curve there alone, a quadratic part bends it everywhere.
     """
-    (first, least), (last, most) = points[0], points[-1]
+    (first, first_bytes), (last, last_bytes) = points[0], points[-1]
     if len(points) == 2:
-        return (most / last - least / first) / (last - first)
+        return (last_bytes / last - first_bytes / first) / (last - first)
     bends = [
-        (most - between) / (last - middle) - (between - least) / (middle - first)
+        (last_bytes - between) / (last - middle) - (between - first_bytes) / (middle - first)
         for middle, between in points[1:-1]
     ]
     return statistics.median(bends) / (last - first)
@@ -196,10 +196,10 @@ class MemoryMeter:
             if not watch.exact or watch.before is None:
                 return None
             run(side)
-            most, least = max((watch.peak or 0) - self._before, 0), watch.above or 0
-            highest = (count, most)
-            if least > _FRESH * most:
-                points.append((count, math.isqrt(least * most)))
+            peak, above = max((watch.peak or 0) - self._before, 0), watch.above or 0
+            highest = (count, peak)
+            if above > _FRESH * peak:
+                points.append((count, math.isqrt(above * peak)))
         self.kept = max((resident_memory() or 0) - self._before, 0)
         if not points and highest[1] == 0:
             return None
@@ -221,26 +221,26 @@ _MOST_SQUARE = 2 << 30
 """Bytes for a tile whose memory grows with the square of its pixels, as its time does."""
 
 
-def free_memory(kept: int = 0, most: int | None = None) -> int:
+def free_memory(kept: int = 0, limit: int | None = None) -> int:
     """Return the bytes that a run may use.
 
     Args:
         kept: Bytes of earlier runs that this process keeps for reuse.
-        most: Memory limit of this process in bytes; None is the available memory.
+        limit: Memory limit of this process in bytes; None is the available memory.
 
     Raises:
         NystraError: The process already uses more than that.
     """
     free = available_memory() + kept
     resident = resident_memory()
-    if most is None or resident is None:
+    if limit is None or resident is None:
         return free
-    if most <= resident - kept:
+    if limit <= resident - kept:
         raise NystraError(
             f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the "
-            f"limit is {most >> 20} MiB: raise `max_memory`; see docs/running.md"
+            f"limit is {limit >> 20} MiB: raise `max_memory`; see docs/running.md"
         )
-    return min(free, most - resident + kept)
+    return min(free, limit - resident + kept)
 
 
 def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
@@ -296,13 +296,13 @@ def automatic_tile(
     Raises:
         NystraError: The smallest tile takes more than twice the budget.
     """
-    most = law.most_pixels(min(budget, _MOST_SQUARE) if law.square else budget)
-    if size[0] * size[1] <= most:
+    pixels = law.max_pixels(min(budget, _MOST_SQUARE) if law.square else budget)
+    if size[0] * size[1] <= pixels:
         return None
-    least = _SMALLEST_SQUARE if law.square else _SMALLEST
-    smallest = max(least, minimum, 2 * overlap, overlap + multiple)
+    lower = _SMALLEST_SQUARE if law.square else _SMALLEST
+    smallest = max(lower, minimum, 2 * overlap, overlap + multiple)
     smallest = -(-smallest // multiple) * multiple
-    side = max(math.isqrt(most) // multiple * multiple, smallest)
+    side = max(math.isqrt(pixels) // multiple * multiple, smallest)
     run = (min(side, size[0]), min(side, size[1]))
     refuse_too_large(run, run[0] * run[1], law, 2 * budget, "a tile")
     return side

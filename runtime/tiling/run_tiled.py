@@ -112,15 +112,15 @@ class RepeatedTiles:
         reused: Tiles that were not run again, in all frames.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         """Begin without a frame.
 
         Args:
-            most_bytes: Limit of the bytes of stored tiles and results; further tiles are run in
+            max_bytes: Limit of the bytes of stored tiles and results; further tiles are run in
                 each frame.
         """
         self.reused = 0
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._before: dict[int, tuple[list[Array], list[Array]]] = {}
         self._bytes = 0
         self._place = 0
@@ -150,7 +150,7 @@ class RepeatedTiles:
         self._bytes -= _bytes(*self._before.pop(place, ([], [])))
         outputs = run_batch(function, tiles)
         more = _bytes(tiles, outputs)
-        if self._bytes + more <= self._most_bytes:
+        if self._bytes + more <= self._max_bytes:
             for array in (*tiles, *outputs):
                 array.flags.writeable = False  # a change would also change a later frame
             self._before[place] = tiles, outputs

@@ -131,19 +131,19 @@ def even_tile(
     Returns:
         Height and width, at most ``side``.
     """
-    least = max(minimum, overlap + multiple)
-    height, width = (_even(length, side, overlap, multiple, least) for length in size)
+    minimum = max(minimum, overlap + multiple)
+    height, width = (_even(length, side, overlap, multiple, minimum) for length in size)
     return height, width
 
 
-def _even(length: int, side: int, overlap: int, multiple: int, least: int) -> int:
-    whole = -(-length // multiple) * multiple
-    count = len(tile_positions(whole, side, overlap, multiple))
+def _even(length: int, side: int, overlap: int, multiple: int, minimum: int) -> int:
+    padded = -(-length // multiple) * multiple
+    count = len(tile_positions(padded, side, overlap, multiple))
     if count == 1:
-        return min(side, whole)
-    even = max(-(-(whole + (count - 1) * overlap) // count), least)
+        return min(side, padded)
+    even = max(-(-(padded + (count - 1) * overlap) // count), minimum)
     even = -(-even // multiple) * multiple
-    while even < side and len(tile_positions(whole, even, overlap, multiple)) > count:
+    while even < side and len(tile_positions(padded, even, overlap, multiple)) > count:
         even += multiple
     return min(even, side)
 

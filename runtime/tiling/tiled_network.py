@@ -116,7 +116,7 @@ class TiledNetwork:
         return from_range(output, self.output_range)
 
     @property
-    def whole(self) -> bool:
+    def untiled(self) -> bool:
         """Whether the network needs the whole image, so that tiles are not possible."""
         return self.tiling == "internal" or any(port.has_sides for port in self.auxiliary)
 
@@ -158,7 +158,7 @@ class TiledNetwork:
         if tile < 0:
             raise NystraError(f"`tile` is {tile} pixels, expected 0 (automatic) or more")
         if self.fixed_size is not None:
-            if self.whole:
+            if self.untiled:
                 self.refuse_larger(size)
             if tile not in (0, *self.fixed_size):
                 raise NystraError(
@@ -166,7 +166,7 @@ class TiledNetwork:
                     f"so tiles of {tile} are not possible: omit `tile`"
                 )
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
-        if self.whole:
+        if self.untiled:
             if tile:
                 raise NystraError(f"the model needs the whole image{self.tile_loss}: omit `tile`")
             self._refuse_too_large(size, pixels, max_memory, "an image")
@@ -248,7 +248,7 @@ class TiledNetwork:
         """Return the memory law of runs, measured if the worst case does not fit."""
         if self.meter is None:
             return None
-        if pixels <= self.worst.most_pixels(budget):
+        if pixels <= self.worst.max_pixels(budget):
             return self.worst
         return self.meter.measure(
             self._trial, pixels, budget, multiple=self.size_multiple, minimum=self.size_minimum

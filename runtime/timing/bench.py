@@ -147,7 +147,7 @@ def bench(
 class _Contender:
     row: Row
     child: Child
-    least: int = LEAST_RUNS
+    min_runs: int = LEAST_RUNS
 
     def ask(self, what: str, request: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the answer; None, and the reason in the row, when there is none."""
@@ -161,7 +161,7 @@ class _Contender:
         times = self.row.times
         if self.row.reason is not None:
             return False
-        return len(times) < self.least or (sum(times) < seconds and len(times) < runs)
+        return len(times) < self.min_runs or (sum(times) < seconds and len(times) < runs)
 
 
 def _one_size(

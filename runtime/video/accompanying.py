@@ -181,9 +181,9 @@ def _tags(metadata: Mapping[str, str], without: set[str]) -> dict[str, str]:
 
 def _missing(before: Mapping[str, str], after: Mapping[str, str], without: set[str]) -> list[str]:
     """Return the keys whose values are nowhere: containers have names of their own for some."""
-    there = set(after.values())
+    written = set(after.values())
     wanted = _tags(before, without)
-    return [key for key, value in wanted.items() if value not in there and value != "und"]
+    return [key for key, value in wanted.items() if value not in written and value != "und"]
 
 
 def _name(track: Any) -> str:

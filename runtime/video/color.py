@@ -78,7 +78,7 @@ class Color:
         return name if self.bits == 8 else f"{name}{self.bits}le"
 
 
-def usual_matrix(height: int) -> int:
+def default_matrix(height: int) -> int:
     """Return the matrix of a video without a tag: BT.709 from 720 lines on, otherwise BT.601."""
     return 1 if height >= _HIGH_DEFINITION else 6
 
@@ -142,14 +142,14 @@ def _scale(color: Color) -> tuple[float, float, float, float]:
     unit = float(1 << (color.bits - 8))
     zero = 128.0 * unit
     if color.full:
-        most = float((1 << color.bits) - 1)
-        return 0.0, most, zero, most
+        maximum = float((1 << color.bits) - 1)
+        return 0.0, maximum, zero, maximum
     return 16.0 * unit, 219.0 * unit, zero, 224.0 * unit
 
 
 def _rounded(plane: Array, bits: int) -> Array:
-    whole: Array = np.clip(np.rint(plane), 0, (1 << bits) - 1)
-    return whole.astype(np.uint8 if bits == 8 else np.uint16)
+    integers: Array = np.clip(np.rint(plane), 0, (1 << bits) - 1)
+    return integers.astype(np.uint8 if bits == 8 else np.uint16)
 
 
 def _enlarge(plane: Array, size: tuple[int, ...], factors: tuple[int, int]) -> Array:

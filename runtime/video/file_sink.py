@@ -72,9 +72,9 @@ class VideoSink:
             target, self.encoding, lambda _: iter(()), self._source, io.BytesIO()
         )
         self.warnings += _warnings(source.clip, self.encoding, target)
-        whole = {"video": source.identity(), "PyAV": load_av().__version__, **job}
-        whole["encoding"] = repr(self.encoding)
-        self.parts = Parts(target, whole, fresh=overwrite)
+        everything = {"video": source.identity(), "PyAV": load_av().__version__, **job}
+        everything["encoding"] = repr(self.encoding)
+        self.parts = Parts(target, everything, fresh=overwrite)
         self._alpha = source.clip.color.alpha
         self._fresh = overwrite
         self._first = self.parts.done + self.parts.pending
@@ -131,10 +131,9 @@ class VideoSink:
         if not done:
             self.parts.remove()
             return ""
-        how = "the same command without `overwrite`" if self._fresh else "the same command"
-        return (
-            f"{done} finished frames are kept in {self.parts.folder}: {how} continues from there."
-        )
+        command = "the same command without `overwrite`" if self._fresh else "the same command"
+        place = self.parts.folder
+        return f"{done} finished frames are kept in {place}: {command} continues from there."
 
     def _go_on(self) -> None:
         """Open the encoder of a part, and pass it the existing frames of that part."""

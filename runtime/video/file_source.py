@@ -17,7 +17,7 @@ from ...core.files.reading import open_regular
 from ..images.image_data import ImageData, Metadata, colors_of
 from .accompanying import is_still
 from .clip import Clip, Frame
-from .color import OTHERS, SUBSAMPLINGS, UNSPECIFIED, Color, Light, to_rgb, usual_matrix
+from .color import OTHERS, SUBSAMPLINGS, UNSPECIFIED, Color, Light, default_matrix, to_rgb
 from .containers import HEAD, demuxer_of
 from .library import av_errors, load_av
 from .survey import check_boxes, survey
@@ -136,9 +136,9 @@ class VideoFile:
         bits = 8 if self.clip.color.bits == 8 else 16
         color = self.clip.color
         if frame.format.is_rgb:
-            whole = frame.to_ndarray(format="rgba64le" if color.alpha else "rgb48le")
-            whole = whole.astype(np.float32) / np.float32(65535)
-            pixels, alpha = whole[:, :, :3], whole[:, :, -1]
+            rgba = frame.to_ndarray(format="rgba64le" if color.alpha else "rgb48le")
+            rgba = rgba.astype(np.float32) / np.float32(65535)
+            pixels, alpha = rgba[:, :, :3], rgba[:, :, -1]
         else:
             planes = [plane_array(plane, color.bits) for plane in frame.planes]
             pixels = to_rgb(planes, color)
@@ -238,7 +238,7 @@ def _color(frame: Any, context: Any, path: Path) -> Color:
     primaries, transfer = int(context.color_primaries), int(context.color_trc)
     alpha = any(component.is_alpha for component in frame.format.components)
     if frame.format.is_rgb and bits in (*_BITS, 16):
-        matrix = usual_matrix(frame.height)
+        matrix = default_matrix(frame.height)
         return Color(matrix, False, min(bits, 12), "444", primaries, transfer, alpha)
     base = name.removesuffix("le").rstrip("0123456789") if bits > 8 else name
     start = "yuva" if alpha else "yuvj" if name.startswith("yuvj") else "yuv"
@@ -252,7 +252,7 @@ def _color(frame: Any, context: Any, path: Path) -> Color:
         )
     matrix = int(frame.colorspace)
     if matrix in (UNSPECIFIED, 0):
-        matrix = usual_matrix(frame.height)
+        matrix = default_matrix(frame.height)
     full = int(frame.color_range) == _FULL or name.startswith("yuvj")
     return Color(matrix, full, bits, subsampling, primaries, transfer, alpha)
 

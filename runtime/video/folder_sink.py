@@ -58,14 +58,14 @@ class FolderSink:
                 f"several frames of {source.path} would have the same name in {folder}"
             )
         self._places = [folder / name for name in names]
-        there = {index for index, place in enumerate(self._places) if place.exists()}
-        if there and not overwrite and not skip_existing:
+        existing = {index for index, place in enumerate(self._places) if place.exists()}
+        if existing and not overwrite and not skip_existing:
             raise NystraError(
-                f"{len(there)} of {len(names)} frames exist, the first is "
-                f"{self._places[min(there)]}: add `skip_existing` to write only the others, or "
+                f"{len(existing)} of {len(names)} frames exist, the first is "
+                f"{self._places[min(existing)]}: add `skip_existing` to write only the others, or "
                 "`overwrite` to replace them"
             )
-        self._skipped = there if skip_existing else set()
+        self._skipped = existing if skip_existing else set()
         self._overwrite = overwrite
         self._quality = quality
         self.warnings = _lost(source)

@@ -13,7 +13,7 @@ from ...core.errors import NystraError
 from ..images.image_data import ImageData
 from ..images.images import READ_SUFFIXES, read_image, read_image_size
 from .clip import Clip, Frame
-from .color import MATRICES, Color, usual_matrix
+from .color import MATRICES, Color, default_matrix
 
 
 class FrameFolder:
@@ -44,7 +44,7 @@ class FrameFolder:
         for file in self.files[1:]:
             _check_size(file, read_image_size(file), self.files[0], size)
         first = read_image(self.files[0])
-        matrix = primaries = transfer = usual_matrix(size[0])
+        matrix = primaries = transfer = default_matrix(size[0])
         stated = dict(first.metadata.colors).get("cICP", b"")[:2]
         if len(stated) == 2 and 0 < stated[0] <= 12 and 0 < stated[1] <= 18:
             primaries, transfer = stated

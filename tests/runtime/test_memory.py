@@ -203,11 +203,11 @@ def test_of_a_single_measurement_the_worst_is_assumed() -> None:
 
 
 def test_most_pixels() -> None:
-    assert MemoryLaw(100.0).most_pixels(20_000_000) == 200_000
-    assert MemoryLaw(100.0, reach=1000).most_pixels(20_000_000) == 1000
+    assert MemoryLaw(100.0).max_pixels(20_000_000) == 200_000
+    assert MemoryLaw(100.0, reach=1000).max_pixels(20_000_000) == 1000
     for linear, square in ((100.0, 20.0), (0.0, 5.0), (1e4, 1e-3)):
         law = MemoryLaw(linear, square)
-        most = law.most_pixels(10**9)
+        most = law.max_pixels(10**9)
         assert law.bytes(most) <= 10**9 < law.bytes(most + 1)
 
 

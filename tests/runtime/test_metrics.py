@@ -191,7 +191,7 @@ def test_every_output_role_and_every_transform_has_a_tolerance() -> None:
     for measure in MEASURES.values():
         assert measure.tolerances.keys() >= {row.name for row in TRANSFORMS.values()}
         for tolerance in measure.tolerances.values():
-            assert (tolerance.least, tolerance.factor) == (1e-4, 2.0)
+            assert (tolerance.minimum, tolerance.factor) == (1e-4, 2.0)
     with pytest.raises(NystraError, match="the output 'm' has the role 'mask', expected one of"):
         measure_for(Port("m", "mask"))
     with pytest.raises(NystraError, match=r"shape \(1, 2\), expected \(1, 3\)"):

@@ -54,7 +54,7 @@ def attend_free(
         exact_v = v[:, :, :key_before].unsqueeze(2)
         own_v = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], 3)
     out = attend(own_q, centers.unsqueeze(2), seen[..., -1], seen[..., :-1], near, own_v)
-    out = _whole(out, height, width, along)
+    out = _grid(out, height, width, along)
     return out if first is None else torch.cat([first, out], 2)
 
 
@@ -72,10 +72,10 @@ def _cut(part: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tenso
     return blocks
 
 
-def _whole(blocks: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tensor:
+def _grid(blocks: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tensor:
     """Return the grid (B, h, N, C) of blocks (B, h, blocks, places, C)."""
     columns = (width + sides[1] - 1) // sides[1]
     cells = blocks.unflatten(3, sides).unflatten(2, (-1, columns))
     padded = cells.transpose(3, 4).flatten(4, 5).flatten(2, 3)
-    whole: Tensor = padded[:, :, :height, :width].flatten(2, 3)
-    return whole
+    grid: Tensor = padded[:, :, :height, :width].flatten(2, 3)
+    return grid

@@ -117,8 +117,10 @@ class Cluster(Windowed):
 
         Lists of tokens of a fixed number have the defaults of small windows.
         """
-        usual = ((clusters, block) for least, clusters, block in _DEFAULTS if tokens >= least)
-        clusters, block = next(usual)
+        defaults = (
+            (clusters, block) for minimum, clusters, block in _DEFAULTS if tokens >= minimum
+        )
+        clusters, block = next(defaults)
         return self.clusters or clusters, self.block or block
 
     def why_not_faster(self, tokens: int) -> str:
@@ -152,20 +154,20 @@ class Cluster(Windowed):
 
         Those of the bias are sorted; there are none where no block of 2 to the largest fits.
         """
-        _, most = self.sizes(geometry.tokens)
-        for block in range(most, 1, -1):
+        _, maximum = self.sizes(geometry.tokens)
+        for block in range(maximum, 1, -1):
             largest = min(max(geometry.window) + block - 1, LARGEST_SIDE)
             sides = range(block, largest + 1, block)
             fitting = [side for side in sides if self._takes(side, block, geometry)]
             if fitting:
                 return block, fitting
-        return most, []
+        return maximum, []
 
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
         axes = list(zip(geometry.window, geometry.shift, strict=True))
-        whole = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
+        uncut = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
         few = count_blocks(geometry.window, side) <= MAX_BIAS_BLOCKS
-        return side % block == 0 and whole and few
+        return side % block == 0 and uncut and few
 
 
 def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:

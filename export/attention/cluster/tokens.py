@@ -78,7 +78,7 @@ def attend_tokens(
     near = torch.cat([exact, near], -1)
     values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
     out = attend(own_q, centers.unsqueeze(2), seen[..., -1], seen[..., :-1], near, values)
-    return torch.cat([*first, queries.whole(out)], 2)
+    return torch.cat([*first, queries.joined(out)], 2)
 
 
 def _flat(grid: tuple[int, ...]) -> tuple[int, int]:

@@ -98,13 +98,13 @@ class Maps:
         packed = torch.cat((q, torch.ones_like(q[:, :1]), k), 1)
         beyond = torch.zeros_like(q[:, :1])
         border = (0, columns, 0, rows)
-        whole = (
+        padded = (
             F.pad(packed, border),
             F.pad(beyond, border, value=_PADDED / scale),
             F.pad(v, border),
         )
         out = in_form(window_softmax, self.form)(
-            torch.cat(whole, 1).permute(0, 2, 3, 1).contiguous(),
+            torch.cat(padded, 1).permute(0, 2, 3, 1).contiguous(),
             q.new_zeros(1, 1),
             heads=1,
             head_dim=q.shape[1] + 1,

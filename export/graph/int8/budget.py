@@ -77,7 +77,7 @@ def keep_budget(
     calibration: Calibration,
     feeds: Sequence[Feed],
     measure: Measure,
-    least: float,
+    minimum: float,
     validated: Sequence[Feed] = (),
     coarsest: float = 0.0,
 ) -> Kept:
@@ -94,13 +94,13 @@ def keep_budget(
         calibration: Their ranges.
         feeds: Inputs by name, for each image.
         measure: How the output is compared.
-        least: The headline figure to keep. It may leave no int8 layer.
+        minimum: The headline figure to keep. It may leave no int8 layer.
         validated: Inputs of the validation, which rounds maps in steps of their own largest value.
         coarsest: The headline figure that these have to reach.
     """
     compared = [{**feed, OWN_RANGES: np.array(False)} for feed in _spread(feeds, MOST_COMPARED)]
     images = [*compared, *({**feed, OWN_RANGES: np.array(True)} for feed in validated)]
-    limits = [least] * len(compared) + [coarsest] * len(validated)
+    limits = [minimum] * len(compared) + [coarsest] * len(validated)
     copied = rounded_copy(model, layers, calibration.ranges, switches=True)
     with session_of(copied) as session:
         trial = _Trial(session, images, measure, len(layers))
@@ -166,7 +166,7 @@ class _Group:
 
 
 def _by_error(
-    alone: Callable[[Array], tuple[float, float]], costs: npt.NDArray[np.float64], most: int
+    alone: Callable[[Array], tuple[float, float]], costs: npt.NDArray[np.float64], max_runs: int
 ) -> list[_Group]:
     """Return all layers in groups, the one with the largest error per multiplication first.
 
@@ -178,9 +178,9 @@ def _by_error(
         error, figure = alone(places)
         return _Group(places, error / costs[places].sum(), figure)
 
-    first = len(costs) if len(costs) <= most else most // 2
+    first = len(costs) if len(costs) <= max_runs else max_runs // 2
     groups = [tried(places) for places in np.array_split(np.arange(len(costs)), first)]
-    for _ in range((most - first) // 2):
+    for _ in range((max_runs - first) // 2):
         wide = [group for group in groups if len(group.places) > 1]
         if not wide:
             break
@@ -190,8 +190,8 @@ def _by_error(
     return sorted(groups, key=lambda group: -group.error)
 
 
-def _spread(feeds: Sequence[Feed], most: int) -> Sequence[Feed]:
-    return feeds[:: -(-len(feeds) // most)]
+def _spread(feeds: Sequence[Feed], limit: int) -> Sequence[Feed]:
+    return feeds[:: -(-len(feeds) // limit)]
 
 
 class _Trial:

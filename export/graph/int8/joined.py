@@ -49,8 +49,8 @@ def one_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> list[lis
     """
     groups: dict[str, set[str]] = {layer.source: {layer.source} for layer in layers}
     for output, parts in joined_maps(graph, layers).items():
-        whole = set[str]().union(*(groups.get(name, {name}) for name in (output, *parts)))
-        groups.update(dict.fromkeys(whole, whole))
+        group = set[str]().union(*(groups.get(name, {name}) for name in (output, *parts)))
+        groups.update(dict.fromkeys(group, group))
     inputs = {layer.source: None for layer in layers}
-    distinct = {id(whole): whole for whole in groups.values()}
-    return [[name for name in inputs if name in whole] for whole in distinct.values()]
+    distinct = {id(group): group for group in groups.values()}
+    return [[name for name in inputs if name in group] for group in distinct.values()]

@@ -16,10 +16,10 @@ from ...tracing.bodies import attach_bodies
 @contextmanager
 def session_of(model: onnx.ModelProto) -> Iterator[Session]:
     """Return a session of a model without bodies, which is not modified."""
-    whole = onnx.ModelProto.FromString(model.SerializeToString())
-    attach_bodies(whole)
-    whole.metadata_props.add(key=key_of("version"), value="0")
+    with_bodies = onnx.ModelProto.FromString(model.SerializeToString())
+    attach_bodies(with_bodies)
+    with_bodies.metadata_props.add(key=key_of("version"), value="0")
     with scratch_folder() as folder:
         path = folder / "probe.onnx"
-        path.write_bytes(whole.SerializeToString())
+        path.write_bytes(with_bodies.SerializeToString())
         yield Session(path)

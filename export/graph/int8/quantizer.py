@@ -126,18 +126,18 @@ def _before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]])
         return output
 
     instead = {}
-    for whole, parts in joined.items():
-        scale = quantizers[whole].input[1:]
+    for concatenated, parts in joined.items():
+        scale = quantizers[concatenated].input[1:]
         for part in parts:
             if part not in quantizers:
                 held, back = f"{part}.input_QuantizeLinear", f"{part}.input_DequantizeLinear"
                 quantizers[part] = helper.make_node("QuantizeLinear", [part, *scale], [held], held)
                 readers[held] = helper.make_node("DequantizeLinear", [held, *scale], [back], back)
                 graph.node.extend([quantizers[part], readers[held]])
-        producers[whole].input[:] = [rounded(part) for part in parts]
-        instead[rounded(whole)] = whole
+        producers[concatenated].input[:] = [rounded(part) for part in parts]
+        instead[rounded(concatenated)] = concatenated
     for node in graph.node:
         node.input[:] = [instead.get(name, name) for name in node.input]
-    dropped = {*instead, *(quantizers[whole].output[0] for whole in joined)}
+    dropped = {*instead, *(quantizers[concatenated].output[0] for concatenated in joined)}
     replace_nodes(graph, [node for node in graph.node if node.output[0] not in dropped])
     drop_unread(graph)

@@ -70,8 +70,8 @@ def rounded_copy(
                 some = add("Max", [own, "nystra.tiny"], f"{node.name}.some")
                 step = add("Where", [OWN_RANGES, some, step], f"{node.name}.taken")
             scaled = add("Div", [layer.source, step], f"{node.name}.scaled")
-            whole = add("Round", [scaled], f"{node.name}.whole")
-            held = add("Clip", [whole, "nystra.least", "nystra.most"], f"{node.name}.held")
+            rounded = add("Round", [scaled], f"{node.name}.whole")
+            held = add("Clip", [rounded, "nystra.least", "nystra.most"], f"{node.name}.held")
             source = add("Mul", [held, step], f"{node.name}.rounded")
             if switches:
                 weight = constant(layer.rounded(), f"{node.name}.weight")

@@ -102,13 +102,13 @@ def quantize_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantize
     """Write 8-bit layers into a model, in place, within the accuracy limit."""
     measure = measure_for(inputs.output)
     tolerance = measure.tolerances["int8"]
-    least = tolerance.budget if inputs.minimum is None else inputs.minimum
-    if tolerance.coarsest is not None and measure.misses(least, tolerance.coarsest):
-        least = tolerance.coarsest  # a file below it is refused
+    minimum = tolerance.budget if inputs.minimum is None else inputs.minimum
+    if tolerance.coarsest is not None and measure.misses(minimum, tolerance.coarsest):
+        minimum = tolerance.coarsest  # a file below it is refused
     policy = int8_policy(inputs.architecture)
     validated = () if tolerance.coarsest is None else inputs.feeds
     coarsest = (tolerance.coarsest or 0.0) + (MARGIN if measure.higher else 0.0)
-    return quantize_model(model, policy, inputs.images, measure, least, validated, coarsest)
+    return quantize_model(model, policy, inputs.images, measure, minimum, validated, coarsest)
 
 
 def quantize_model(
@@ -116,7 +116,7 @@ def quantize_model(
     policy: PrecisionPolicy,
     feeds: Sequence[Feed],
     measure: Measure,
-    least: float,
+    minimum: float,
     validated: Sequence[Feed] = (),
     coarsest: float = 0.0,
 ) -> Quantized:
@@ -127,7 +127,7 @@ def quantize_model(
         policy: The policy of the architecture.
         feeds: Inputs of the network by name, for each calibration image.
         measure: How its output is compared.
-        least: The headline figure, against the float32 graph, that every image has to keep, with
+        minimum: The headline figure, against the float32 graph, that every image has to keep, with
             higher contrast too.
         validated: As in `keep_budget`.
         coarsest: As in `keep_budget`.
@@ -147,11 +147,11 @@ def quantize_model(
         )
     used = feeds if measure.few else with_contrast(feeds)  # logits have no pixel to cut off
     calibration = calibrate(model, layers, used)
-    kept = keep_budget(model, layers, calibration, used, measure, least, validated, coarsest)
+    kept = keep_budget(model, layers, calibration, used, measure, minimum, validated, coarsest)
     if not kept.layers:
         worst = kept.returned[-1]
         raise UnsupportedModelError(
-            f"no layer can be int8 if every image has to reach {measure.text(least)}: the last "
+            f"no layer can be int8 if every image has to reach {measure.text(minimum)}: the last "
             f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} with "
             f"only {worst.tried} in int8. Lower `min_psnr` or use `precision` fp32; "
             "see docs/precision.md"

@@ -71,19 +71,19 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
 
 def _left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
     """Return a sentence for each kind of node that not every engine supports."""
-    many, whole = [], []
+    many, integers = [], []
     for node in nodes:
         outputs = [graph.tensors[name] for name in node.output if name in graph.tensors]
         if any(len(tensor.shape) > RANK for tensor in outputs):
             many.append(node)
         if any(tensor.kind == TensorProto.INT64 for tensor in outputs):
-            whole.append(node)
+            integers.append(node)
     return [
         f"{len(found)} nodes {what}, which not every engine supports; the first is "
         f"{found[0].name} ({found[0].op_type})"
         for found, what in (
             (many, f"have more than {RANK} axes"),
-            (whole, "compute with 64-bit integers"),
+            (integers, "compute with 64-bit integers"),
         )
         if found
     ]

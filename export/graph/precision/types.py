@@ -69,9 +69,9 @@ def float_tensors(model: onnx.ModelProto) -> set[str]:
             continue
         operator = find_schema(node.op_type)
         for name, output in zip(operator.outputs, node.output, strict=False):
-            whole = name in operator.int32
+            integral = name in operator.int32
             stand_in = helper.make_node("Reshape", [node.input[0], _ANY], [output])
-            if whole:
+            if integral:
                 stand_in = helper.make_node("Cast", node.input[:1], [output], to=TensorProto.INT32)
             probe.graph.node.append(stand_in)
     inferred = onnx.shape_inference.infer_shapes(probe).graph

@@ -27,13 +27,13 @@ class Colours(nn.Module):
     def HVIT(self, img: Tensor) -> Tensor:  # noqa: N802 - as the network calls it
         """Return an RGB image (B, 3, H, W), values in 0..1, in HVI."""
         red, green, blue = img.unbind(1)
-        value, least = img.amax(1), img.amin(1)
-        spread = value - least + _EPS
+        value, minimum = img.amax(1), img.amin(1)
+        spread = value - minimum + _EPS
         hue = torch.where(blue == value, 4.0 + (red - green) / spread, torch.zeros_like(value))
         hue = torch.where(green == value, 2.0 + (blue - red) / spread, hue)
         hue = torch.where(red == value, ((green - blue) / spread) % 6, hue)
-        hue = torch.where(least == value, torch.zeros_like(hue), hue) / 6.0
-        saturation = (value - least) / (value + _EPS)
+        hue = torch.where(minimum == value, torch.zeros_like(hue), hue) / 6.0
+        saturation = (value - minimum) / (value + _EPS)
         saturation = torch.where(value == 0, torch.zeros_like(value), saturation)
         radius = self._sensitivity(value) * saturation
         angle = 2.0 * pi * hue

@@ -148,6 +148,7 @@ def write(nodes: BodyBuilder) -> tuple[str, str]:
     index = nodes.op("Where", match, index, nodes.ints(-1))
     shape = nodes.shape(maps.batch, search.k, maps.height, maps.width)
     index, score = (
-        nodes.op("Reshape", nodes.swap(field, 3), shape) for field in (index, maps.whole(score))
+        nodes.op("Reshape", nodes.swap(field, 3), shape)
+        for field in (index, maps.with_infinity(score))
     )
     return index, score

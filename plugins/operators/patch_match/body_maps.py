@@ -162,7 +162,7 @@ class BodyMaps:
         """Return the candidates (B, n, any), m where they may not be matched, and their scores.
 
         A score is at least the lowest float32, which replaces NaN and -inf, so that it is sorted
-        before the -inf of an empty entry; see :meth:`whole`.
+        before the -inf of an empty entry; see :meth:`with_infinity`.
         """
         body = self.body
         present = body.op("Less", candidates, self.keys)
@@ -206,7 +206,7 @@ class BodyMaps:
             body.op("Where", taken, score, body.number(-np.inf)),
         )
 
-    def whole(self, score: str) -> str:
+    def with_infinity(self, score: str) -> str:
         """Return the score with -inf again where it is the lowest float32."""
         body = self.body
         finite = body.op("Greater", score, body.number(_LOWEST))

@@ -132,4 +132,4 @@ def write(nodes: BodyBuilder) -> str:
     weights = op("Softmax", op("Concat", far, near, axis=-1), axis=-1)
     own_v = op("Slice", own_v, *bounds[:2], nodes.ints([-1]))
     values = op("Concat", op("Div", totals, divisor), own_v, axis=-2)
-    return windows.merged(blocks.whole(op("MatMul", weights, values)))
+    return windows.merged(blocks.joined(op("MatMul", weights, values)))

@@ -30,8 +30,8 @@ class Blocks:
         self.count = body.op("Mul", down, across)
         self._across = across
         self._places = body.op("Mul", self.count, self.places)
-        self._whole_rows = body.op("Mul", down, self.rows)
-        self._whole_cols = body.op("Mul", across, self.cols)
+        self._padded_rows = body.op("Mul", down, self.rows)
+        self._padded_cols = body.op("Mul", across, self.cols)
 
         first_row = body.op("Div", body.op("Mul", body.count(down), self.rows), coarse)
         first_col = body.op("Div", body.op("Mul", body.count(across), self.cols), coarse)
@@ -39,8 +39,8 @@ class Blocks:
         first_row = body.reshape(body.op("Mul", first_row, wide), -1, 1)
         self.coarse = body.reshape(body.op("Add", first_row, body.reshape(first_col, 1, -1)), -1)
 
-        ys = body.reshape(body.count(self._whole_rows), down, 1, self.rows, 1)
-        xs = body.reshape(body.count(self._whole_cols), 1, across, 1, self.cols)
+        ys = body.reshape(body.count(self._padded_rows), down, 1, self.rows, 1)
+        xs = body.reshape(body.count(self._padded_cols), 1, across, 1, self.cols)
         last_y, last_x = (
             body.op("Sub", size, body.ints(1)) for size in (windows.window_h, windows.window_w)
         )
@@ -75,7 +75,7 @@ class Blocks:
         windows, body = self._windows, self._body
         channels = body.size(tokens, 3)
         if body.stepped:
-            rows, cols = self._whole_rows, self._whole_cols
+            rows, cols = self._padded_rows, self._padded_cols
             grid = body.reshape(tokens, -1, windows.window_h, windows.window_w, channels)
             nothing = body.ints(0)
             missing = (
@@ -92,14 +92,14 @@ class Blocks:
         blocks = body.op("Mul", windows.heads, self.count)
         return body.reshape(taken, -1, blocks, self.places, channels)
 
-    def whole(self, blocks: str) -> str:
+    def joined(self, blocks: str) -> str:
         """Return (B nW, h, N, e) of (B nW, h blocks, places, e)."""
         windows, body = self._windows, self._body
         if body.stepped:
             across = body.op("Mul", self.cols, windows.value_dim)
             apart = body.reshape(blocks, -1, self._across, self.rows, across)
             grid = body.op("Transpose", apart, perm=[0, 2, 1, 3])
-            grid = body.reshape(grid, -1, self._whole_rows, self._whole_cols, windows.value_dim)
+            grid = body.reshape(grid, -1, self._padded_rows, self._padded_cols, windows.value_dim)
             ends = body.shape(windows.window_h, windows.window_w)
             grid = body.op("Slice", grid, body.ints([0, 0]), ends, body.ints([1, 2]))
             return body.reshape(grid, -1, windows.heads, windows.tokens, windows.value_dim)

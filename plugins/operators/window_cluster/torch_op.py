@@ -96,7 +96,7 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
     near = own_q @ own_k.mT + _own_bias(table, window, blocks.sides)
     near = near.masked_fill(~blocks.real.unsqueeze(-2), -torch.inf)
     out = attend(own_q, centers.unsqueeze(-3), seen[..., -1], seen[..., :-1], near, own_v)
-    return merge(blocks.whole(out), sides, geometry)
+    return merge(blocks.joined(out), sides, geometry)
 
 
 def _seeds(checked: Attributes, like: Tensor) -> Tensor:

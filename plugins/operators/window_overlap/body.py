@@ -111,8 +111,8 @@ class _Around:
             end = body.op("Add", body.ints(begin), body.op("Mul", count, step))
             part = body.op("Slice", lines, body.ints([begin]), body.shape(end), axis)
             parts.append(body.reshape(part, -1, step, channels))
-        whole = body.op("Concat", *parts, axis=1)
-        return body.op("Slice", whole, body.ints([0]), body.shape(length), axis)
+        joined = body.op("Concat", *parts, axis=1)
+        return body.op("Slice", joined, body.ints([0]), body.shape(length), axis)
 
 
 def write(nodes: BodyBuilder) -> str:

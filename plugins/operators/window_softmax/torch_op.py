@@ -34,7 +34,7 @@ def relative_position_bias(
         NystraError: The table belongs to another window.
     """
     sides = list(zip(window, keys or window, strict=True))
-    rows = math.prod(here + there - 1 for here, there in sides)
+    rows = math.prod(query + key - 1 for query, key in sides)
     if table.dim() != 2 or table.shape[0] != rows:
         formula = "((2 wh - 1)(2 ww - 1), heads)"
         what = f"windows of {' x '.join(map(str, window))}"
@@ -56,8 +56,8 @@ def _numbers(window: tuple[int, ...], sides: list[tuple[int, int]], device: torc
     """Return the place of each token of a window as one number (N,), its digits those of a row."""
     axes = [torch.arange(side, device=device) for side in window]
     number = torch.zeros((), dtype=torch.int64, device=device)
-    for place, (here, there) in zip(torch.meshgrid(axes, indexing="ij"), sides, strict=True):
-        number = number * (here + there - 1) + place
+    for place, (query, key) in zip(torch.meshgrid(axes, indexing="ij"), sides, strict=True):
+        number = number * (query + key - 1) + place
     return number.flatten()
 
 

@@ -136,10 +136,10 @@ def compile_network(
 def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]:
     facts = parse_facts(network.metadata, network.inputs, network.outputs)
     profile = make_profile(facts.inputs, options.shapes, options.tile)
-    for name, (least, best, largest) in profile.items():
-        if not least == best == largest:
+    for name, (minimum, optimum, maximum) in profile.items():
+        if not minimum == optimum == maximum:
             raise NystraError(
-                f"{options.backend} compiles for one size, got {least} to {largest} for "
+                f"{options.backend} compiles for one size, got {minimum} to {maximum} for "
                 f"{name!r}: give `opt_shapes` or `tile` alone, and build once for each size"
             )
     fixed = {tensor.name: tensor.shape for tensor in network.inputs}

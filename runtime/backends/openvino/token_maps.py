@@ -50,23 +50,23 @@ def compute_rows(model: Any) -> int:
         if _gives_tokens(node, tokens):
             tokens.add(name)
         inputs = _inputs_as_rows(node, rows) if name in tokens else ()
-        whole = _shape(node.output(0), {}) if inputs else None
+        output_shape = _shape(node.output(0), {}) if inputs else None
         for index, entry in enumerate(node.inputs()):
             value = entry.get_source_output()
             map_shape = rows.get(value.get_node().get_name())
             if (map_shape is None) == (index in inputs):
                 shape = [-1, value.get_shape()[-1]] if map_shape is None else list(map_shape)
                 entry.replace_source_output(opset.reshape(value, shape, False).output(0))
-        if whole is None:
+        if output_shape is None:
             continue
         count += 1
-        rows[name] = whole
+        rows[name] = output_shape
         if node.get_type_name() == "Concat":
             joined = opset.concat(node.input_values(), 1)
             joined.set_friendly_name(node.get_friendly_name())
             node.output(0).replace(joined.output(0))
             tokens.add(joined.get_name())
-            rows[joined.get_name()] = whole
+            rows[joined.get_name()] = output_shape
         else:
             node.validate_and_infer_types()
     model.validate_nodes_and_infer_types()
@@ -91,8 +91,8 @@ def _inputs_as_rows(node: Any, rows: dict[str, Shape]) -> tuple[int, ...]:
     if not maps[0]:
         return ()
     if kind == "MatMul":
-        whole = not node.get_attributes()["transpose_a"]
-        return (0,) if whole and _is_integer(values[1]) else ()
+        straight = not node.get_attributes()["transpose_a"]
+        return (0,) if straight and _is_integer(values[1]) else ()
     if kind == "Concat":
         joins_channels = all(maps) and node.get_attributes()["axis"] in (3, -1)
         return tuple(range(len(maps))) if joins_channels else ()

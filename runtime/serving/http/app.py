@@ -131,13 +131,13 @@ def _add(
         values: Mapping[str, Any] = dict(query)
         model = models.find(handler.route, values["model"])
         request.state.model = model.name
-        how = handler.parameters(**{name: values[name] for name in values if name != "model"})
+        options = handler.parameters(**{name: values[name] for name in values if name != "model"})
         roles = tuple(dict.fromkeys((*handler.parts, *model.facts()["parts"])))
         parts = await read_parts(request, roles, limits.max_bytes)
         begin = time.perf_counter()
         with naming_data_binary(request):
-            cost = await run_in_threadpool(model.cost, parts, how)
-            work = Work[Answer](lambda work: model.answer(parts, how, work), cost)
+            cost = await run_in_threadpool(model.cost, parts, options)
+            work = Work[Answer](lambda work: model.answer(parts, options, work), cost)
             queue.submit(work)
             answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin

@@ -37,13 +37,13 @@ def naming_data_binary(request: Request) -> Iterator[None]:
         raise
 
 
-async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
+async def read_parts(request: Request, roles: tuple[str, ...], max_bytes: int) -> dict[str, bytes]:
     """Return the images of a request, the first role's first.
 
     Args:
         request: A form with a part an image, or a body that is the image.
         roles: Accepted names of parts; the first is required.
-        most: Limit of the bytes of a body, which stays in memory.
+        max_bytes: Limit of the bytes of a body, which stays in memory.
 
     Raises:
         BadRequestError: A part is missing, repeated or unknown; the form is damaged.
@@ -53,7 +53,7 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
         if not request.headers.get("content-type", "").startswith(_FORM):
             parts = {roles[0]: await request.body()}
         else:
-            parts = await _parts(request, roles, most)
+            parts = await _parts(request, roles, max_bytes)
     except ClientDisconnect as error:
         raise ClientDisconnectedError("the client disconnected during the upload") from error
     missing = not parts.get(roles[0])
@@ -65,9 +65,9 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
     return {role: parts[role] for role in roles if role in parts}
 
 
-async def _parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
+async def _parts(request: Request, roles: tuple[str, ...], max_bytes: int) -> dict[str, bytes]:
     parser = MultiPartParser(request.headers, request.stream(), max_files=8, max_fields=8)
-    parser.spool_max_size = most
+    parser.spool_max_size = max_bytes
     try:
         form = await parser.parse()
     except MultiPartException as error:

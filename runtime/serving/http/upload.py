@@ -16,23 +16,23 @@ _SILENCE = 5.0
 class Uploads:
     """All bodies that are being uploaded or held by a request."""
 
-    def __init__(self, most: int, memory: int) -> None:
+    def __init__(self, max_bytes: int, memory: int) -> None:
         """Begin with none.
 
         Args:
-            most: Limit of the bytes of one body.
+            max_bytes: Limit of the bytes of one body.
             memory: Limit of the bytes of all together.
         """
-        self._most, self._memory = most, memory
+        self._max_bytes, self._memory = max_bytes, memory
         self._held = 0
 
     def check(self, size: int) -> None:
         """Raise `TooLargeError` if a body is above the limit."""
-        if size > self._most:
+        if size > self._max_bytes:
             raise TooLargeError(
-                f"the request has {size} bytes or more, and this service accepts {self._most}: "
-                "send a smaller file, or start the service with a larger `max_bytes`; "
-                "see docs/serving.md"
+                f"the request has {size} bytes or more, and this service accepts "
+                f"{self._max_bytes}: send a smaller file, or start the service with a larger "
+                "`max_bytes`; see docs/serving.md"
             )
 
     def take(self, size: int) -> None:

@@ -168,7 +168,7 @@ def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
         return 0
     free = available_memory()
     part = min(free, job.options.max_memory or free) // (cores + 1)
-    return min(job.restorer.worst.most_pixels(part // _SHARE), _MOST_PIXELS)
+    return min(job.restorer.worst.max_pixels(part // _SHARE), _MOST_PIXELS)
 
 
 def _small_in_threads(

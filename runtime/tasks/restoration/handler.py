@@ -98,7 +98,7 @@ class RestorationHandler(Handler):
     def limited(self, tile: int) -> RestorationHandler:
         """Return it with tiles of this side, or what the memory allows."""
         restorer = self.restorer
-        if restorer.whole:
+        if restorer.untiled:
             return self
         side = _largest_tile(restorer, tile)
         if restorer.meter is None:

@@ -210,7 +210,7 @@ def is_large(restorer: Restorer, here: Path, there: Path) -> bool:
     Raises:
         NystraError: The file is no image, or damaged.
     """
-    held = restorer.whole or restorer.auxiliary or restorer.tiling == DISCOURAGED
+    held = restorer.untiled or restorer.auxiliary or restorer.tiling == DISCOURAGED
     if held or STREAM in (here, there) or image_format(there) not in _FORMATS:
         return False
     if regular_file(here, "the image").stat().st_size <= _SMALL_FILE:

@@ -60,7 +60,7 @@ class RunOptions(Options):
             "number of processes, which share the images of a folder and the threads",
             1,
             default_text="one",
-            most=256,
+            hard_maximum=256,
         )
     )
 

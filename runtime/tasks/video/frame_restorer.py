@@ -203,7 +203,7 @@ def share_tiles(network: TiledNetwork, pool: Pool) -> TiledNetwork:
     Raises:
         NystraError: The network needs the whole frames, so there are no tiles to share.
     """
-    if network.whole:
+    if network.untiled:
         raise NystraError(
             "the model needs the whole frames, so workers cannot share them: run it "
             "without a cluster"
@@ -332,6 +332,6 @@ def fixed_tiling(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict
     size = (max(clip.size[0], least), max(clip.size[1], least))
     pixels = size[0] * size[1]
     side, shared = network.choose_tiles(size, pixels, **options.tiling)
-    if network.whole or network.fixed_size is not None:
+    if network.untiled or network.fixed_size is not None:
         return {"tile": options.tile, "overlap": options.overlap}
     return {"tile": side if isinstance(side, int) else max(size), "overlap": shared}
