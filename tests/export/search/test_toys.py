@@ -14,6 +14,7 @@ from nystra.export.rewrite.replacement import with_replacements
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, ignore_scores
 from nystra.export.search.places import decode
 from nystra.export.search.provenance import Provenance
+from nystra.export.tracing import examples
 from nystra.export.tracing.programs import exported, recorded
 from nystra.models.facts import Facts
 from searched_graphs import AXES, Searched, graph_of, noise, of_any_size, of_one_size
@@ -57,9 +58,9 @@ def test_an_idiom_is_served(name: str) -> None:
 
 
 class ShiftedInPadding(toys.ShiftedWithBooleanMask):
-    """Shifted windows of 32, to whose multiples the network pads images of any size."""
+    """Shifted windows of 16, to whose multiples the network pads images of any size."""
 
-    side = 32
+    side = 16
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, columns = q.shape[2:]
@@ -69,9 +70,12 @@ class ShiftedInPadding(toys.ShiftedWithBooleanMask):
 
 
 @pytest.mark.full
-def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones() -> None:
+def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(examples, "_LEAST_UNIT", 4)  # images are half as large, windows too
     network = toys.lively(ShiftedInPadding())
-    model = graph_of(network, *exported(network, (noise(3, 3, 64, 96),), (AXES,)))
+    model = graph_of(network, *exported(network, (noise(3, 3, 32, 48),), (AXES,)))
     facts = Facts(
         architecture="toy",
         task="restoration",
@@ -81,7 +85,7 @@ def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones() -> 
         license="unknown",
     )
     (attention,) = in_graph(model, facts).attentions
-    assert attention.layout.startswith("windows 32x32 of a map 64x96, shift 16x16, 2 heads of 8, r")
+    assert attention.layout.startswith("windows 16x16 of a map 32x48, shift 8x8, 2 heads of 8, r")
     assert (attention.level, attention.reason) == ("map", "")
 
 
