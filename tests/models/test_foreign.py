@@ -322,7 +322,10 @@ SHIFTED = {name: {"depth": [3], "split_size": [4, 8]} for name in ("DAT", "RGT")
 @pytest.mark.full
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.release] * (name == "GRL")) for name in PUBLISHED],
+    [
+        pytest.param(name, marks=[pytest.mark.release] * (name in ("GRL", "SCUNet", "DAT")))
+        for name in PUBLISHED
+    ],
 )
 def test_found_sites_are_the_windows_of_the_published_code(name: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = SHIFTED.get(name, {})
@@ -350,7 +353,7 @@ def test_found_sites_are_the_windows_of_the_published_code(name: str, tmp_path: 
     compute_the_same(found.network, name, *sizes, **changes)
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_windows_longer_than_the_first_images_are_found(tmp_path: Path) -> None:
     """The network pads maps to 32: on small ones a window is as high as the map."""
     path = save_small("DAT", tmp_path / "a.pth", split_size=[8, 32], depth=[1])
