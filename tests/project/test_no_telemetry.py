@@ -56,7 +56,14 @@ def made(folder: Path) -> Path:
 @functools.cache
 def strace() -> list[str]:
     """The start of a command whose connections are recorded; empty where strace cannot run."""
-    command = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg"]
+    command = [
+        "strace",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        "trace=connect,sendto,sendmsg,sendmmsg",
+    ]
     if shutil.which("strace") is None:
         return []
     works = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
