@@ -190,8 +190,9 @@ def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
     if max(ratios) <= _GAIN:
         return ""
     return (
-        f"unchanged from {source}: nystra's node took {_said(ratios)} times as long "
-        f"({milliseconds(min(seconds[1]))}, its own nodes {milliseconds(min(seconds[0]))})"
+        f"unchanged from {source}: nystra's node took {_said(ratios)} times as long, expected at "
+        f"most {_GAIN} ({milliseconds(min(seconds[1]))}, its own nodes "
+        f"{milliseconds(min(seconds[0]))})"
     )
 
 
@@ -201,7 +202,7 @@ def _reason_of_all(timed: Timed, source: str) -> str:
         return ""
     return (
         f"unchanged from {source}: with nystra's nodes the whole file took {_said(ratios)} times "
-        "as long"
+        "as long, expected at most 1.0"
     )
 
 
