@@ -149,7 +149,6 @@ def _dispatch(
 
 @cache
 def _flags_of_all() -> dict[str, str]:
-    """Return the flags of all commands, for messages that name those of another command."""
     flags: dict[str, str] = {}
     for parser in build_parsers()[1].values():
         flags = flags_by_name(parser) | flags

@@ -80,7 +80,6 @@ def interruptible(command: Callable[[Sequence[str] | None], int]) -> Command:
 
 
 def _code(command: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None) -> int:
-    """Run a command, and return its exit code, also if a signal ends it."""
     global _over
     try:
         with failing_by_interrupt():

@@ -144,7 +144,6 @@ class EndingSignals:
             self._end(number)
 
     def _end(self, number: int) -> None:
-        """End the process, whatever its other threads do."""
         removing = threading.Thread(target=_remove_temporary_files, daemon=True)
         removing.start()
         removing.join(_REMOVING)

@@ -62,7 +62,6 @@ def install_command(extra: str) -> str:
 
 
 def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and requirement, quoted for a shell, of each project of an extra."""
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
         if found and found["extra"] == extra and found["project"] != _PACKAGE:
@@ -71,7 +70,6 @@ def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _parts(extra: str, requirements: list[str]) -> Iterator[str]:
-    """Yield the extras that an extra includes, directly or indirectly."""
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
         if found and found["extra"] == extra and found["project"] == _PACKAGE:

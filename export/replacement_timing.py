@@ -150,7 +150,6 @@ def _model(
     item: Replacement,
     values: Mapping[str, onnxruntime.OrtValue],
 ) -> onnx.ModelProto:
-    """Return nodes as a model, with values that depend on no pixel as constants."""
     (part,) = parts_between([nodes], [str(item.output.name)])
     model = part_model(network, part, values)
     for entry in list(model.graph.input):
@@ -240,7 +239,6 @@ def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
 
 
 def _enough(times: Sequence[Sequence[float]], seconds: float, limit: float) -> bool:
-    """Whether runs of some seconds in all tell on which side of a limit their ratio is."""
     rounds = len(times[0])
     if rounds < _ROUNDS:
         return rounds >= _FEWEST_ROUNDS and seconds > _LONGEST

@@ -180,7 +180,6 @@ def _configurations(args: argparse.Namespace) -> list[Configuration]:
 
 
 def _check_plot(path: Path) -> None:
-    """Find out before the long measurement whether the plot can be drawn."""
     from importlib import import_module
 
     from ...core.files.writing import check_writable_folder

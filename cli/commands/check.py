@@ -217,7 +217,6 @@ def _measure(
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Find out before the measurement whether the reports can be written."""
     from ...core.files.writing import check_writable_folder
 
     written = [args.junit, args.markdown, args.baseline if args.update else None]

@@ -176,7 +176,6 @@ def _print_how_it_runs(session: Session, *, verbose: bool) -> None:
 
 
 def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
-    """Return the reporter of progress on stderr: a line per image, or one at intervals."""
     from ...runtime.progress import wants_bar
 
     if quiet or (wants_bar() and not verbose):

@@ -37,7 +37,6 @@ def add_shared_options(
 
 
 def _help(kinds: Mapping[str, Option]) -> str:
-    """Return what an option means: once, or for each record where they differ."""
     users: dict[str, list[str]] = {}
     for user, kind in kinds.items():
         users.setdefault(kind.help, []).append(user)

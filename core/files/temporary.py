@@ -54,7 +54,6 @@ def remove_own() -> None:
 
 
 def _remove(folder: Path, wanted: Callable[[tuple[str, str]], bool]) -> None:
-    """Remove temporary files by their owner: host and process."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             match = _NAME.fullmatch(entry.name)

@@ -80,7 +80,6 @@ def _noise(port: Port, shape: tuple[int, ...]) -> Array:
 
 
 def _kept(port: Port, shape: tuple[int, ...]) -> Array:
-    """Return 1 for each token, and 0 for the last quarter; at least the first is 1."""
     low, high = port.range or UNIT
     values = np.full(shape, high, port.dtype)
     values[:, shape[1] - shape[1] // 4 :] = low

@@ -47,7 +47,6 @@ def _products(node: ir.Node, shapes: Shapes) -> int:
 
 
 def _contracted(equation: str, taken: Sequence[tuple[int, ...]]) -> int:
-    """Return over how many elements an ``Einsum`` sums for each of its result."""
     left, _, right = equation.replace(" ", "").partition("->")
     sides: dict[str, int] = {}
     for labels, shape in zip(left.split(","), taken, strict=True):

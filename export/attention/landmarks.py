@@ -75,7 +75,6 @@ class Landmarks(Windowed):
         return lines.get(tuple(type(side) is int and side == 1 for side in grid), self.landmarks)
 
     def _too_many(self, geometry: Geometry) -> str:
-        """Return why a grid of tokens has no such landmarks, or ""."""
         if not isinstance(geometry, TokenGeometry) or geometry.before is not None:
             return ""
         for grid in (geometry.query_grid, geometry.key_grid):

@@ -153,7 +153,6 @@ def _parse_window(value: Any) -> tuple[int, ...] | None:
 
 
 def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
-    """Return the mechanism of a site; missing parameters are those of ``base``, if it has them."""
     if not isinstance(document, dict):
         raise NystraError(f"{where} is not a JSON object")
     values = {key: value for key, value in document.items() if key != "reason"}

@@ -60,7 +60,6 @@ def drop_unread(graph: onnx.GraphProto) -> None:
 
 
 def _constant(node: onnx.NodeProto, held: Mapping[str, TensorProto]) -> TensorProto | None:
-    """Return what a node gives if that is a constant that is not computed, else None."""
     if node.domain != "":
         return None
     attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}

@@ -107,7 +107,6 @@ class _Graph:
                     attribute.i = wanted[attribute.name]
 
     def _pad_source(self, name: str, before: Sequence[int], after: Sequence[int]) -> None:
-        """Plan the padding of the weights that compute a map with heads of these sizes."""
         node = self.producers.get(name)
         if node is None or self.uses[name] != 1:
             raise _NotPaddedError(
@@ -128,7 +127,6 @@ class _Graph:
             raise _NotPaddedError(f"a node of type {node.op_type} is between it and its weights")
 
     def _pad_parts(self, node: onnx.NodeProto, before: Sequence[int], after: Sequence[int]) -> None:
-        """The same for a map that is concatenated from maps of whole heads."""
         first = 0
         for name in node.input:
             width, last = self._width(name), first

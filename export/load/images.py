@@ -152,7 +152,6 @@ def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
 
 
 def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
-    """Return the input of a classifier as in `nystra run`."""
     port = facts.inputs[0]
     image = prepare(pixels, preprocessing, port.channels or 3)
     if port.sides is not None:

@@ -62,7 +62,6 @@ def _split_directly(graph: ir.Graph) -> None:
 
 
 def _sizes(node: ir.Node) -> list[int] | None:
-    """Return the lengths of the parts of a split, or None if they are not known."""
     source, split = node.inputs[:2]
     given = None if split is None else ir.convenience.get_const_tensor(split)
     if given is None or source is None:

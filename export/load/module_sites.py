@@ -95,7 +95,6 @@ def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel
 
 
 def _is_larger(fixed: Facts, free: Facts) -> bool:
-    """Return whether an image of a fixed shape has more pixels than those of the search."""
     if fixed.sides is None or free.sides is not None:
         return False
     unit = max(free.size_multiple, 8)
@@ -182,7 +181,6 @@ class _Softmaxes(TorchDispatchMode):
 
 
 def _has_softmax(network: nn.Module, facts: Facts) -> bool:
-    """Return whether a network computes a softmax; False for a network that fails in this run."""
     try:
         with torch.no_grad(), without_fast_paths(), _Softmaxes():  # type: ignore[no-untyped-call]
             shared_copy(network)(*images_of(facts, (2, 3)))

@@ -104,11 +104,7 @@ def _measured(run: _Trial, result: Port) -> Facts:
 
 
 def _ports(path: Path, session: Session) -> list[Port]:
-    """Return the ports of the inputs of a file, the image first.
-
-    Raises:
-        UnsupportedModelError: There is no image, or an input that is nothing that goes with one.
-    """
+    """Return the ports of the inputs of a file, the image first."""
     ports = list(session.facts.inputs)
     maps = [p for p in ports if len(p.axes) == len(IMAGE_AXES) and p.dtype.startswith("float")]
     colored = [port for port in maps if port.channels != 1]
@@ -159,7 +155,6 @@ def _beside_image(path: Path, port: Port) -> Port:
 
 
 def _with_real_batch(run: _Trial, facts: Facts) -> Facts:
-    """Return facts with a batch of 1 if the file fails for two images."""
     image = facts.inputs[0]
     if "batch" in image.lengths:
         return facts
@@ -214,7 +209,6 @@ def _restorer(run: _Trial, result: Port) -> Facts:
 
 
 def _beside(port: Port, found: Probed) -> Port:
-    """Return the port of another input as the image is: its range, its sides where it has them."""
     if port.role == CONDITION:
         return port
     lengths = dict(port.lengths)
@@ -225,7 +219,6 @@ def _beside(port: Port, found: Probed) -> Port:
 
 
 def _other(run: _Trial, result: Port) -> Facts:
-    """Return the facts of a file that returns no image: logits, or any other array."""
     path, image = run.path, run.image
     lengths = {"channels": _CHANNELS, **image.lengths}
     side, made = _first_size(run, replace(image, lengths=lengths))

@@ -130,11 +130,7 @@ def _with_shapes(source: FileSource, sized: Sized) -> None:
 def _searched(
     source: FileSource, static: Sequence[int] | None
 ) -> tuple[GraphNetwork, Facts, tuple[str, ...]]:
-    """Return the network of a file with its sites, its facts, and what to warn of.
-
-    Raises:
-        UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
-    """
+    """Return the network of a file with its sites, its facts, and what to warn of."""
     model = source.searched
     first: Sized | None
     try:  # before onnxruntime opens the whole file
@@ -164,7 +160,6 @@ def _searched(
 
 
 def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
-    """Return the shape of an input, small where it is free."""
     sides = value.type.tensor_type.shape.dim
     return tuple(
         side.dim_value if side.dim_value > 0 else small

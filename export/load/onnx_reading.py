@@ -91,7 +91,6 @@ def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[Ten
 
 
 def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
-    """Check a tensor against its data, and load external data into it, in place."""
     where = f"the tensor {tensor.name!r:.80} of {path}"
     if tensor.data_type not in _SIZES:
         raise UnsupportedModelError(

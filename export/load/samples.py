@@ -90,7 +90,6 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
 
 
 def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool]:
-    """Return numbers of crops and images, and whether only some candidates are tried."""
     size = loaded.facts.test_size()
     operations = total_flops(loaded.network, loaded.facts)
     crop = operations * side * side / (size["height"] * size["width"])
@@ -110,7 +109,6 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
 
 
 def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
-    """Return the distinct corners of an image, or its middle."""
     pixels = read_image(path).pixels
     height, width = pixels.shape[:2]
     smallest = max(facts.window[-2:]) if facts.window is not None else 1

@@ -97,7 +97,6 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
 
 
 def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
-    """Return the default of a written plan: ``full`` for as trained, if all sites are that."""
     if isinstance(default, AsTrained) and not any(
         isinstance(site, AsTrained) for site in resolved.values()
     ):

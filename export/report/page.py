@@ -251,7 +251,6 @@ def _add_images(page: Page, session: Session, result: ExportResult) -> None:
 
 
 def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
-    """Add an image at 1:1, and the part of it that changes most."""
     full = row.baseline_image[1]
     figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
     cells = [

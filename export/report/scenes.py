@@ -90,7 +90,6 @@ def user_scenes(
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:
-    """Return rows and columns of the middle of an image, or of what a mask says to fill."""
     center = [length / 2 for length in size[:2]]
     if mask is not None and mask.any():
         center = [float(places.mean()) for places in np.nonzero(mask)[:2]]

@@ -127,7 +127,6 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
 
 
 def _color(image: Pixels) -> Pixels:
-    """Return an image as (H, W, 3) in 0..1."""
     clipped = np.clip(image, 0.0, 1.0)
     return np.repeat(clipped, 3, axis=2) if clipped.shape[2] == 1 else clipped
 

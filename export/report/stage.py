@@ -124,12 +124,9 @@ def _write_failure(
     _write_set(report, contents, manifest, report)
     if target.exists():
         where += f"; {target}, of an earlier export, is unchanged"
+    remedy = prepared.transform.remedy if validated.file.faults else ""
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
-        + "; ".join(filter(None, [*validated.failures, _remedy(prepared, validated)]))
+        + "; ".join(filter(None, [*validated.failures, remedy]))
         + "; see docs/precision.md"
     )
-
-
-def _remedy(prepared: Prepared, validated: Validated) -> str:
-    return prepared.transform.remedy if validated.file.faults else ""

@@ -134,11 +134,7 @@ def mark(model: onnx.ModelProto, *, floats_only: bool) -> onnx.ModelProto:
 
 
 def _polygraphy(module: str) -> Any:
-    """Return a module of Polygraphy, which then prints nothing to stdout.
-
-    Raises:
-        BackendUnavailableError: It is not installed.
-    """
+    """Return a module of Polygraphy, which then prints nothing to stdout."""
     try:
         polygraphy_logger()
         return import_module(module)

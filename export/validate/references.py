@@ -301,7 +301,6 @@ class _Lowered:
         exact: Sequence[Array],
         arrays: Sequence[Array],
     ) -> None:
-        """Add the tolerances of a size, at least `limits`."""
         if self.network is None:
             return
         allowed = []
@@ -331,7 +330,6 @@ class _Limit:
 def _changes_by_rounding(
     network: NetworkSession, case: Feeds, expected: Sequence[Array]
 ) -> list[float]:
-    """Return the largest mean change of each output by inputs that differ by rounding alone."""
     changes = [0.0] * len(expected)
     for seed in range(_NUDGES):
         random = np.random.default_rng(seed)

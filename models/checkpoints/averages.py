@@ -59,7 +59,6 @@ def unnamed_average(inside: Mapping[str, Leaves]) -> str:
 
 
 def _unnamed(inside: Mapping[str, Leaves]) -> Iterator[tuple[str, Leaves]]:
-    """Yield parts with the name of an average whose keys have no dots."""
     for name, state in inside.items():
         if is_averaged(name) and _is_list(state):
             yield name, state

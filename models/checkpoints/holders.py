@@ -43,7 +43,6 @@ def holders(content: Any) -> dict[str, dict[str, Leaf]]:
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a container holds by name; the place in a list is a name."""
     if isinstance(value, dict):
         yield from ((key, each) for key, each in value.items() if isinstance(key, str))
     elif isinstance(value, Standin):

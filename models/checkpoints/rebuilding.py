@@ -80,10 +80,12 @@ class Rebuilder:
             "torch.nn.parameter.Buffer": _first,
             "torch._tensor._rebuild_from_type_v2": self._of_type,
             "torch._utils._rebuild_sparse_tensor": _sparse,
-            "torch._utils._rebuild_qtensor": _quantized,
-            "torch._utils._rebuild_meta_tensor_no_storage": _without_values,
-            "torch._utils._rebuild_nested_tensor": _nested,
-            "torch._utils._rebuild_wrapper_subclass": _wrapped,
+            "torch._utils._rebuild_qtensor": _unreadable("a quantized tensor"),
+            "torch._utils._rebuild_meta_tensor_no_storage": _unreadable(
+                "on the device 'meta', without values"
+            ),
+            "torch._utils._rebuild_nested_tensor": _unreadable("a nested tensor"),
+            "torch._utils._rebuild_wrapper_subclass": _unreadable("a tensor of another class"),
         }
 
     def made(self, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -168,17 +170,5 @@ def _sparse(layout: Any, *_: Any) -> Unreadable:
     return Unreadable(f"a sparse tensor ({kind})")
 
 
-def _quantized(*_: Any) -> Unreadable:
-    return Unreadable("a quantized tensor")
-
-
-def _without_values(*_: Any) -> Unreadable:
-    return Unreadable("on the device 'meta', without values")
-
-
-def _nested(*_: Any) -> Unreadable:
-    return Unreadable("a nested tensor")
-
-
-def _wrapped(*_: Any) -> Unreadable:
-    return Unreadable("a tensor of another class")
+def _unreadable(kind: str) -> Callable[..., Unreadable]:
+    return lambda *_: Unreadable(kind)

@@ -175,7 +175,6 @@ class ExemplarMining(nn.Module):
 
 
 def _mean_shift(colors: int, rgb_range: float, sign: float) -> nn.Conv2d:
-    """Return the 1x1 convolution that adds ``sign`` times the mean color."""
     shift = nn.Conv2d(colors, colors, 1)
     mean = torch.tensor(MEAN) if colors == 3 else torch.zeros(colors)
     with torch.no_grad():

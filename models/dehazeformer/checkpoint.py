@@ -49,7 +49,6 @@ def dehazeformer_hyper(state: State) -> Hyper:
 
 
 def _stage(state: State, number: int, depth: int) -> Hyper:
-    """Read the hyper-parameters of a stage, counted from 1, from the tensors."""
     block = f"layer{number}.blocks.{{}}."
     hidden, dim, *_ = shape_of(state, block.format(0) + "mlp.mlp.0.weight", 4)
     attending = [index for index in range(depth) if f"{block.format(index)}attn.QK.weight" in state]

@@ -41,7 +41,6 @@ def depthwise_of(x: Tensor, filters: Tensor) -> Tensor:
 
 
 def _filter_network(width: int, inner: int) -> nn.Sequential:
-    """Return the network that computes the small filter from a map (B, width, H, W)."""
     return nn.Sequential(
         nn.AdaptiveAvgPool2d(1),
         nn.Conv2d(width, inner, 1),

@@ -31,7 +31,6 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def _check_index(state: State, read: Hyper, source: str) -> None:
-    """Raise CheckpointError if a file orders its overlapping biases differently."""
     if _OVERLAP_INDEX not in state or "overlap_ratio" not in read:
         return
     window = both_sides(read["window_size"])

@@ -191,7 +191,6 @@ def paste_patches(
 def _shifted_sum(
     votes: Tensor, parts: int, pads: Callable[[int], tuple[int, int, int, int]]
 ) -> Tensor:
-    """Return the sum of the equal parts of the channels, each shifted by its padding."""
     if parts == 1:
         return votes
     return torch.stack(

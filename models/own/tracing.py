@@ -59,7 +59,6 @@ def _open_sizes(network: nn.Module) -> Iterator[None]:
 
 
 def _written_in(network: nn.Module) -> list[ModuleType]:
-    """Return the modules of a network's classes, and of functions of its package in them."""
     names = {type(part).__module__ for part in network.modules()}
     names = {name for name in names if name.partition(".")[0] not in ("torch", "nystra")}
     packages = {name.partition(".")[0] for name in names}

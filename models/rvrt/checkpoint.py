@@ -39,7 +39,6 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 
 def _with_frames(hyper: Hyper) -> Hyper:
-    """Return hyper-parameters whose window, where it is one side, has all three."""
     side = hyper.get("window_size")
     return hyper | {"window_size": [CLIP, side, side]} if isinstance(side, int) else hyper
 

@@ -120,7 +120,6 @@ def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
 
 
 def _entries(returned: Any) -> dict[str, Any]:
-    """Return what a dictionary or an object, such as a dataclass, has by name."""
     if isinstance(returned, Mapping):
         return {str(name): value for name, value in returned.items()}
     if hasattr(returned, "_asdict"):  # a named tuple

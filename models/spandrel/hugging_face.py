@@ -172,7 +172,6 @@ def _window(request: Request, given: Any) -> tuple[int, bool]:
 
 
 def _window_buffers(state: State, window: int, *, shifted: bool) -> dict[str, Tensor]:
-    """Return the buffers of a window, for each block of a network."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about deprecated calls of PyTorch
         swin2sr = importlib.import_module("spandrel.architectures.Swin2SR").Swin2SR

@@ -41,7 +41,6 @@ class _Patches(nn.Module):
 
 
 def _convolutions(channels: int, width: int) -> nn.Sequential:
-    """Return the study's backbone: two 3x3 convolutions, each with batch norm and ReLU."""
     layers: list[nn.Module] = []
     for inputs in (channels, width):
         layers += [nn.Conv2d(inputs, width, 3, padding=1), _BatchNorm(width), nn.ReLU()]

@@ -55,7 +55,6 @@ def preprocessing_for(
 def _middle(
     sides: tuple[int, int], share: float, filter_name: str
 ) -> tuple[Resize, tuple[int, int] | None]:
-    """Return the preprocessing that keeps the middle share of an image; all of it if not square."""
     if sides[0] != sides[1]:
         return Resize(sides, filter_name), None
     return Resize((int(sides[0] / share),), filter_name), sides

@@ -48,7 +48,6 @@ class Expression:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, text: str) -> None:
-        """Set the text, in parentheses if it is more than a name."""
         self.text = text
 
     def __format__(self, spec: str) -> str:

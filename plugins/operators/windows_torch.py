@@ -207,5 +207,4 @@ def regions_at(sides: Sequence[int], geometry: WindowGeometry, own: list[Tensor]
 
 
 def _place(axis: int, rank: int) -> list[slice | None]:
-    """Return the index that puts (count, window) at the axes of a side among those of all."""
     return [slice(None) if other % rank == axis else None for other in range(2 * rank)]

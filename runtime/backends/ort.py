@@ -24,7 +24,7 @@ from ...core.installation import installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import LibraryChoice
-from ..model.onnx_graph import has_node_anywhere
+from ..model.onnx_graph import has_node
 from ._onnxruntime import OnnxRuntimeBackend
 from .base import RECORD, read_assignment
 
@@ -99,7 +99,6 @@ def _devices(provider: str) -> list[Any]:
 
 
 def _packages() -> Iterator[tuple[str, Path]]:
-    """Yield provider and library of each plug-in that is installed as a package."""
     for module in pkgutil.iter_modules():
         if not module.name.startswith(_PACKAGES):
             continue
@@ -213,7 +212,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         """
         import onnxruntime
 
-        if has_node_anywhere(self.path, _ENGINE):
+        if has_node(self.path, _ENGINE):
             raise NystraError(
                 f"{self.path} holds or names an engine that a provider compiled ({_ENGINE}), which "
                 "is native code of those who made the file: use the ONNX file that it was made of"
@@ -298,7 +297,6 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         return session
 
     def _find_device(self) -> Any:
-        """Return the device of the plug-in that is used, or None if the provider is built in."""
         if self.spec.ep_library is None and is_built_in(self.provider):
             return None
         found = find_devices(self.provider, self.spec.ep_library)

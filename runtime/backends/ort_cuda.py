@@ -128,11 +128,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         return "CUDAExecutionProvider", options
 
     def _create(self, library: Path | None) -> Any:
-        """Create the session; onnxruntime's output goes to stderr, not into our results.
-
-        Raises:
-            BackendUnavailableError: onnxruntime would not use the provider.
-        """
+        """Create the session; onnxruntime's output goes to stderr, not into our results."""
         import onnxruntime
 
         with contextlib.redirect_stdout(sys.stderr):

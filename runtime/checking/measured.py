@@ -108,7 +108,6 @@ def _scale_changes(session: Session, references: References) -> list[str]:
 
 
 def _excerpt(value: str | None, other: str | None) -> str:
-    """Return a value, or the part of a long one around its first difference from the other."""
     if value is None:
         return "absent"
     if len(value) <= 60:

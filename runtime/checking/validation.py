@@ -227,7 +227,6 @@ def _limits(
 
 
 def _recorded_for(tolerances: Mapping[str, Any], precision: str) -> dict[str, Any]:
-    """Return the limits that references of a file of this precision would have."""
     limits, means = (
         recorded.get(precision) if isinstance(recorded, dict) else None
         for recorded in map(tolerances.get, (TOLERANCES_IN, MEAN_TOLERANCES_IN))
@@ -246,7 +245,6 @@ def _magnitude(outputs: Iterable[Array]) -> float:
 
 
 def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
-    """Return one tolerance per case: numbers that a wrong output can exceed."""
     numbers = list(value) if isinstance(value, list | tuple) else [value] * count
     if len(numbers) != count:
         raise NystraError(f"got {len(numbers)} tolerances, expected one for {count} cases")

@@ -131,7 +131,6 @@ def save_file(
 
 
 def _saver(kind: str, quality: int | None, size: int) -> tuple[str, dict[str, Any]]:
-    """Return the name of the saver of a format, and its options for pixels of ``size`` bytes."""
     if kind == "PNG":
         return "png", {"compression": 3, "filter": _EVERY_FILTER}
     if kind == "JPEG":

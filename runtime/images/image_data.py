@@ -262,7 +262,6 @@ def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
 
 
 def _tells(name: str, data: bytes) -> bool:
-    """Return whether a color chunk says anything other than that the colors are sRGB."""
     return name != "sRGB" and data != _SAME_AS_SRGB.get(name)
 
 

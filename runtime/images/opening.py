@@ -90,8 +90,6 @@ def _open_tiff(stream: BinaryIO, name: str) -> ImageFile:
 
 
 def _open_by(format: str, loader: str) -> Opener:
-    """Return the opener of a format whose metadata libvips reads."""
-
     def open_it(stream: BinaryIO, name: str) -> ImageFile:
         load = getattr(libvips().Image, loader)
         image = load(source(stream), access="sequential", fail_on="warning")

@@ -54,7 +54,6 @@ def paired_images(
 def _images(
     folder: str | os.PathLike[str], others: re.Pattern[str], own: re.Pattern[str]
 ) -> list[Path]:
-    """Return the images of a folder, without the other side's where both lie in it."""
     place = Path(folder)
     if not place.is_dir():
         raise NystraError(f"no folder at {place}, expected a folder of images")

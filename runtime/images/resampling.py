@@ -80,7 +80,6 @@ def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
 
 
 def _nearest(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
-    """Return the same for the nearest pixels, with the edge repeated."""
     kind = _PLAIN[name]
     center = (place + 0.5) * old / new - 0.5
     begin = int(np.floor(center)) - kind.radius + 1

@@ -113,7 +113,6 @@ def comparison_sheet(
 
 
 def _enlarged(cells: Sequence[tuple[str, Array]], restored: Array) -> Any:
-    """Return an image as high as the highest of its row."""
     from PIL import Image
 
     height = max(other.shape[0] for _, other in cells)

@@ -83,7 +83,6 @@ class DeviceMemory:
 
 
 def _driver() -> Any:
-    """Return the driver's library, which finds a GPU, or the reason why there is none."""
     try:
         driver = ctypes.CDLL(_LIBRARY)
     except OSError:

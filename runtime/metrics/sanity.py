@@ -104,5 +104,4 @@ def max_abs(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
 
 
 def _flat(values: npt.NDArray[Any]) -> bool:
-    """Return whether all values of an array are equal; arrays of too few values are never flat."""
     return values.size > 16 and float(np.max(values) - np.min(values)) < FLAT

@@ -51,17 +51,6 @@ def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, s
 
 
 def has_node(path: str | os.PathLike[str], operator: str) -> bool:
-    """Whether a node of an operator is in the main graph of a model file.
-
-    Raises:
-        NystraError: The file is missing, not ONNX or cut short.
-    """
-    with opened_model(path) as data:
-        nodes = (message_strings(data, span, (_OP_TYPE,)) for span in graph_spans(data, _NODE))
-        return any(node.get(_OP_TYPE) == operator for node in nodes)
-
-
-def has_node_anywhere(path: str | os.PathLike[str], operator: str) -> bool:
     """Whether a node of an operator is in a model file, also in branches and functions.
 
     Raises:

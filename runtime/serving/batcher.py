@@ -131,7 +131,6 @@ class Batcher:
         return taken
 
     def _run(self, orders: list[_Order]) -> None:
-        """Run calls as one batch; if that fails, one by one."""
         begin = time.perf_counter()
         images = [order.images for order in orders]
         count = sum(map(len, images))

@@ -237,8 +237,6 @@ def run_strips(
 
 
 class _Window:
-    """The rows of an image that the present tiles need."""
-
     def __init__(self, read: Callable[[int], Array], plan: TilePlan) -> None:
         self._read, self._plan = read, plan
         self._first = 0

@@ -229,7 +229,6 @@ class TiledNetwork:
 
     @property
     def _channels(self) -> int:
-        """Numbers held per input pixel, in addition to the memory of a run."""
         return self.input_channels + 2 * self.output_channels * self.scale**2
 
     def _refuse_too_large(

@@ -150,7 +150,6 @@ class _Contender:
     min_runs: int = LEAST_RUNS
 
     def ask(self, what: str, request: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """Return the answer; None, and the reason in the row, when there is none."""
         try:
             return self.child.ask(what, request)
         except ChildError as error:

@@ -187,7 +187,6 @@ def _shrink(plane: Array, factors: tuple[int, int]) -> Array:
 
 
 def _between(plane: Array, places: Array, axis: int) -> Array:
-    """Return a plane at positions along an axis, interpolated between its samples."""
     last = plane.shape[axis] - 1
     floor = np.floor(places).astype(np.int64)
     shape = (-1, 1) if axis == 0 else (1, -1)

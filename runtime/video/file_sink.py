@@ -187,7 +187,6 @@ def make_encoding(
 
 
 def _writable(color: Color, height: int, width: int, codec: str) -> Color:
-    """Return the nearest color encoding that the codec and most players support."""
     subsampling = "420" if color.subsampling == "gray" else color.subsampling
     bits, alpha = min(color.bits, 10), color.alpha and codec in WITH_ALPHA.values()
     if codec == "prores":

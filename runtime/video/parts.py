@@ -160,7 +160,6 @@ class Parts:
 
 
 def _chain(folder: Path) -> list[tuple[Path, int]]:
-    """Return the consecutive parts from frame 0 on, with their numbers of frames."""
     parts: dict[int, tuple[Path, int]] = {}
     for place in sorted(folder.glob("*.npz")):
         match = _NAME.fullmatch(place.name)

@@ -86,14 +86,12 @@ def _flat(grid: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _key_bounds(bounds: list[int], size: int, margin: int | None) -> list[int]:
-    """Return the bounds of the blocks of keys along an axis, as many as those of queries."""
     if margin is None:
         return [bound * size // bounds[-1] for bound in bounds]
     return [0, *(margin + bound for bound in bounds[1:-1]), size]
 
 
 def _before(count: int, grid: tuple[int, int]) -> int | None:
-    """Return the number of tokens before those of the grid; None if they do not fill it."""
     more = count - math.prod(grid)
     return None if more < 0 else more
 

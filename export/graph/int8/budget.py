@@ -208,7 +208,6 @@ class _Trial:
         return self._values(self._outputs(exact))
 
     def worst(self, figures: Sequence[float]) -> float:
-        """Return the worst of some headlines; NaN is worst."""
         return float((np.min if self._measure.higher else np.max)(figures))
 
     def alone(self, places: Array) -> tuple[float, float]:

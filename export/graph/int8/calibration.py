@@ -123,7 +123,6 @@ def least_error(values: npt.NDArray[np.float32], largest: float) -> float:
 
 
 def _watch(graph: onnx.GraphProto, sources: Iterable[str], outputs: Iterable[str]) -> None:
-    """Add outputs to a graph: random samples of each map, and its largest value."""
     places = np.random.default_rng(0).integers(0, 1 << 62, DRAWN)
     graph.initializer.append(numpy_helper.from_array(places, _DRAW))
     graph.initializer.append(numpy_helper.from_array(np.array([-1]), _PLAIN))

@@ -18,8 +18,6 @@ from .static_graph import Constant, StaticGraph
 
 
 class _Nodes(BodyBuilder):
-    """Writes the nodes of a body where its sizes, attributes and constants are numbers."""
-
     stepped = True
 
     def __init__(

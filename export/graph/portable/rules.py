@@ -115,7 +115,6 @@ def _concat(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
 
 
 def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    """Write a Gather of consecutive elements as a Slice."""
     source, index = node.input[0], graph.value(node.input[1])
     shape = graph.tensors[source].shape
     axis = _attribute(node, "axis", 0) % len(shape)

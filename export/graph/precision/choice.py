@@ -132,7 +132,6 @@ def _normalized(graph: onnx.GraphProto) -> set[str]:
 
 
 def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
-    """Return why a node cannot have the type in a file for all programs, or None."""
     if node.domain == DOMAIN:
         return "onnxruntime has no bfloat16 kernel for it" if low.name == "bf16" else None
     opset = min(opset, _NEWEST)
@@ -142,7 +141,6 @@ def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
 
 
 def _wanted(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
-    """Return the tensors that reach a low operator through nodes of any type."""
     wanted: set[str] = set()
     for node, kind, inputs in zip(
         reversed(graph.node), reversed(kinds), reversed(maps), strict=True

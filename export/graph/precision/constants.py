@@ -52,7 +52,6 @@ class Constants:
     """
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
-        """Find the float32 initializers; those that are also inputs are not constants."""
         inputs = {value.name for value in graph.input}
         self._graph, self._low = graph, low
         self.known = {

@@ -65,7 +65,6 @@ class Colours(nn.Module):
 
 
 def _chosen(sextant: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
-    """Return for every pixel the value of the map of its sextant, and 0 for other sextants."""
     chosen = torch.zeros_like(sextant)
     for number, values in enumerate(maps):
         chosen = torch.where(sextant == number, values, chosen)

@@ -35,7 +35,6 @@ def attention(
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, checked: Attributes) -> None:
-    """Raise NystraError if the shapes, as far as they are numbers, do not fit together."""
     for name, tensor in zip("qkv", (q, k, v), strict=True):
         if tensor.dim() != 4:
             raise NystraError(

@@ -239,11 +239,7 @@ def _empty(
     start: Tensor,
     attributes: Mapping[str, float],
 ) -> tuple[Tensor, Tensor]:
-    """Allocate index and score; symbolic sizes are not checked.
-
-    Raises:
-        NystraError: The inputs do not fit together.
-    """
+    """Allocate index and score; symbolic sizes are not checked."""
     k = int(attributes["neighbors"])
     if query.dim() != 4 or key.dim() != 4 or _differ(query.shape[:2], key.shape[:2]):
         raise NystraError(
@@ -272,7 +268,6 @@ def _empty(
 
 
 def _differ(sizes: torch.Size, expected: tuple[int, ...], broadcast: bool = False) -> bool:
-    """Return whether a size that is a plain number differs from the expected one."""
     return any(
         isinstance(size, int)
         and isinstance(want, int)

@@ -100,7 +100,6 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
 
 
 def _seeds(checked: Attributes, like: Tensor) -> Tensor:
-    """Return the tokens (m,) that the centers start at."""
     width = int(checked["window_w"])
     rows = cluster_seeds(int(checked["window_h"]), int(checked["cluster_rows"]))
     cols = cluster_seeds(width, int(checked["cluster_cols"]))

@@ -17,6 +17,5 @@ def write(nodes: BodyBuilder) -> str:
 
 
 def _unit(nodes: BodyBuilder, tokens: str) -> str:
-    """Return tokens divided by their norms."""
     norms = nodes.reduce("ReduceL2", tokens, -1)
     return nodes.op("Div", tokens, nodes.op("Max", norms, nodes.attribute("epsilon")))

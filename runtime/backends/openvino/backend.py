@@ -239,7 +239,6 @@ class OpenvinoBackend(Backend):
             raise NystraError(f"OpenVINO cannot load {self.path}: {_line(error)}") from error
 
     def _network(self, shapes: Shapes) -> _Network:
-        """Return the network for input shapes: kept in memory, stored, or compiled now."""
         with self._lock:
             if shapes not in self._compiled:
                 sizes = dict(shapes)
@@ -287,6 +286,5 @@ def _is_ours(library: str) -> bool:
 
 
 def _line(error: Exception) -> str:
-    """Return the text of an error; of OpenVINO's the last line, which is the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:400].rstrip(".") if lines else type(error).__name__

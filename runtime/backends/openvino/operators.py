@@ -43,7 +43,6 @@ def extensions(threads: int | None, low: str | None = None) -> list[Any]:
 
 
 def _convert(operator: str, kind: Any, low: str | None, node: Any) -> list[Any]:
-    """Return the outputs of the operator that stands for a node of the file."""
     from openvino import opset13 as opset
 
     schema = find_schema(operator)

@@ -84,7 +84,6 @@ def _gives_tokens(node: Any, tokens: set[str]) -> bool:
 
 
 def _inputs_as_rows(node: Any, rows: dict[str, Shape]) -> tuple[int, ...]:
-    """Return which inputs of a node become rows; none if the node is not computed on rows."""
     kind, values = node.get_type_name(), node.input_values()
     shapes = [_shape(value, rows) for value in values]
     maps = [shape is not None and len(shape) == 4 for shape in shapes]
