@@ -148,23 +148,22 @@ class _PendingCall:
     """A call under way."""
 
     place: int
-    method: Call
+    call: Call
     tries: int = 0
-    reference: Any = None
 
 
 @dataclass
 class _StartedWorker:
-    """A worker: its name (``where``) once it has loaded the model, and its calls."""
+    """A worker: its name (``where``) once it has loaded the model, and its calls by reference."""
 
     actor: Any
     opening: Any
     where: str | None = None
-    calls: list[_PendingCall] = field(default_factory=list)
+    calls: dict[Any, _PendingCall] = field(default_factory=dict)
 
     def can_take(self, *, alone: bool) -> bool:
         """Return whether the worker can take a call, which may need a worker of its own."""
-        if self.where is None or any(call.tries > 1 for call in self.calls):
+        if self.where is None or any(call.tries > 1 for call in self.calls.values()):
             return False
         return len(self.calls) < (1 if alone else _CONCURRENT_CALLS)
 
@@ -254,18 +253,17 @@ class Cluster:
         return min(ready, key=lambda worker: len(worker.calls), default=None)
 
     def _submit(self, worker: _StartedWorker, call: _PendingCall) -> None:
-        name, arguments = call.method
+        method, arguments = call.call
         call.tries += 1
-        call.reference = getattr(worker.actor, name).remote(*arguments)
-        worker.calls.append(call)
+        worker.calls[getattr(worker.actor, method).remote(*arguments)] = call
 
     def _completed(self, again: deque[_PendingCall]) -> Iterator[CallResult]:
         """Wait for a worker to reply or to die; yield what is done."""
-        awaited: dict[Any, tuple[_StartedWorker, _PendingCall | None]] = {}
+        awaited: dict[Any, _StartedWorker] = {}
         for worker in self._workers:
-            awaited |= {call.reference: (worker, call) for call in worker.calls}
+            awaited |= dict.fromkeys(worker.calls, worker)
             if worker.where is None:
-                awaited[worker.opening] = worker, None
+                awaited[worker.opening] = worker
         if not awaited:
             raise NystraError(self._why_no_worker())
         done, _ = self._ray.wait(list(awaited), num_returns=1, timeout=1.0)
@@ -275,7 +273,7 @@ class Cluster:
         elif time.monotonic() - self._last_reply > _PATIENCE:
             raise NystraError(self._why_no_worker())
         for reference in done:
-            worker, call = awaited[reference]
+            worker = awaited[reference]
             try:
                 value = self._ray.get(reference)
             except self._ray.exceptions.RayTaskError as error:
@@ -283,8 +281,8 @@ class Cluster:
             except self._ray.exceptions.RayError:
                 yield from self._replace_dead(worker, again)
                 continue
-            if call is not None:
-                worker.calls.remove(call)
+            if reference in worker.calls:
+                call = worker.calls.pop(reference)
                 yield CallResult(call.place, value, worker.where or "", call.tries)
             elif isinstance(value, Failed):
                 self._refused.append(value.error)
@@ -300,7 +298,7 @@ class Cluster:
         self.lost += 1
         self._workers.remove(worker)
         self._ray.kill(worker.actor)
-        for call in worker.calls:
+        for call in worker.calls.values():
             if call.tries < MOST_TRIES:
                 again.append(call)
                 continue

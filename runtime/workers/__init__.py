@@ -1,1 +1,1 @@
-"""Child processes and pools of workers."""
+"""Child processes that answer requests."""

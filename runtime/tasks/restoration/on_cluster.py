@@ -19,7 +19,6 @@ from ...options import ClusterOptions
 from ...pool.calls import Failed
 from ...pool.ray import Cluster, connected
 from ...session import Session
-from .conditions import numbers_or_path
 from .options import RunOptions
 from .remote_worker import RemoteWorker, Setup
 from .result import Done, ImageResult, Pair
@@ -74,15 +73,12 @@ def cluster_pool(
         BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
     """
     gpu = session.kind.device == "cuda"
-    absolute: dict[str, Any] = {
-        name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
-        for name in ("mask", "reference")
-    }
-    found = {key: numbers_or_path(given) for key, given in (how.inputs or {}).items()}
-    absolute["inputs"] = {
+    inputs: dict[str, Any] = {
         key: given.absolute() if isinstance(given, Path) else given.tolist()
-        for key, given in found.items()
+        for key, given in how.auxiliary().items()
     }
+    # What may be replaced was decided before the run began.
+    decided: dict[str, Any] = {"overwrite": True, "skip_existing": False, "quiet": True}
     setup = Setup(
         replace(
             session.spec,
@@ -90,8 +86,7 @@ def cluster_pool(
             threads=cluster.threads,
             library=cluster.library,
         ),
-        # What may be replaced was decided before the run began.
-        replace(how, **absolute, overwrite=True, skip_existing=False, quiet=True),
+        replace(how, mask=None, reference=None, inputs=inputs, **decided),
         file_sha256(session.path),
         session.library is not None,
     )
