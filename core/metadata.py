@@ -28,8 +28,8 @@ _PROVENANCE = ("version", "source_sha256", "psnr_vs_torch")
 
 _LARGEST_SIDE = AXES["height"].largest
 _LARGEST_SCALE = 64
-_MOST_CHANNELS = 1 << 20
-_MOST_BYTES = 1e12
+_MAX_CHANNELS = 1 << 20
+_MAX_BYTES = 1e12
 
 
 def key_of(name: str) -> str:
@@ -248,9 +248,9 @@ def _is_pair(value: object) -> bool:
 
 def _bytes(text: str, where: str) -> float:
     value = parse_json(text, where)
-    if isinstance(value, int | float) and 0 <= value <= _MOST_BYTES:
+    if isinstance(value, int | float) and 0 <= value <= _MAX_BYTES:
         return float(value)
-    raise NystraError(f"{where} is {text[:60]!r}, expected a number from 0 to {_MOST_BYTES:g}")
+    raise NystraError(f"{where} is {text[:60]!r}, expected a number from 0 to {_MAX_BYTES:g}")
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {
@@ -259,8 +259,8 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "license": _line,
     "attention": _json,
     "scale": _count(_LARGEST_SCALE),
-    "input_channels": _count(_MOST_CHANNELS),
-    "output_channels": _count(_MOST_CHANNELS),
+    "input_channels": _count(_MAX_CHANNELS),
+    "output_channels": _count(_MAX_CHANNELS),
     "io": read_ports,
     "range": _range,
     "size_multiple": _count(_LARGEST_SIDE),

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from .errors import NystraError
 from .option import Option
 
-MOST_WHOLE = (1 << 31) - 1
+MAX_WHOLE = (1 << 31) - 1
 """What fits into the integers of every library."""
 
-MOST_REAL = 1e9
+MAX_REAL = 1e9
 """As seconds some thirty years, which every timer takes."""
 
 
@@ -51,7 +51,7 @@ class Number(Option):
         minimum: The smallest value.
         maximum: The largest value.
         most: What no value exceeds where there is no maximum that users need to know: memory,
-            threads or a type of a library end there. None: `MOST_WHOLE` or `MOST_REAL`.
+            threads or a type of a library end there. None: `MAX_WHOLE` or `MAX_REAL`.
         real: Real numbers are accepted although the default is None.
         above: Values have to be above the minimum.
     """
@@ -91,7 +91,7 @@ class Number(Option):
     @property
     def largest(self) -> float:
         """The largest value that is accepted."""
-        of_type = MOST_WHOLE if self.type is int else MOST_REAL
+        of_type = MAX_WHOLE if self.type is int else MAX_REAL
         return min(self.maximum, of_type if self.hard_maximum is None else self.hard_maximum)
 
     def refused(self, name: str, value: Any) -> NystraError:

@@ -29,7 +29,7 @@ from .transforms import PRECISIONS, parameters_help
 Functions = Literal["attached", "none", "inline"]
 
 
-_MOST_VALUES = 1 << 30
+_MAX_VALUES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Shape(Option):
         if not integers or min(value, default=0) < 1:
             raise self.refused(name, value)
         text = "x".join(map(str, value))
-        require_count(name, text, math.prod(value), "values", _MOST_VALUES)
+        require_count(name, text, math.prod(value), "values", _MAX_VALUES)
         return tuple(value)
 
 

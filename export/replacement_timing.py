@@ -37,7 +37,7 @@ SIDE = 128
 _ROUNDS = 5
 """Fewest runs of each."""
 
-_MOST_ROUNDS, _SECONDS = 40, 4.0
+_MAX_ROUNDS, _SECONDS = 40, 4.0
 """Most runs of each and seconds for them, while the ratio is near the limit."""
 
 _FEWEST_ROUNDS, _LONGEST = 3, 12.0
@@ -242,7 +242,7 @@ def _enough(times: Sequence[Sequence[float]], seconds: float, limit: float) -> b
     rounds = len(times[0])
     if rounds < _ROUNDS:
         return rounds >= _FEWEST_ROUNDS and seconds > _LONGEST
-    if rounds >= _MOST_ROUNDS or seconds > _SECONDS:
+    if rounds >= _MAX_ROUNDS or seconds > _SECONDS:
         return True
     ratios = _ratios(times)
     return max(ratios) < limit / _NEAR or min(ratios) > limit * _NEAR

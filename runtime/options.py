@@ -15,7 +15,7 @@ from ..core.ports.port import ValueRanges
 Given: TypeAlias = "str | os.PathLike[str] | float | Sequence[float]"
 """What is given for an input: numbers, also as a text with commas between them, or a path."""
 
-_MOST_SIDE = 1 << 16
+_MAX_SIDE = 1 << 16
 
 TILE = Number(
     0,
@@ -24,7 +24,7 @@ TILE = Number(
     unit="input pixels",
     default_text="0, chosen by the free memory",
     short="t",
-    hard_maximum=_MOST_SIDE,
+    hard_maximum=_MAX_SIDE,
 )
 OVERLAP = Number(
     None,
@@ -32,7 +32,7 @@ OVERLAP = Number(
     0,
     unit="input pixels",
     default_text="32, less for small tiles",
-    hard_maximum=_MOST_SIDE,
+    hard_maximum=_MAX_SIDE,
 )
 MAX_MEMORY = Bytes(
     None, "memory limit of the process, such as 4G", 1, default_text="the free memory"

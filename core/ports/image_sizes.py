@@ -11,7 +11,7 @@ from ..option import Option
 from ..option_kinds import require_count, whole_number
 from .port import SIDES, Size, image_size, size_text
 
-MOST_PIXELS = 1 << 28
+MAX_PIXELS = 1 << 28
 """In float32 3 GiB, with three channels."""
 
 
@@ -40,7 +40,7 @@ class ImageSize(Option):
         sides = isinstance(value, Mapping) and value.keys() == set(SIDES)
         if not sides or not all(type(side) is int and side > 0 for side in value.values()):
             raise self.refused(name, value)
-        require_count(name, size_text(value), math.prod(value.values()), "pixels", MOST_PIXELS)
+        require_count(name, size_text(value), math.prod(value.values()), "pixels", MAX_PIXELS)
         return dict(value)
 
 

@@ -12,7 +12,7 @@ from ..plain_text import PLAIN_NAME, is_plain_name
 from .port import AXES, IMAGE_AXES, Port
 
 _LONGEST_TEXT = 1 << 16
-_MOST_PORTS = 64
+_MAX_PORTS = 64
 _LARGEST_VALUE = 1e9
 _AXIS_OF = {axis.letter: name for name, axis in AXES.items()}
 
@@ -54,10 +54,10 @@ def read_ports(text: str, where: str) -> tuple[Port, ...]:
     entries = parse_json(text, where)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise NystraError(f"{where} is {text[:200]!r}, expected a list of objects")
-    ports = tuple(_port(entry, where) for entry in entries[: _MOST_PORTS + 1])
+    ports = tuple(_port(entry, where) for entry in entries[: _MAX_PORTS + 1])
     if len({port.name for port in ports}) != len(entries):
         raise NystraError(
-            f"{where} lists {len(entries)} tensors, expected at most {_MOST_PORTS} different ones"
+            f"{where} lists {len(entries)} tensors, expected at most {_MAX_PORTS} different ones"
         )
     return ports
 

@@ -13,9 +13,9 @@ from ..json_text import is_number, is_whole, parse_json, require_keys, shown
 FILTERS = ("bilinear", "bicubic")
 
 _LARGEST_SIDE = 1 << 12
-_MOST_CHANNELS = 64
+_MAX_CHANNELS = 64
 _LARGEST_VALUE = 1e6
-_MOST_LABELS = 1 << 16
+_MAX_LABELS = 1 << 16
 _LONGEST_LABEL = 512
 _LONGEST_TEXT = 4 << 20
 
@@ -161,15 +161,15 @@ def _crop(where: str, value: Any) -> tuple[int, int]:
 
 
 def _values(where: str, value: Any) -> tuple[float, ...]:
-    if isinstance(value, list) and len(value) <= _MOST_CHANNELS and all(map(_is_value, value)):
+    if isinstance(value, list) and len(value) <= _MAX_CHANNELS and all(map(_is_value, value)):
         return tuple(map(float, value))
-    raise _refusal(where, value, f"at most {_MOST_CHANNELS} numbers up to {_LARGEST_VALUE:g}")
+    raise _refusal(where, value, f"at most {_MAX_CHANNELS} numbers up to {_LARGEST_VALUE:g}")
 
 
 def _labels(where: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, list) and len(value) <= _MOST_LABELS:
+    if isinstance(value, list) and len(value) <= _MAX_LABELS:
         return tuple(_text(where, label) for label in value)
-    raise _refusal(where, value, f"a list of at most {_MOST_LABELS} strings")
+    raise _refusal(where, value, f"a list of at most {_MAX_LABELS} strings")
 
 
 def _text(where: str, value: Any) -> str:

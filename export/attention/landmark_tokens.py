@@ -14,7 +14,7 @@ from ...plugins.operators.pinv.torch_op import pinv
 from .implementation import Form, in_form
 from .landmarks import Landmarks
 
-MOST_OF_ONE_NODE = 48
+MAX_OF_ONE_NODE = 48
 """Most landmarks for which the kernel of ``NystraPinv`` is faster than the products of matrices
 that onnxruntime computes one by one."""
 
@@ -88,7 +88,7 @@ def _attend(
     form: Form,
     **more: Any,
 ) -> Tensor:
-    few = tokens[-1].shape[-2] <= MOST_OF_ONE_NODE and tokens[0].dtype != torch.float64
+    few = tokens[-1].shape[-2] <= MAX_OF_ONE_NODE and tokens[0].dtype != torch.float64
     if form == "operator" and few:
         more["inverse"] = _one_node
     out: Tensor = getattr(attention_torch, name)(

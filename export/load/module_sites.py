@@ -32,7 +32,7 @@ _COMPARED = ((2, 3), 0), ((3, 2), 3)
 _COMPARED_LARGE = ((1, 2), 0), ((2, 1), 3)
 """The same for large units."""
 _OPSET = 20
-_MOST_UNITS = 60
+_MAX_UNITS = 60
 """Most square units of the images of a search; a larger fixed image is searched at free sides."""
 
 
@@ -98,7 +98,7 @@ def _is_larger(fixed: Facts, free: Facts) -> bool:
     if fixed.sides is None or free.sides is not None:
         return False
     unit = max(free.size_multiple, 8)
-    return math.prod(fixed.sides.values()) > _MOST_UNITS * unit**2
+    return math.prod(fixed.sides.values()) > _MAX_UNITS * unit**2
 
 
 def _found_small(

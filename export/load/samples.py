@@ -22,10 +22,10 @@ from ..attention.plan import Plan
 from ..attention.site import find_sites
 from .images import Feeds, Images, calibration_images, feeds_of, sample_side
 
-MOST_OPERATIONS = 36e12
+MAX_OPERATIONS = 36e12
 """Budget of all measurements: about five minutes of two cores."""
 
-MOST_CROPS = 24
+MAX_CROPS = 24
 CROPS = 4
 """Of an image: its corners, or the middle alone where time is short."""
 
@@ -97,13 +97,13 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
         (type(site.module), repr(getattr(site.module, "geometry", None))): site
         for site in find_sites(loaded.network)
     }
-    all_kept = min(images, MOST_CROPS)
+    all_kept = min(images, MAX_CROPS)
     few, two = min(images, _HELD), min(images, 2)
-    levels = [(max(1, min(CROPS, MOST_CROPS // all_kept)), all_kept, False), (1, few, False)]
+    levels = [(max(1, min(CROPS, MAX_CROPS // all_kept)), all_kept, False), (1, few, False)]
     for crops, kept, coarse in (*levels, (1, few, True)):
         rows = [len(candidates(site, coarse=coarse)) - 1 for site in alike.values()]
         runs = 2 * sum(rows) + max(rows) + _FURTHER_RUNS
-        if runs * crop * crops * kept <= MOST_OPERATIONS:
+        if runs * crop * crops * kept <= MAX_OPERATIONS:
             return crops, kept, coarse
     return 1, two, True
 

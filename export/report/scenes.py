@@ -20,7 +20,7 @@ from ..load.images import photographs
 
 Pixels = npt.NDArray[np.float32]
 
-MOST_IMAGES = 6
+MAX_IMAGES = 6
 _INPUT_SIDE, _OUTPUT_SIDE, _QUADRATIC_SIDE = 256, 512, 128
 
 
@@ -72,7 +72,7 @@ def user_scenes(
     """Yield the first of the user's images with their truth, around the middle or the hole."""
     scale = restorer.scale
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    for source, target in paired_images(images, truths)[:MOST_IMAGES]:
+    for source, target in paired_images(images, truths)[:MAX_IMAGES]:
         image, truth = read_image(source), read_image(target).pixels
         arrays, _ = auxiliary.read(source, image.size)
         holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]

@@ -21,7 +21,7 @@ from ..auto_options import DEFAULT_BUDGET
 from ..load.images import Feeds
 from ..pytorch.network_session import NetworkSession
 
-LEAST_WINDOW = 16
+MIN_WINDOW = 16
 """Side of windows from which on a suggestion is made."""
 
 UNIFORM = tuple(Cluster(**parameters) for parameters, always in Cluster.candidates if always)
@@ -53,7 +53,7 @@ def suggestion(
         site.path: site.module
         for site in find_sites(network)
         if isinstance(site.module, WindowSite)
-        and min(site.module.geometry.window) >= LEAST_WINDOW
+        and min(site.module.geometry.window) >= MIN_WINDOW
         and not site.module.geometry.overlapping
         and isinstance(resolved[site.path], Full)
         and not unsupported_reason(Cluster(), site.module)

@@ -14,7 +14,7 @@ from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError
 from ...core.ports.port import CONDITION
 from ...runtime.checking.validation import sides_text
-from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
+from ...runtime.metrics.measures import MAX_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.model.references import (
     FURTHER,
@@ -360,7 +360,7 @@ def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
 
 
 def _refuse_changed_matches(mean: float, change: float, low: str) -> None:
-    if mean > MOST_OF_A_SEED * change:
+    if mean > MAX_OF_A_SEED * change:
         raise UnsupportedModelError(
             f"rounding to {low} makes the search find other matches: images change by "
             f"{mean / 2:.1e} on average, and by {change:.1e} with another seed, so a check could "

@@ -15,7 +15,7 @@ from .containers import KNOWN, Wanted, find_network
 from .folder import config_of, files_of, is_index, joined, sha256_of
 from .safetensors_file import is_safetensors, read_safetensors
 from .tensor_checks import check_tensors
-from .torch_file import MOST_BYTES, read_torch
+from .torch_file import MAX_BYTES, read_torch
 
 CHOSEN = "state_dict"
 """The hyper-parameter that names one of several networks in a file."""
@@ -88,10 +88,10 @@ def _refuse_sizes(files: list[Path]) -> None:
     for file, size in sizes.items():
         if size == 0:
             raise CheckpointError(f"{file} is empty: the download or copy did not finish")
-    if sum(sizes.values()) > MOST_BYTES:
+    if sum(sizes.values()) > MAX_BYTES:
         raise CheckpointError(
             f"{files[0]} has {sum(sizes.values())} bytes; expected a checkpoint of "
-            f"{MOST_BYTES >> 30} GiB at most"
+            f"{MAX_BYTES >> 30} GiB at most"
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...core.errors import CheckpointError, NystraError
 from ..architecture import Hyper, Request, State
 from .hyper_types import check_types
-from .tensor_checks import MOST_BLOCKS
+from .tensor_checks import MAX_BLOCKS
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -44,7 +44,7 @@ def depths_of(
         groups: The names of the groups, in order, each with a block; None: they are numbered.
 
     Raises:
-        CheckpointError: There are no blocks, more than `MOST_BLOCKS`, or not all before one of
+        CheckpointError: There are no blocks, more than `MAX_BLOCKS`, or not all before one of
             them.
     """
     found = {("0", *m.groups())[-2:] for key in keys if (m := pattern.match(key))}
@@ -53,10 +53,10 @@ def depths_of(
     counts = Counter(group for group, _ in blocks)
     depths = [counts[group] for group in range(len(groups or counts))]
     expected = {(group, n) for group, depth in enumerate(depths) for n in range(max(depth, 1))}
-    if blocks != expected or not 0 < len(blocks) <= MOST_BLOCKS:
+    if blocks != expected or not 0 < len(blocks) <= MAX_BLOCKS:
         also = f" in each of {', '.join(groups)}" if groups else ""
         raise CheckpointError(
-            f"{len(blocks)} blocks; expected 1{also} to {MOST_BLOCKS} in all, numbered from 0 "
+            f"{len(blocks)} blocks; expected 1{also} to {MAX_BLOCKS} in all, numbered from 0 "
             f"without a gap, with keys like {pattern.pattern}"
         )
     return depths

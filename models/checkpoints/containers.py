@@ -20,7 +20,7 @@ from .averages import averages_of, is_averaged, is_trained_beside, unnamed_avera
 from .forms import Leaf, Leaves, unwrapped
 from .holders import holders
 from .pickle_values import Standin
-from .rebuilding import MOST_TENSORS, Unreadable
+from .rebuilding import MAX_TENSORS, Unreadable
 from .tensor_checks import not_plain
 
 _TRAINING_ONLY = frozenset(
@@ -41,10 +41,10 @@ _DEEPEST = 3  # names before a part that is a network, common ones aside
 _DEEPEST_ELSEWHERE = 2
 _LONGEST_CHAIN = 8
 _FEWEST = 2  # tensors of a network
-_MOST_TRIALS = 1000
-_MOST_ELSEWHERE = 100
+_MAX_TRIALS = 1000
+_MAX_ELSEWHERE = 100
 _SMALLEST_SHARE = 8  # of all tensors: their conditions are met by chance, too
-_MOST_TO_COMPARE = 40
+_MAX_TO_COMPARE = 40
 _LONGEST_KEY = 400
 _SHOWN = 8
 
@@ -87,13 +87,13 @@ class _Search:
 
     def fits(self, state: Any, wrapper: str) -> bool:
         self.trials += 1
-        if self.trials <= _MOST_TO_COMPARE:
+        if self.trials <= _MAX_TO_COMPARE:
             self.tried.append((wrapper, state))
-        return self.trials <= _MOST_TRIALS and self.wanted.fits(state)
+        return self.trials <= _MAX_TRIALS and self.wanted.fits(state)
 
     def elsewhere(self, state: Any) -> bool:
         self.trials_elsewhere += 1
-        return self.trials_elsewhere <= _MOST_ELSEWHERE and self.wanted.elsewhere(state)
+        return self.trials_elsewhere <= _MAX_ELSEWHERE and self.wanted.elsewhere(state)
 
 
 def find_network(
@@ -306,8 +306,8 @@ def _distinct(found: list[_Found]) -> list[_Found]:
 
 
 def _check_keys(state: Leaves, path: Path) -> None:
-    if len(state) > MOST_TENSORS:
-        raise CheckpointError(f"{path} holds {len(state)} tensors, expected {MOST_TENSORS} at most")
+    if len(state) > MAX_TENSORS:
+        raise CheckpointError(f"{path} holds {len(state)} tensors, expected {MAX_TENSORS} at most")
     for key in state:
         if not key.isprintable() or len(key) > _LONGEST_KEY:
             raise CheckpointError(f"{path}: {key[:80]!r} is not the name of a tensor")

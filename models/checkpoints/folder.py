@@ -22,8 +22,8 @@ _OF_TRAINING = re.compile(
     r"(optimizer|scheduler|scaler|random_states|rng_state|training_args|custom_checkpoint|zero_pp)"
 )
 _CONFIG = "config.json"
-_MOST_SHARDS = 1000
-_MOST_ENTRIES = 1000
+_MAX_SHARDS = 1000
+_MAX_ENTRIES = 1000
 _DEEPEST = 2
 
 
@@ -64,7 +64,7 @@ def _checkpoints(folder: Path, depth: int) -> list[Path]:
     for file in present:
         if file.is_file():
             return [file]
-    entries = sorted(itertools.islice(folder.iterdir(), _MOST_ENTRIES))
+    entries = sorted(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
     if indexes := [file for file in entries if is_index(file)]:
         return indexes
     for kinds in _KINDS:
@@ -96,8 +96,8 @@ def _shards(index: Path) -> list[Path]:
             raise CheckpointError(
                 f"{index} names the shard {name!r:.80}; expected the plain name of a file beside it"
             )
-    if len(names) > _MOST_SHARDS:
-        raise CheckpointError(f"{index} names {len(names)} shards, expected {_MOST_SHARDS} at most")
+    if len(names) > _MAX_SHARDS:
+        raise CheckpointError(f"{index} names {len(names)} shards, expected {_MAX_SHARDS} at most")
     return [index.parent / name for name in names]
 
 

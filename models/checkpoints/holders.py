@@ -8,11 +8,11 @@ from typing import Any
 
 from .forms import Leaf
 from .pickle_values import Standin
-from .rebuilding import MOST_TENSORS
+from .rebuilding import MAX_TENSORS
 
 _DEEPEST = 4
-_MOST_VISITS = 10_000
-_MOST_OF_LIST = 100
+_MAX_VISITS = 10_000
+_MAX_OF_LIST = 100
 _DEEPEST_MODULE = 64
 
 
@@ -24,7 +24,7 @@ def holders(content: Any) -> dict[str, dict[str, Leaf]]:
     found: dict[str, dict[str, Leaf]] = {}
     waiting: deque[tuple[tuple[str, ...], Any]] = deque([((), content)])
     seen: set[int] = set()
-    while waiting and len(seen) < _MOST_VISITS:
+    while waiting and len(seen) < _MAX_VISITS:
         names, value = waiting.popleft()
         if id(value) in seen:
             continue
@@ -59,7 +59,7 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _placed(values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     for place, each in enumerate(values):
-        if place < _MOST_OF_LIST or isinstance(each, Leaf):
+        if place < _MAX_OF_LIST or isinstance(each, Leaf):
             yield str(place), each
 
 
@@ -73,7 +73,7 @@ def _module_tensors(module: Standin) -> Iterator[tuple[str, Leaf]]:
     """Yield the tensors of a pickled module as its ``state_dict`` would hold them."""
     waiting = [("", module, 0)]
     visits = count = 0
-    while waiting and visits < _MOST_VISITS and count < MOST_TENSORS:
+    while waiting and visits < _MAX_VISITS and count < MAX_TENSORS:
         prefix, part, depth = waiting.pop()
         visits += 1
         state = part.state

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
-_MOST_STEPS = 5_000_000
+_MAX_STEPS = 5_000_000
 _LONGEST = 1 << 26  # bytes of one text or number in a pickle
 _STEPS_OF_PAIR = 10
 _LARGEST_PLACE = 1 << 32  # in the memo
@@ -153,8 +153,8 @@ class _Machine:
 
     def _count(self, steps: int) -> None:
         self.steps += steps
-        if self.steps > _MOST_STEPS:
-            raise LimitError(f"has a pickle of more than {_MOST_STEPS} steps")
+        if self.steps > _MAX_STEPS:
+            raise LimitError(f"has a pickle of more than {_MAX_STEPS} steps")
 
     def marked(self) -> list[Any]:
         start = self.marks.pop()

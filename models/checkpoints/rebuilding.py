@@ -13,7 +13,7 @@ from torch import Tensor
 from .pickle_values import LimitError, Named, Standin
 
 HIGHEST_RANK = 8
-MOST_TENSORS = 100_000
+MAX_TENSORS = 100_000
 _LARGEST = 1 << 62
 
 _STORAGES = {
@@ -100,8 +100,8 @@ class Rebuilder:
         if call is None:
             return None
         self.count += 1
-        if self.count > MOST_TENSORS:
-            raise LimitError(f"holds more than {MOST_TENSORS} tensors")
+        if self.count > MAX_TENSORS:
+            raise LimitError(f"holds more than {MAX_TENSORS} tensors")
         return call(*arguments)
 
     def _of_type(self, call: Any, _type: Any, arguments: Any, *_: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.errors import CheckpointError
 from ...core.files.reading import utf8_path
 from ...core.json_text import parse_json
-from .rebuilding import MOST_TENSORS
+from .rebuilding import MAX_TENSORS
 
 _LONGEST_HEADER = 1 << 27
 _OF_TORCH = (b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc")
@@ -43,9 +43,9 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(place, framework="pt") as file:
             metadata = file.metadata() or {}
             keys = list(file.keys())
-            if len(keys) > MOST_TENSORS:
+            if len(keys) > MAX_TENSORS:
                 raise CheckpointError(
-                    f"{path} holds {len(keys)} tensors, expected {MOST_TENSORS} at most"
+                    f"{path} holds {len(keys)} tensors, expected {MAX_TENSORS} at most"
                 )
             tensors = {key: file.get_tensor(key) for key in keys}
     except (OSError, CheckpointError):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ...core.errors import CheckpointError
-from .rebuilding import HIGHEST_RANK, MOST_TENSORS
+from .rebuilding import HIGHEST_RANK, MAX_TENSORS
 
-MOST_BLOCKS = 500
+MAX_BLOCKS = 500
 """Limit of tensors for a network that is built from its keys: ten times the largest published
 one."""
 
@@ -22,8 +22,8 @@ def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
     Raises:
         CheckpointError: One is not; the message names its key and kind.
     """
-    if len(state) > MOST_TENSORS:
-        raise CheckpointError(f"{path} holds {len(state)} tensors, expected {MOST_TENSORS} at most")
+    if len(state) > MAX_TENSORS:
+        raise CheckpointError(f"{path} holds {len(state)} tensors, expected {MAX_TENSORS} at most")
     for key, value in state.items():
         fault = _fault(value)
         if fault:

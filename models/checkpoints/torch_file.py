@@ -15,10 +15,10 @@ from .other_files import archive_kind, file_kind
 from .pickle_values import LimitError, RunsCodeError, read_pickle
 from .rebuilding import Rebuilder, Storage, storage_dtype
 
-MOST_BYTES = 16 * 1024**3
+MAX_BYTES = 16 * 1024**3
 _MAXIMUM_EXPANSION = 200  # a zip file that unpacks to more than this multiple of its size is a bomb
 _LARGEST_PICKLE = 1 << 28
-_MOST_RECORDS = 200_000  # of an archive
+_MAX_RECORDS = 200_000  # of an archive
 _ZIP = b"PK\x03\x04"
 _LEGACY = bytes.fromhex("6cfc9c46f9206aa85019")  # a number that the first pickle holds
 _FAULTS = (
@@ -70,16 +70,16 @@ def read_torch(path: Path) -> Any:
 
 
 def _read_archive(path: Path, file: BinaryIO) -> Any:
-    if _records(file, path.stat().st_size) > _MOST_RECORDS:
+    if _records(file, path.stat().st_size) > _MAX_RECORDS:
         raise CheckpointError(
-            f"{path} is an archive of more than {_MOST_RECORDS} files, expected a checkpoint"
+            f"{path} is an archive of more than {_MAX_RECORDS} files, expected a checkpoint"
         )
     try:
         archive = zipfile.ZipFile(file)
         unpacked = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise CheckpointError(f"{path} is a broken zip archive: {error}") from error
-    if unpacked > min(MOST_BYTES, _MAXIMUM_EXPANSION * path.stat().st_size):
+    if unpacked > min(MAX_BYTES, _MAXIMUM_EXPANSION * path.stat().st_size):
         raise CheckpointError(
             f"{path} is refused as a zip bomb: {path.stat().st_size} bytes would unpack to "
             f"{unpacked}; PyTorch writes checkpoints uncompressed; see docs/security.md"
@@ -177,7 +177,7 @@ def _storage_facts(identifier: Any) -> tuple[Any, str, int]:
     if not isinstance(identifier, tuple) or len(identifier) < 5 or identifier[0] != "storage":
         raise ValueError("its pickle refers to something that is not a storage")
     _, kind, key, _, count = identifier[:5]
-    if type(key) is not str or type(count) is not int or not 0 <= count < MOST_BYTES:
+    if type(key) is not str or type(count) is not int or not 0 <= count < MAX_BYTES:
         raise ValueError("its pickle refers to a storage without a key or a length")
     if len(identifier) > 5 and identifier[5] is not None:
         raise LimitError("has storages that are parts of others, as before PyTorch 0.4")

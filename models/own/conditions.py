@@ -25,8 +25,8 @@ from ...core.ports.port import (
 from ..sizes.plain_run import plain_run
 
 _SIDES = (64, 48, 56)
-_MOST_WIDTHS = 8
-_MOST_RUNS = 600
+_MAX_WIDTHS = 8
+_MAX_RUNS = 600
 _TRIALS: tuple[dict[str, int], ...] = ({"batch": 2, "steps": 8}, {"batch": 3, "steps": 5})
 """Two sizes: an argument that fits one of them by accident is not found."""
 
@@ -48,7 +48,7 @@ def with_conditions(module: nn.Module, image: Port) -> tuple[Port, ...]:
     with torch.no_grad(), warnings.catch_warnings(), plain_run():
         warnings.simplefilter("ignore")
         for place, (side, conditions) in enumerate(product(_SIDES, _guesses(module, names))):
-            if place == _MOST_RUNS:
+            if place == _MAX_RUNS:
                 break
             ports = (image, *conditions)
             if all(_runs(module, ports, image_size(side, side) | trial) for trial in _TRIALS):
@@ -90,7 +90,7 @@ def _required(module: nn.Module) -> list[str]:
 
 def _guesses(module: nn.Module, names: list[str]) -> Iterator[tuple[Port, ...]]:
     layers = (part for part in module.modules() if isinstance(part, nn.Linear))
-    widths = list(dict.fromkeys(layer.in_features for layer in layers))[:_MOST_WIDTHS]
+    widths = list(dict.fromkeys(layer.in_features for layer in layers))[:_MAX_WIDTHS]
     kinds: list[tuple[tuple[str, ...], dict[str, int], str]]
     kinds = [(NUMBER_AXES, {}, dtype) for dtype in ("float32", "int64")]
     kinds += [(PER_TOKEN_AXES, {}, dtype) for dtype in ("float32", "bool", "int64")]

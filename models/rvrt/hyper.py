@@ -12,7 +12,7 @@ from .alignment import TAPS
 from .propagation import BRANCHES, CLIP
 
 _BLOCK = re.compile(r"(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
-_MOST_STEPS = 4  # doublings of the upsampler that are read from keys
+_MAX_STEPS = 4  # doublings of the upsampler that are read from keys
 _STAGES = ("feat_extract", "backbone.backward_1", "reconstruction")
 
 
@@ -60,7 +60,7 @@ def _depth(state: State, stage: str) -> tuple[int, int]:
 def _upscale(state: State) -> int:
     outputs, width, *_ = shape_of(state, "upsampler.0.weight", 5)
     steps = [key for key in state if re.fullmatch(r"upsampler\.\d+\.weight", key)]
-    return 3 if outputs == 9 * width else 2 ** min(len(steps) - 1, _MOST_STEPS)
+    return 3 if outputs == 9 * width else 2 ** min(len(steps) - 1, _MAX_STEPS)
 
 
 def _windows(state: State, stages: tuple[str, ...]) -> Hyper:

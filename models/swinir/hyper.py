@@ -10,7 +10,7 @@ from ..architecture import Hyper, State
 from ..checkpoints.construction import depths_of, shape_of
 
 _BLOCK = re.compile(r"layers\.(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
-_MOST_STEPS = 7  # doublings that are read from keys; one more than any network has
+_MAX_STEPS = 7  # doublings that are read from keys; one more than any network has
 _ATTENTION = "layers.{}.residual_group.blocks.{}.attn."
 
 
@@ -46,7 +46,7 @@ def _head(state: State, channels: int) -> Hyper:
     if "conv_before_upsample.0.weight" in state:
         steps = [key for key in state if re.fullmatch(r"upsample\.\d+\.weight", key)]
         outputs, inputs, *_ = shape_of(state, "upsample.0.weight", 4)
-        scale = 3 if outputs == 9 * inputs else 2 ** min(len(steps), _MOST_STEPS)
+        scale = 3 if outputs == 9 * inputs else 2 ** min(len(steps), _MAX_STEPS)
         return {"upsampler": "pixelshuffle", "upscale": scale}
     if "upsample.0.weight" in state:
         scale = math.isqrt(shape_of(state, "upsample.0.weight", 4)[0] // channels)

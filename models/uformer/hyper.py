@@ -8,7 +8,7 @@ import re
 from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import Hyper, State
 from ..checkpoints.construction import shape_of
-from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..checkpoints.tensor_checks import MAX_BLOCKS
 from .network import LEVELS, STAGE_NAMES
 
 _BLOCK = re.compile(rf"({'|'.join(STAGE_NAMES)})\.blocks\.(\d{{1,9}})\.")
@@ -62,8 +62,8 @@ def _refuse_options(state: State) -> None:
 
 def _depths(state: State) -> list[int]:
     blocks = {(m[1], int(m[2])) for key in state if (m := _BLOCK.match(key))}
-    if len(blocks) > MOST_BLOCKS:
-        raise CheckpointError(f"{len(blocks)} blocks; expected {MOST_BLOCKS} at most")
+    if len(blocks) > MAX_BLOCKS:
+        raise CheckpointError(f"{len(blocks)} blocks; expected {MAX_BLOCKS} at most")
     depths = [sum(name == stage for name, _ in blocks) for stage in STAGE_NAMES]
     for stage, depth in zip(STAGE_NAMES, depths, strict=True):
         absent = [index for index in range(max(depth, 1)) if (stage, index) not in blocks]

@@ -41,7 +41,7 @@ _STALE = frozenset((ORIENTATION, 40962, 40963)) | _STRUCTURE | RESOLUTION | _ELS
 _PRIVATE = 32768
 _REGISTERED = frozenset((33432, 18246, 18249, *range(40091, 40096), *_POINTERS))
 """Tags from 32768 on that belong to EXIF: copyright, rating, titles, the pointers."""
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 
 
 def read_tags(
@@ -55,7 +55,7 @@ def read_tags(
     """
     found: dict[int, Value | Tags] = {}
     for tag, entry in entries.items():
-        if tag in _STALE or entry.number * 8 > _MOST_BYTES:
+        if tag in _STALE or entry.number * 8 > _MAX_BYTES:
             continue
         if tag not in _POINTERS:
             found[tag] = reader.value(entry)

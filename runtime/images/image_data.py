@@ -163,7 +163,7 @@ COMMENT = "Comment"
 _ORIENTATION = re.compile(rb"(tiff:Orientation(?:=[\"']|>))[1-8]")
 _ANY, _SEGMENT = 1 << 62, 65_000
 """Bytes that a segment of a JPEG holds, less its own name."""
-_MOST_BITS = {"JPEG": 8, "WebP": 8, "PNG": 16}
+_MAX_BITS = {"JPEG": 8, "WebP": 8, "PNG": 16}
 _NUMBERS = {16: "16 bits", 32: "floating point"}
 _LESS_THAN_ICC = ("gAMA", "cHRM")
 """Color chunks that a profile makes void."""
@@ -254,7 +254,7 @@ def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
     lost += [f"the text {keyword!a}" for keyword, _ in long]
     left["texts"] = tuple(text for text in metadata.texts if text not in long)
     notes = [f"{', '.join(lost)} cannot be kept in a {kind} file"] if lost else []
-    bits = min(image.bits, _MOST_BITS.get(kind, 32))
+    bits = min(image.bits, _MAX_BITS.get(kind, 32))
     if bits < image.bits:
         notes.append(f"its {_NUMBERS[image.bits]} a channel became {bits} bits, as {kind} has")
     kept = replace(metadata, **left)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from .image_data import (
     plausible_dpi,
 )
 
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 """Largest chunk besides the pixels that is kept, in bytes."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLORS = ("cICP", "mDCV", "cLLI", "gAMA", "cHRM", "sRGB")
@@ -127,7 +127,7 @@ def _small_chunks(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | No
     while kind != "IEND":
         code, length = _head(stream, name)
         kind = code.decode("latin-1")
-        if kind not in _KEPT or length > _MOST_BYTES:
+        if kind not in _KEPT or length > _MAX_BYTES:
             stream.seek(length + 4, 1)
             if kind[0].islower() and kind not in _OF_THE_PIXELS:
                 yield kind, None
@@ -157,7 +157,7 @@ def _inflated(data: bytes) -> bytes:
     """Return decompressed data; nothing if it is damaged or too much."""
     inflater = zlib.decompressobj()
     try:
-        content = inflater.decompress(data, _MOST_BYTES)
+        content = inflater.decompress(data, _MAX_BYTES)
     except zlib.error:
         return b""
     return content if inflater.eof else b""

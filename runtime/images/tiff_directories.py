@@ -15,8 +15,8 @@ import numpy as np
 
 from ...core.errors import NystraError
 
-MOST_DIRECTORIES = 64
-MOST_TAGS = 1024
+MAX_DIRECTORIES = 64
+MAX_TAGS = 1024
 BYTE, ASCII, SHORT, LONG, RATIONAL, UNDEFINED, LONG8 = 1, 2, 3, 4, 5, 7, 16
 
 _SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -87,9 +87,9 @@ class TiffReader:
         while offset:
             if offset in seen:
                 raise NystraError(f"the image {name} is damaged: its directories form a cycle")
-            if len(seen) == MOST_DIRECTORIES:
+            if len(seen) == MAX_DIRECTORIES:
                 raise NystraError(
-                    f"{name} has more than {MOST_DIRECTORIES} pages, expected a single image"
+                    f"{name} has more than {MAX_DIRECTORIES} pages, expected a single image"
                 )
             seen.add(offset)
             entries, offset = self.directory(offset, name)
@@ -100,8 +100,8 @@ class TiffReader:
         """Return the tags of a directory, and the offset of the next one; see `directories`."""
         self._stream.seek(offset)
         (count,) = self._unpack("Q" if self.big else "H")
-        if count > MOST_TAGS:
-            raise NystraError(f"the image {name} has {count} tags, expected {MOST_TAGS} at most")
+        if count > MAX_TAGS:
+            raise NystraError(f"the image {name} has {count} tags, expected {MAX_TAGS} at most")
         entries: dict[int, Entry] = {}
         layout, inline = ("HHQ", 8) if self.big else ("HHI", 4)
         for _ in range(count):

@@ -258,7 +258,7 @@ MEASURES = {"picture": _IMAGE, "image": _IMAGE, "frames": _IMAGE, "logits": _LOG
 SHARE_OF_A_SEED = 0.1
 """Mean difference allowed to a seeded search, as a multiple of the difference between two seeds."""
 
-MOST_OF_A_SEED = 0.5
+MAX_OF_A_SEED = 0.5
 """The largest such multiple, where the rounding of a transform needs more."""
 
 

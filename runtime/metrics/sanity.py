@@ -13,7 +13,7 @@ from ...core.errors import NystraError
 FLAT = 1e-6
 """An output is flat if its largest and smallest value differ by less than this."""
 
-_MARGIN, _MOST_BEYOND = 0.25, 0.5
+_MARGIN, _MAX_BEYOND = 0.25, 0.5
 """Largest share of an output that may be farther outside 0..1 than the first number."""
 _LOST = 0.02
 """Least contrast (standard deviation) of an output as a share of its input's."""
@@ -64,7 +64,7 @@ def find_problems(
 def beyond_doubt(pixels: npt.NDArray[Any]) -> str:
     """Return why a finite output (H, W, C) has other values than 0..1, or an empty text."""
     beyond = float(np.mean((pixels > 1 + _MARGIN) | (pixels < -_MARGIN)))
-    if beyond > _MOST_BEYOND:
+    if beyond > _MAX_BEYOND:
         return f"{beyond:.0%} of the output is far outside 0..1, and would be white or black"
     return ""
 

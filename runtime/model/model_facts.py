@@ -19,7 +19,7 @@ from ...core.ports.port import (
 )
 from ...core.ports.preprocessing import Preprocessing
 
-_MOST_CHANNELS = 16
+_MAX_CHANNELS = 16
 _CHANNEL_NAMES = ("c", "channel", "channels")
 """How a small fixed axis, or a name, shows the channels of an image whose layout is not stated."""
 
@@ -141,7 +141,7 @@ def _guessed_axes(
 
 def _holds_channels(length: int | str | None) -> bool:
     if isinstance(length, int):
-        return length <= _MOST_CHANNELS
+        return length <= _MAX_CHANNELS
     return length is not None and length.lower() in _CHANNEL_NAMES
 
 

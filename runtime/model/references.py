@@ -50,7 +50,7 @@ _DECIDING = (
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
 _BLOCK = 1 << 20
-_MOST_ARRAYS = 10_000
+_MAX_ARRAYS = 10_000
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, OverflowError),
@@ -182,8 +182,8 @@ def _read_arrays(file: Path) -> dict[str, Array]:
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         left = _LIMIT
-        if len(entries) > _MOST_ARRAYS:
-            raise ValueError(f"they hold {len(entries)} arrays, expected {_MOST_ARRAYS} or fewer")
+        if len(entries) > _MAX_ARRAYS:
+            raise ValueError(f"they hold {len(entries)} arrays, expected {_MAX_ARRAYS} or fewer")
         _check_size(sum(entry.file_size for entry in entries), left)
         for entry in entries:
             if entry.flag_bits & 1 or entry.compress_type not in _COMPRESSIONS:

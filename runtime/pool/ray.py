@@ -133,7 +133,7 @@ def _answer(request: Mapping[str, Any], _send: Send) -> dict[str, Any]:
     return {}
 
 
-MOST_TRIES = 3
+MAX_TRIES = 3
 """Deaths of workers during one call after which the call has failed."""
 
 _CONCURRENT_CALLS = 2
@@ -206,7 +206,7 @@ class Cluster:
         """Yield the result of each call, as it completes or in order.
 
         Calls whose worker died go to other workers, one call per worker, so that it shows which
-        call is to blame; after `MOST_TRIES` deaths its value is `Failed`. At most three calls per
+        call is to blame; after `MAX_TRIES` deaths its value is `Failed`. At most three calls per
         worker are in progress or wait for earlier ones.
 
         Raises:
@@ -299,14 +299,14 @@ class Cluster:
         self._workers.remove(worker)
         self._ray.kill(worker.actor)
         for call in worker.calls.values():
-            if call.tries < MOST_TRIES:
+            if call.tries < MAX_TRIES:
                 again.append(call)
                 continue
             text = f"{call.tries} workers died during this call, the last one on {worker.where}"
             yield CallResult(call.place, Failed(text), worker.where or "", call.tries)
         if worker.where is None:
             self._deaths_at_start += 1
-        if self._deaths_at_start < MOST_TRIES * self.size:
+        if self._deaths_at_start < MAX_TRIES * self.size:
             self._start_worker()
 
     def _why_no_worker(self) -> str:

@@ -217,7 +217,7 @@ ASSUMED_SQUARE = 12.0
 """Bytes per squared pixel that no network exceeds unless its file states it."""
 
 _SMALLEST, _SMALLEST_SQUARE = 64, 24
-_MOST_SQUARE = 2 << 30
+_MAX_SQUARE = 2 << 30
 """Bytes for a tile whose memory grows with the square of its pixels, as its time does."""
 
 
@@ -296,7 +296,7 @@ def automatic_tile(
     Raises:
         NystraError: The smallest tile takes more than twice the budget.
     """
-    pixels = law.max_pixels(min(budget, _MOST_SQUARE) if law.square else budget)
+    pixels = law.max_pixels(min(budget, _MAX_SQUARE) if law.square else budget)
     if size[0] * size[1] <= pixels:
         return None
     lower = _SMALLEST_SQUARE if law.square else _SMALLEST

@@ -27,7 +27,7 @@ from .turns import turns
 BODIES_BACKEND = "ort-cpu-bodies"
 """The name for ``ort-cpu`` with the operators' bodies, even if the library is installed."""
 
-LEAST_RUNS = 3
+MIN_RUNS = 3
 """Fewest timed runs of a configuration, however long one takes."""
 
 _SLOW = 0.2
@@ -120,7 +120,7 @@ def bench(
         configurations: The configurations; ratios are to the first one that runs at a size.
         sizes: Sizes of the inputs, by axis, in pixels.
         seconds: A configuration is done when its timed runs took this time,
-        runs: Or when it has this number of runs; at least `LEAST_RUNS` in any case.
+        runs: Or when it has this number of runs; at least `MIN_RUNS` in any case.
         progress: Called with progress messages.
 
     Returns:
@@ -147,7 +147,7 @@ def bench(
 class _Contender:
     row: Row
     child: Child
-    min_runs: int = LEAST_RUNS
+    min_runs: int = MIN_RUNS
 
     def ask(self, what: str, request: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         try:
@@ -176,7 +176,7 @@ def _one_size(
             row = Row(configuration.model, configuration.backend, size)
             progress(f"{row.label}: load")
             child = stack.enter_context(Child(configuration.worker))
-            contender = _Contender(row, child, min(LEAST_RUNS, runs))
+            contender = _Contender(row, child, min(MIN_RUNS, runs))
             contenders.append(contender)
             _warm_up(contender, configuration, seconds)
         progress(f"measure {size_text(size)}")

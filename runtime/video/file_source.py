@@ -25,7 +25,7 @@ from .survey import check_boxes, survey
 MAX_PIXELS = 1 << 26
 """Largest frame that is decoded, in pixels: 8192x8192."""
 
-_MOST_STREAMS = 64
+_MAX_STREAMS = 64
 _FULL = 2
 _BITS = (8, 10, 12)
 _HDR = {16: "PQ", 18: "HLG"}
@@ -167,7 +167,7 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
         BackendUnavailableError: PyAV is missing.
     """
     av = load_av()
-    bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MOST_STREAMS)}
+    bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MAX_STREAMS)}
     with open_regular(path, "the video") as file:
         kind = demuxer_of(file.read(HEAD), path)
         file.seek(0)

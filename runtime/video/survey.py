@@ -22,7 +22,7 @@ _HEAD = 8
 _TO_THE_END, _LONG = 0, 1
 """Lengths of boxes of mp4 that have a meaning of their own."""
 
-_MOST_FRAMES = 10_000_000
+_MAX_FRAMES = 10_000_000
 _SHORT = 0.25
 """Seconds by which streams may end before the duration in the file."""
 
@@ -66,8 +66,8 @@ def survey(container: Any, stream: Any, path: Path) -> Times:
             if packet.is_corrupt:
                 raise _cut(path, len(stamps), stream.frames)
             stamps.append(packet.pts)
-            if len(stamps) > _MOST_FRAMES:
-                raise NystraError(f"the video {path} has over {_MOST_FRAMES} frames: cut it first")
+            if len(stamps) > _MAX_FRAMES:
+                raise NystraError(f"the video {path} has over {_MAX_FRAMES} frames: cut it first")
     if not stamps:
         raise NystraError(f"the video {path} has no frames: expected at least one")
     stated = ((container.start_time or 0) + (container.duration or 0)) / 1e6

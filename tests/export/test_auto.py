@@ -246,7 +246,7 @@ def test_a_large_network_has_part_of_the_candidates(
     monkeypatch.setattr(images, "total_flops", lambda *_: 1)
     efforts = []
     for most in (*np.geomspace(1e6, 1e-3, 40), 0):
-        monkeypatch.setattr(images, "MOST_OPERATIONS", most)
+        monkeypatch.setattr(images, "MAX_OPERATIONS", most)
         chosen = choose_samples(loaded, None)
         efforts.append((len(chosen.seen), len(chosen.held_out), chosen.coarse))
     fewer = [(8, 4, False), (2, 1, False), (2, 1, True), (1, 1, True)]

@@ -309,8 +309,8 @@ def test_many_layers_are_tried_in_a_bounded_number_of_runs(
     tight = keep_budget(many, layers, calibration, FEEDS, IMAGE, free.figure + 2.0)
     assert tight.figure >= free.figure + 2.0
     assert 0 < len(tight.returned) < len(layers) / 2
-    assert len(runs) <= budget.MOST_RUNS + 2 * math.ceil(math.log2(len(layers))) + 4 * len(FEEDS)
-    monkeypatch.setattr(budget, "MOST_ALONE", len(layers))
+    assert len(runs) <= budget.MAX_RUNS + 2 * math.ceil(math.log2(len(layers))) + 4 * len(FEEDS)
+    monkeypatch.setattr(budget, "MAX_ALONE", len(layers))
     alone = keep_budget(many, layers, calibration, FEEDS, IMAGE, free.figure + 2.0)
     assert len(tight.returned) <= 1.2 * len(alone.returned)
     none = keep_budget(many, layers, calibration, FEEDS, IMAGE, math.inf)

@@ -11,7 +11,7 @@ from conformance_models import session
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.full.sites import FEWEST_SCORES
 from nystra.export.attention.implementation import Form, implement
-from nystra.export.attention.landmark_tokens import MOST_OF_ONE_NODE, pooling_matrix
+from nystra.export.attention.landmark_tokens import MAX_OF_ONE_NODE, pooling_matrix
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
@@ -205,7 +205,7 @@ def test_the_pseudoinverse_of_few_landmarks_is_one_node(
     sites = [implement(kind(landmarks), TokenSite(geometry), form) for form in FORMS]
     plain, operator = (_Attention(computed, geometry) for computed in sites)
     model = trace_piece(operator, tuple(tokens), None, 20, ["q", "k", "v"], "out")
-    few = math.prod(landmarks) + before <= MOST_OF_ONE_NODE
+    few = math.prod(landmarks) + before <= MAX_OF_ONE_NODE
     kinds = [node.op_type for node in model.graph.node]
     assert kinds.count("NystraPinv") == few
     attach_bodies(model)

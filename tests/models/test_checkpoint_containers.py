@@ -235,7 +235,7 @@ def load_of(folder: Path, content: Any) -> Any:
 
 
 def test_too_many_tensors_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystra.models.checkpoints.rebuilding.MOST_TENSORS", 3)
+    monkeypatch.setattr("nystra.models.checkpoints.rebuilding.MAX_TENSORS", 3)
     torch.save(state_of(), tmp_path / "a.pth")
     with pytest.raises(CheckpointError, match=r"nystra reads: it holds more than 3 tensors\. S"):
         load(tmp_path / "a.pth")

@@ -19,7 +19,7 @@ from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.references import References, read_references
 
 TOLERANCE = 1e-4
-LEAST_SHARE = 0.95
+MIN_SHARE = 0.95
 FRESH = np.random.default_rng(5).random((1, 3, 24, 33), np.float32)
 
 
@@ -94,7 +94,7 @@ def tallied(model: Path, folder: Path, part: str, flips: int, references: Refere
 def test_a_few_flips(part: str, exported: Path, tmp_path: Path) -> None:
     references = read_references(exported.with_suffix(".npz"))
     tally = tallied(exported, tmp_path, part, 8, references)
-    assert tally.share >= LEAST_SHARE, tally
+    assert tally.share >= MIN_SHARE, tally
 
 
 @pytest.mark.release
@@ -103,7 +103,7 @@ def test_hundreds_of_flips(part: str, exported: Path, tmp_path: Path) -> None:
     references = read_references(exported.with_suffix(".npz"))
     tally = tallied(exported, tmp_path, part, 200, references)
     assert tally.changed >= 20, tally
-    assert tally.share >= LEAST_SHARE, tally
+    assert tally.share >= MIN_SHARE, tally
 
 
 def test_with_its_manifest_every_flip_is_caught(exported: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nystra.runtime import RunOptions, Session, run_images, write_image
 from nystra.runtime.options import ClusterOptions
 from nystra.runtime.pool import ray as ray_pool
 from nystra.runtime.pool.calls import Failed
-from nystra.runtime.pool.ray import MOST_TRIES, Cluster
+from nystra.runtime.pool.ray import MAX_TRIES, Cluster
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.tasks.restoration import on_cluster
 from nystra.runtime.tasks.restoration.remote_worker import RemoteWorker, Setup
@@ -144,13 +144,13 @@ def test_what_a_worker_died_over_goes_to_another_one(ordered: bool, size: int) -
         assert by_place[number].value == 2 * number
     assert by_place[5].value == Failed("a method raised")
     assert by_place[13].value == Failed(
-        f"{MOST_TRIES} workers died during this call, the last one on here"
+        f"{MAX_TRIES} workers died during this call, the last one on here"
     )
     assert by_place[7].tries == 2
     innocent = set(range(20)) - {13}
     assert max(by_place[number].tries for number in innocent) == 2, "alone none of them died again"
-    assert pool.lost == MOST_TRIES + 1
-    assert ray.most <= 3 * size + MOST_TRIES
+    assert pool.lost == MAX_TRIES + 1
+    assert ray.most <= 3 * size + MAX_TRIES
     pool.close()
     assert ray.alive == []
 

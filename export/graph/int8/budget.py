@@ -19,16 +19,16 @@ from .layers import WeightLayer
 from .probing import session_of
 from .rounded_copy import OWN_RANGES, SWITCHES, rounded_copy
 
-MOST_COMPARED = 16
+MAX_COMPARED = 16
 """Most images on which the limit is checked, evenly spaced among all."""
 
-MOST_TRIED = 4
+MAX_TRIED = 4
 """Most of these on which every layer is tried alone."""
 
-MOST_ALONE = 32
+MAX_ALONE = 32
 """Most layers that are tried alone. More are tried in groups, on the image of the largest loss."""
 
-MOST_RUNS = 64
+MAX_RUNS = 64
 """Most runs in which groups are tried."""
 
 
@@ -98,7 +98,7 @@ def keep_budget(
         validated: Inputs of the validation, which rounds maps in steps of their own largest value.
         coarsest: The headline figure that these have to reach.
     """
-    compared = [{**feed, OWN_RANGES: np.array(False)} for feed in _spread(feeds, MOST_COMPARED)]
+    compared = [{**feed, OWN_RANGES: np.array(False)} for feed in _spread(feeds, MAX_COMPARED)]
     images = [*compared, *({**feed, OWN_RANGES: np.array(True)} for feed in validated)]
     limits = [minimum] * len(compared) + [coarsest] * len(validated)
     copied = rounded_copy(model, layers, calibration.ranges, switches=True)
@@ -108,11 +108,11 @@ def keep_budget(
         figures = trial.figures(exact)
         returned: list[Returned] = []
         if (hardest := _hardest(measure, figures, limits)) is not None:
-            alone = len(layers) <= MOST_ALONE
-            tried = _spread(compared, MOST_TRIED) if alone else [images[hardest]]
+            alone = len(layers) <= MAX_ALONE
+            tried = _spread(compared, MAX_TRIED) if alone else [images[hardest]]
             few = _Trial(session, tried, measure, len(layers))
             costs = np.array([calibration.products(layer) for layer in layers])
-            groups = _by_error(few.alone, costs, len(layers) if alone else MOST_RUNS)
+            groups = _by_error(few.alone, costs, len(layers) if alone else MAX_RUNS)
             order = np.concatenate([group.places for group in groups])
 
             def without(count: int) -> npt.NDArray[np.bool_]:
