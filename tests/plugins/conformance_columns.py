@@ -181,7 +181,7 @@ COLUMNS: list[Column] = [
         lambda: None if native.available() else "libnystra_cpu.so is not built",
         emulator_columns.gpu_types,
     ),
-    Column("openvino", "cpu", run_openvino, _openvino_missing, long=True),
+    Column("openvino", "cpu", run_openvino, _openvino_missing, long=True, sparse=True),
     *(
         Column(
             f"emulator-{build}-{limits}",

@@ -1,6 +1,6 @@
 """The outputs of the references for all rows, stored in files for later processes.
 
-Loops of numpy in float64 take half a minute for the whole table, and some ten processes replay
+They take long for the whole table, most of all under sanitizers, and some ten processes replay
 it: the columns on every build of the kernels. So do the plain functions that measure how difficult
 a row is. A change of an operator's Python, of the table, of numpy or of PyTorch begins anew; a
 folder that the variable NYSTRA_EXPECTED names is used as it is.

@@ -102,14 +102,10 @@ def _windows(
 
 def position_bias(table: Array, head: int, window_h: int, window_w: int) -> Array:
     """Return the bias (N, N) of a head: the table's entry for each offset of query and key."""
-    n = window_h * window_w
-    bias = np.empty((n, n))
-    for a in range(n):
-        for b in range(n):
-            rows = a // window_w - b // window_w + window_h - 1
-            cols = a % window_w - b % window_w + window_w - 1
-            bias[a, b] = table[rows * (2 * window_w - 1) + cols, head]
-    return bias
+    row, col = np.divmod(np.arange(window_h * window_w), window_w)
+    rows = row[:, None] - row + window_h - 1
+    cols = col[:, None] - col + window_w - 1
+    return np.asarray(table[rows * (2 * window_w - 1) + cols, head])
 
 
 def softmax(logits: Array, query_regions: Regions, key_regions: Regions) -> Array:
