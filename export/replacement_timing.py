@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from ..core.text import counted, milliseconds
 from ..models.facts import Facts
 from ..plugins.domain import DOMAIN
 from ..runtime.session import Session
-from ..runtime.timing.turns import timed_in_turns
+from ..runtime.timing.turns import median_ratio, timed_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
 from .execute.parts import part_model, parts_between, taken_inputs
@@ -215,8 +214,7 @@ def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:
     The larger one decides: on a busy machine one of them alone is not reliable.
     """
     first, second = seconds
-    turns = statistics.median(b / max(a, 1e-12) for a, b in zip(first, second, strict=True))
-    return turns, min(second) / max(min(first), 1e-12)
+    return median_ratio(second, first), min(second) / max(min(first), 1e-12)
 
 
 def _interleaved(timed: Timed, limit: float) -> list[list[float]]:

@@ -7,14 +7,12 @@ model, the size class, threads, library, installed versions and the CPU.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..core.errors import BackendUnavailableError, NystraError
-from ..core.files.user_cache import CACHE_VARIABLE, home, read_record, write_record
-from ..core.json_text import stable_json
+from ..core.files.user_cache import CACHE_VARIABLE, key_of, remember_times, remembered_times
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
 from .backends import find_backend, require_precision, timed_backends
@@ -27,9 +25,6 @@ from .timing.rows import describe_machine
 
 CLASSES = (64, 128, 256)
 """Sides of the square inputs that are timed; larger inputs count as the last."""
-
-Times = Mapping[str, float]
-"""Configuration of the benchmark -> milliseconds of a run."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +70,14 @@ def choose_fastest(
             spec, available[0], f"fastest: {available[0]}, the only one installed ({missing})"
         )
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
-    name = f"{_key(spec, available, size)}.json"
-    times, when = _remembered(name, available), "remembered"
-    if not times:
-        times = _timed(spec, available, size, progress)
-        document = {"model": spec.model.name, "size": size_text(size), "milliseconds": times}
-        try:
-            write_record(home() / "fastest" / name, document)
-            when = "timed now"
-        except NystraError:
-            when = f"timed now, and not kept: set {CACHE_VARIABLE} to a folder for that"
+    key = _key(spec, available, size)
+    times, when = remembered_times(key), "remembered"
+    if not times or not times.keys() <= {*available}:
+        times, when = _timed(spec, available, size, progress), "timed now"
+        if not remember_times(key, f"{spec.model.name} at {size_text(size)}", times):
+            when += f", and not kept: set {CACHE_VARIABLE} to a folder for that"
     order = sorted(times, key=lambda way: times[way])
-    entries = [*(f"{way} {times[way]:.0f} ms" for way in order), *filter(None, [missing])]
+    entries = [*(f"{way} {1e3 * times[way]:.0f} ms" for way in order), *filter(None, [missing])]
     reason = f"fastest at {size_text(size)}: {', '.join(entries)} ({when})"
     return _chosen(spec, order[0], reason)
 
@@ -128,15 +119,7 @@ def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
         "kernels": os.environ.get("NYSTRA_CPU_ISA"),
         "machine": describe_machine(spec.threads),
     }
-    return hashlib.sha256(stable_json(parts)).hexdigest()
-
-
-def _remembered(name: str, ways: list[str]) -> Times:
-    try:
-        times = read_record(home() / "fastest" / name)["milliseconds"]
-        return {way: float(times[way]) for way in ways if way in times}
-    except (NystraError, KeyError, TypeError, ValueError):
-        return {}
+    return key_of(parts)
 
 
 def _timed(
@@ -145,7 +128,7 @@ def _timed(
     library = str(spec.library)
     configurations = [session_configuration(spec.model, way, spec.threads, library) for way in ways]
     rows = bench(configurations, [size], seconds=2.0, runs=5, progress=progress)
-    times = {row.backend: 1e3 * row.percentile(50) for row in rows if row.reason is None}
+    times = {row.backend: row.percentile(50) for row in rows if row.reason is None}
     if not times:
         reasons = "; ".join(f"{row.backend} {row.reason}" for row in rows)
         raise NystraError(f"{spec.model} does not run on any of {', '.join(ways)}: {reasons}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NystraError
-from ..json_text import read_json, stable_json
+from ..json_text import is_number, read_json, stable_json
 from .ownership import is_trusted
 from .reading import file_sha256
 from .writing import atomic_path, atomic_write_bytes, make_folder
@@ -76,3 +77,39 @@ def write_record(path: Path, document: Mapping[str, Any]) -> None:
     """
     make_folder(path.parent)
     atomic_write_bytes(path, stable_json(document))
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of everything that an entry depends on."""
+    return hashlib.sha256(stable_json(parts)).hexdigest()
+
+
+def remembered_times(key: str) -> dict[str, float]:
+    """Return the seconds that `remember_times` kept for a key; empty if there are none."""
+    try:
+        document = read_record(_times(key))
+    except NystraError:
+        return {}
+    seconds = document.get("seconds") if document.get("key") == key else None
+    if not isinstance(seconds, dict):
+        return {}
+    return seconds if all(is_number(one) and one > 0 for one in seconds.values()) else {}
+
+
+def remember_times(key: str, of: str, seconds: Mapping[str, float]) -> bool:
+    """Keep measured seconds for a key; return whether the cache could be written.
+
+    Args:
+        key: From `key_of`.
+        of: What was timed, for people who read the file.
+        seconds: Seconds by the name of what took them, above 0.
+    """
+    try:
+        write_record(_times(key), {"key": key, "of": of, "seconds": seconds})
+    except NystraError:
+        return False
+    return True
+
+
+def _times(key: str) -> Path:
+    return home() / "times" / f"{key}.json"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ... import __version__
 from ...core.errors import NystraError, ValidationError, foreign_reason
+from ...core.files.user_cache import key_of, remember_times, remembered_times
 from ...core.ports.port import Port
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import state_sha256
@@ -22,7 +23,7 @@ from ...runtime.timing.rows import describe_machine
 from ...runtime.timing.turns import least_seconds
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
-from . import file_cache
+from .file_cache import file_of
 from .forms import Replaced, replaced, write_file
 from .report import MODULE, Acceleration
 from .ways import InEngine, InTorch, Limits, Outputs
@@ -195,7 +196,7 @@ def choose(problem: Problem) -> tuple[Way | None, Acceleration]:
     if wanted.backend == AUTO:
         names = (TORCH, *(timed_backends() if problem.on_cpu else ()))
     key = times_key(problem, names)
-    seconds = file_cache.remembered(key, "times")
+    seconds = remembered_times(key)
     remembered = {MODULE, *names} >= seconds.keys() >= {MODULE}
     first = names
     if remembered:  # the others are made only if the fastest one does not work any more
@@ -209,7 +210,8 @@ def choose(problem: Problem) -> tuple[Way | None, Acceleration]:
                 found.add(name)
         seconds, remembered = _timed(problem, found.ways), False
         if wanted.backend == AUTO:
-            file_cache.keep(key, "times", seconds)
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in problem.tensors)
+            remember_times(key, f"a module at {shapes}", seconds)
     able = {MODULE: seconds[MODULE], **{name: seconds[name] for name in found.ways}}
     way = wanted.backend if wanted.backend != AUTO else min(able, key=lambda name: able[name])
     apart = found.differences.get(way, 0.0)
@@ -235,7 +237,7 @@ def model_file(problem: Problem) -> Path:
             problem, lambda own, static: write_file(own, path, problem.wanted.plan, static)
         )
 
-    return file_cache.file_of(_key(problem), write)
+    return file_of(_key(problem), write)
 
 
 def first_that_works(problem: Problem, make: Callable[..., Made]) -> Made:
@@ -252,7 +254,7 @@ def first_that_works(problem: Problem, make: Callable[..., Made]) -> Made:
 
 def times_key(problem: Problem, names: Sequence[str]) -> str:
     """Return what the times of ways depend on, as a SHA-256."""
-    return file_cache.key_of(
+    return key_of(
         {
             "module": _key(problem),
             "ways": list(names),
@@ -266,7 +268,7 @@ def times_key(problem: Problem, names: Sequence[str]) -> str:
 
 def _key(problem: Problem) -> str:
     """Return everything that the file of a module depends on, as a SHA-256."""
-    return file_cache.key_of(
+    return key_of(
         {
             "code": problem.code,
             "weights": state_sha256(problem.network.state_dict()),

@@ -10,11 +10,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import NystraError
 from ...core.files.ownership import is_trusted, require_own_folder
@@ -29,15 +27,9 @@ from ...core.files.user_cache import (
     write_record,
 )
 from ...core.files.writing import make_folder
-from ...core.json_text import stable_json
 
 MOST_BYTES = 4 << 30
 """Largest size of all files of the cache; those that were not used for longest are removed."""
-
-
-def key_of(parts: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything that an entry depends on."""
-    return hashlib.sha256(stable_json(parts)).hexdigest()
 
 
 def folder() -> Path:
@@ -59,7 +51,7 @@ def file_of(key: str, write: Callable[[Path], None]) -> Path:
     cache can be written the file is kept until this process ends.
 
     Args:
-        key: From `key_of`.
+        key: From `user_cache.key_of`.
         write: Writes the model file to a path.
 
     Raises:
@@ -77,23 +69,6 @@ def file_of(key: str, write: Callable[[Path], None]) -> Path:
         finally:
             with contextlib.suppress(OSError):  # who waits for it may write the same once more
                 lock.unlink()
-
-
-def remembered(key: str, name: str) -> dict[str, float]:
-    """Return the numbers that were kept under a name for a key; empty if there are none."""
-    with contextlib.suppress(NystraError):
-        document = read_record(folder() / f"{key}.{name}.json")
-        numbers = document.get("numbers")
-        own = numbers if document.get("key") == key and isinstance(numbers, dict) else {}
-        if all(isinstance(number, float) and number > 0 for number in own.values()):
-            return dict(own)
-    return {}
-
-
-def keep(key: str, name: str, numbers: Mapping[str, float]) -> None:
-    """Keep numbers under a name for a key, if the cache can be written."""
-    with contextlib.suppress(NystraError):
-        write_record(folder() / f"{key}.{name}.json", {"key": key, "numbers": dict(numbers)})
 
 
 @functools.cache

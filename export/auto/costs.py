@@ -45,9 +45,9 @@ _SIDE = 128
 def this_machine() -> dict[str, Any]:
     """Return the properties of the machine that times depend on."""
     threads = torch.get_num_threads()
-    known = describe_machine(threads)
     kernels = isa() if available() else "none"
-    return {"cpu": known["cpu"], "threads": threads, "kernels": kernels, "nystra": __version__}
+    cpu = describe_machine(threads)["cpu"]
+    return {"cpu": cpu, "threads": threads, "kernels": kernels, "nystra": __version__}
 
 
 @dataclass
@@ -62,10 +62,9 @@ class CostTable:
     machine: dict[str, Any] = field(default_factory=this_machine)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def lacks(self, calls: Sequence[str], candidates: Iterable[Mechanism]) -> list[str]:
-        """Return the calls of a site for which a candidate was not timed."""
-        names = {str(candidate) for candidate in candidates}
-        return [call for call in calls if not names <= set(self.seconds.get(call, ()))]
+    def lacks(self, call: str, candidates: Iterable[Mechanism]) -> bool:
+        """Return whether a candidate was not timed for a call."""
+        return not set(map(str, candidates)) <= self.seconds.get(call, {}).keys()
 
     def cost(self, calls: Sequence[str], candidate: Mechanism) -> float:
         """Return the seconds of a candidate at a site that makes these calls."""
@@ -73,11 +72,7 @@ class CostTable:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "machine": self.machine,
-            "seconds": self.seconds,
-        }
+        return {"schema_version": SCHEMA_VERSION, **vars(self)}
 
     def write(self, path: Path) -> None:
         """Write the table, or raise NystraError."""
@@ -90,11 +85,7 @@ def read_costs(path: Path) -> CostTable:
 
 
 def parse_costs(document: Any, where: str) -> CostTable:
-    """Return the table of a decoded JSON document.
-
-    Args:
-        document: The JSON.
-        where: Its name in errors.
+    """Return the table of a decoded JSON document; ``where`` names it in errors.
 
     Raises:
         NystraError: Unknown or missing keys, another version, or values that are not seconds.
@@ -102,61 +93,16 @@ def parse_costs(document: Any, where: str) -> CostTable:
     record = require_version(document, where, SCHEMA_VERSION, _EXPECTED)
     require_keys(record, where, _KEYS, _KEYS)
     machine, seconds = record["machine"], record["seconds"]
-    rows = list(seconds.values()) if isinstance(seconds, dict) else [None]
-    if not isinstance(machine, dict) or not all(map(_are_seconds, rows)):
+    if not isinstance(machine, dict) or not is_table(seconds, lambda x: is_number(x) and x > 0):
         raise NystraError(f"{where}: expected seconds above 0; {_EXPECTED}")
     return CostTable(machine, seconds)
 
 
-def _are_seconds(row: Any) -> bool:
-    return isinstance(row, Mapping) and all(
-        is_number(value) and value > 0 for value in row.values()
+def is_table(value: Any, fits: Callable[[Any], bool]) -> bool:
+    """Return whether a JSON value is an object of objects, all of whose values fit."""
+    return isinstance(value, dict) and all(
+        isinstance(row, dict) and all(map(fits, row.values())) for row in value.values()
     )
-
-
-def costs_of(
-    path: Path | None,
-    sites: Mapping[str, Sequence[Mechanism]],
-    calls: Calls,
-    known: CostTable | None,
-    progress: Callable[[str], None],
-) -> CostTable:
-    """Return the table of a file, or a known one completed by measurements.
-
-    Args:
-        path: The file, which is written if it does not exist; None: no file.
-        sites: Path of a site -> its candidates.
-        calls: The calls of the sites.
-        known: Earlier measurements, which count if they are of this machine.
-        progress: Called with each step.
-
-    Raises:
-        NystraError: The file is not a table of costs, or lacks some of these candidates.
-    """
-    if path is not None and path.exists():
-        table = read_costs(path)
-        _refuse_incomplete(table, sites, calls, path)
-    else:
-        table = CostTable() if known is None or known.machine != this_machine() else known
-        _measure(calls, sites, table, progress)
-        if path is not None:
-            table.write(path)
-    return table
-
-
-def _refuse_incomplete(
-    table: CostTable, sites: Mapping[str, Sequence[Mechanism]], calls: Calls, path: Path
-) -> None:
-    lacking = [
-        (site, call) for site, row in sites.items() for call in table.lacks(calls.of[site], row)
-    ]
-    if lacking:
-        site, call = lacking[0]
-        raise NystraError(
-            f"the costs {path} have no entry for {len(lacking)} sites of this network or their "
-            f"candidates, first {site} ({call:.120}): they are for another network or version of "
-            "nystra; give the name of a new file, which will be measured and written"
-        )
 
 
 def foreign_warnings(table: CostTable, path: Path | None) -> tuple[str, ...]:
@@ -228,6 +174,48 @@ def _recorded(
     return call
 
 
+def costs_of(
+    path: Path | None,
+    sites: Mapping[str, Sequence[Mechanism]],
+    calls: Calls,
+    known: CostTable | None,
+    progress: Callable[[str], None],
+) -> CostTable:
+    """Return the table of a file, or a known one completed by measurements.
+
+    Args:
+        path: The file, which is written if it does not exist; None: no file.
+        sites: Path of a site -> its candidates.
+        calls: The calls of the sites.
+        known: Earlier measurements, which count if they are of this machine.
+        progress: Called with each step.
+
+    Raises:
+        NystraError: The file is not a table of costs, or lacks some of these candidates.
+    """
+    if path is not None and path.exists():
+        table = read_costs(path)
+        lacking = [
+            (site, call)
+            for site, row in sites.items()
+            for call in calls.of[site]
+            if table.lacks(call, row)
+        ]
+        if lacking:
+            site, call = lacking[0]
+            raise NystraError(
+                f"the costs {path} have no entry for {len(lacking)} sites of this network or their "
+                f"candidates, first {site} ({call:.120}): they are for another network or version "
+                "of nystra; give the name of a new file, which will be measured and written"
+            )
+        return table
+    table = CostTable() if known is None or known.machine != this_machine() else known
+    _measure(calls, sites, table, progress)
+    if path is not None:
+        table.write(path)
+    return table
+
+
 def _measure(
     calls: Calls,
     sites: Mapping[str, Sequence[Mechanism]],
@@ -235,21 +223,20 @@ def _measure(
     progress: Callable[[str], None],
 ) -> None:
     """Time every candidate for every call that the table lacks, in place."""
-    wanted: dict[str, dict[str, Mechanism]] = {}
+    wanted: dict[str, dict[Mechanism, None]] = {}
     for path, of_site in calls.of.items():
         for call in of_site:
-            wanted.setdefault(call, {}).update({str(each): each for each in sites[path]})
-    missing = {call: row for call, row in wanted.items() if table.lacks([call], row.values())}
+            wanted.setdefault(call, {}).update(dict.fromkeys(sites[path]))
+    missing = {call: row for call, row in wanted.items() if table.lacks(call, row)}
+    # For one thread its own clock, which excludes other programs. Candidates slower than the
+    # first are never chosen and dropped.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     for place, (call, row) in enumerate(missing.items(), 1):
         progress(f"{place}/{len(missing)} time attention: {len(row)} candidates")
         module, arguments = calls.arguments[call]
         several = {
-            key: partial(implement(mechanism, module, "operator"), *arguments)
-            for key, mechanism in row.items()
+            str(each): partial(implement(each, module, "operator"), *arguments) for each in row
         }
-        # For one thread its own clock, which excludes other programs. Candidates slower than the
-        # first are never chosen and dropped.
-        clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
         with torch.inference_mode():
             table.seconds[call] = least_seconds(
                 several,

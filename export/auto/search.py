@@ -12,21 +12,21 @@ what is chosen is the fastest plan that kept the limit when the whole network ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...core.ports.port import size_text
 from ...models.loading import LoadedModel
 from ..attention.candidates import candidates
 from ..attention.mechanism import Mechanism
-from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..auto_options import DEFAULT_BUDGET, AutoOptions, Proposal
 from ..load.stage import Prepared
 from ..targets import TENSORRT
 from .costs import Calls, CostTable, costs_of, foreign_warnings, record_calls
-from .result import AutoResult, Choice, Found, SiteClass, time_of
-from .trials import Record, Trials, Tried
+from .result import Found, SiteClass, describe, time_of
+from .trials import Choice, Record, Trials, Tried
 
 LEAST_GAIN = 1.1
 """Speedup over the attention as trained that a candidate needs at a class: less is within the noise
@@ -67,7 +67,7 @@ def find_plan(
         NystraError: A bad table of costs, or a record of another checkpoint.
     """
     loaded, images = prepared.loaded, prepared.images
-    record = Record.open(folder, loaded, replace=prepared.options.overwrite)
+    record = Record(folder, loaded, replace=prepared.options.overwrite)
     exact = exact_on_a_gpu(loaded) if prepared.options.target == TENSORRT else []
     sites = {
         site.path: candidates(site, coarse=images.coarse) for site in find_sites(loaded.network)
@@ -81,14 +81,14 @@ def find_plan(
     idle = "" if any(len(each.options) > 1 for each in classes) else _no_gain(loaded, exact)
     if idle:
         progress(idle)
-        found = Found((0,) * len(classes), {}, {}, {})
+        found = Found(tuple(each.trained for each in classes), {}, {}, {})
     else:
         trials = Trials(loaded, images, record, [each.paths for each in classes], progress)
         found = choose(classes, 10.0 ** (-budget / 10.0), trials)
         record.write()
-    result = AutoResult(classes, found, budget, images, size_text(calls.size), idle)
-    warnings = (*foreign_warnings(costs, options.costs), *result.warnings())
-    return Proposal(Plan(sites=result.plan()), result.summary(), result.as_dict(), warnings)
+    proposal = describe(classes, found, budget, images, size_text(calls.size), idle)
+    foreign = foreign_warnings(costs, options.costs)
+    return replace(proposal, warnings=(*foreign, *proposal.warnings))
 
 
 def classes_of(
@@ -110,47 +110,50 @@ def classes_of(
         groups = [part for paths, at in cut for part in (paths[:at], paths[at:]) if part]
     classes = []
     for paths in groups:
-        row, called = sites[paths[0]], calls.of[paths[0]]
-        seconds = [len(paths) * costs.cost(called, each) for each in row]
-        kept = [0, *(at for at in range(1, len(row)) if seconds[at] * LEAST_GAIN <= seconds[0])]
-        options = tuple(row[at] for at in kept)
-        classes.append(SiteClass(tuple(paths), options, tuple(seconds[at] for at in kept)))
+        called = calls.of[paths[0]]
+        seconds = {each: len(paths) * costs.cost(called, each) for each in sites[paths[0]]}
+        trained, *others = seconds
+        kept = [each for each in others if seconds[each] * LEAST_GAIN <= seconds[trained]]
+        options = {each: seconds[each] for each in (trained, *kept)}
+        classes.append(SiteClass(tuple(paths), options))
     return classes
 
 
 def choose(
-    classes: Sequence[SiteClass], budget: float, run: Callable[[dict[str, Mechanism], int], Tried]
+    classes: Sequence[SiteClass], budget: float, run: Callable[[Choice, int], Tried]
 ) -> Found:
     """Return the fastest choice that keeps the budget among those that are worth a run.
 
     Args:
         classes: The classes and their options.
         budget: Mean squared change that a plan may make.
-        run: Runs a plan; also gets how many plans are expected to come.
+        run: Runs a choice; also gets how many are expected to come.
     """
-    trained: Choice = (0,) * len(classes)
+    trained: Choice = tuple(row.trained for row in classes)
     tried = {trained: Tried(0.0, 0.0)}
-    names = {str(each): None for row in classes for each in row.options[1:]}
-    uniform = {name: tuple(_place(row, name) for row in classes) for name in names}
-    single = [
-        (at, option) for at, row in enumerate(classes) for option in range(1, len(row.options))
-    ]
-    to_come = len(single) + len(uniform) + ROUNDS + MOST_NEAR
+    single = {
+        (at, option): (*trained[:at], option, *trained[at + 1 :])
+        for at, row in enumerate(classes)
+        for option in row.options
+    }
+    named = dict.fromkeys(option for at, option in single if option != trained[at])
+    uniform = {
+        str(each): tuple(each if each in row.options else row.trained for row in classes)
+        for each in named
+    }
+    to_come = len(single) - len(classes) + len(uniform) + ROUNDS + MOST_NEAR
 
     def attempt(choice: Choice) -> float:
         nonlocal to_come
         if choice not in tried:
-            tried[choice] = run(plan_of(classes, choice), to_come)
-        to_come -= 1
+            tried[choice] = run(choice, to_come)
+        to_come -= choice != trained
         return tried[choice].worst
 
     def seconds(choice: Choice) -> float:
         return time_of(classes, choice)
 
-    alone = {
-        (at, option): attempt((*trained[:at], option, *trained[at + 1 :])) for at, option in single
-    }
-    alone |= {(at, 0): 0.0 for at in range(len(classes))}
+    alone = {key: attempt(choice) for key, choice in single.items()}
     for choice in uniform.values():
         attempt(choice)
     frontier = near_frontier(classes, alone)
@@ -166,24 +169,19 @@ def choose(
         if known:
             break
     best = min((each for each in tried if tried[each].worst <= budget), key=seconds)
-    near = sorted(
-        (
-            choice
-            for choice, change in frontier.items()
-            if seconds(choice) < seconds(best) and change * factor <= budget * NEAR
-        ),
-        key=seconds,
-    )
-    to_come = min(len(near), MOST_NEAR)
-    for choice in near[:: -(-len(near) // MOST_NEAR) or 1]:
-        if attempt(choice) <= budget:
-            best = choice
-            break
+    near = [
+        choice
+        for choice, change in frontier.items()
+        if seconds(choice) < seconds(best) and change * factor <= budget * NEAR
+    ]
+    near = sorted(near, key=seconds)[:: -(-len(near) // MOST_NEAR) or 1]
+    to_come = len(near)
+    best = next((choice for choice in near if attempt(choice) <= budget), best)
     return Found(best, alone, uniform, tried)
 
 
 def near_frontier(
-    classes: Sequence[SiteClass], alone: dict[tuple[int, int], float]
+    classes: Sequence[SiteClass], alone: Mapping[tuple[int, Mechanism], float]
 ) -> dict[Choice, float]:
     """Return choices with the sums of their changes: of few all, of many the undominated ones.
 
@@ -196,7 +194,7 @@ def near_frontier(
         sums = {
             (*choice, option): change + alone[at, option]
             for choice, change in sums.items()
-            for option in range(len(row.options))
+            for option in row.options
         }
         if len(sums) <= _FEW:
             continue
@@ -207,20 +205,6 @@ def near_frontier(
                 best = kept[choice] = sums[choice]
         sums = kept
     return sums
-
-
-def plan_of(classes: Sequence[SiteClass], choice: Choice) -> dict[str, Mechanism]:
-    """Return the mechanism of every site with a choice."""
-    return {
-        path: row.options[option]
-        for row, option in zip(classes, choice, strict=True)
-        for path in row.paths
-    }
-
-
-def _place(row: SiteClass, name: str) -> int:
-    """Return the number of an option of a class by its text; as trained if it has no such one."""
-    return next((at for at, option in enumerate(row.options) if str(option) == name), 0)
 
 
 def exact_on_a_gpu(loaded: LoadedModel) -> list[str]:

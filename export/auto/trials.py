@@ -10,23 +10,22 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import Any, NamedTuple, TypeAlias
 
 from ... import __version__
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import is_number, read_json, require_keys, require_version, stable_json
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
+from ...runtime.metrics.measures import clipped_psnr
 from ..attention.mechanism import Mechanism
 from ..attention.site import neutral, swap
 from ..load.images import Images
-from .costs import CostTable, parse_costs
+from ..pytorch.network_session import NetworkSession
+from .costs import CostTable, is_table, parse_costs
 
 SCHEMA_VERSION = 1
 _PLANS = "plans"
@@ -35,9 +34,11 @@ _KEYS = ("schema_version", "source_sha256", "costs", _PLANS)
 _ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
 _SECONDS_BETWEEN_WRITES = 5.0
 
+Choice: TypeAlias = tuple[Mechanism, ...]
+"""The mechanism of each class of sites."""
 
-@dataclass(frozen=True)
-class Tried:
+
+class Tried(NamedTuple):
     """Mean squared change of the output by a plan, the range taken as 1.
 
     Attributes:
@@ -51,7 +52,7 @@ class Tried:
     @property
     def worst(self) -> float:
         """The larger one, which has to keep the budget."""
-        return max(self.seen, self.held_out)
+        return max(self)
 
 
 class Record:
@@ -59,17 +60,10 @@ class Record:
 
     Attributes:
         costs: The latest costs, or None.
-        plans: Key of images and the like -> text of a plan -> its changes, seen and held out.
+        plans: Key of images and the like -> text of a choice -> its changes, seen and held out.
     """
 
-    def __init__(self, path: Path, sha256: str) -> None:
-        self.costs: CostTable | None = None
-        self.plans: dict[str, dict[str, list[float]]] = {}
-        self._path, self._sha256 = path, sha256
-        self._written = time.monotonic()
-
-    @classmethod
-    def open(cls, folder: Path, loaded: LoadedModel, *, replace: bool) -> Record:
+    def __init__(self, folder: Path, loaded: LoadedModel, *, replace: bool) -> None:
         """Read earlier measurements, if the file exists.
 
         Args:
@@ -80,15 +74,17 @@ class Record:
         Raises:
             NystraError: The file belongs to another checkpoint, or was not written by nystra.
         """
-        checkpoint = loaded.checkpoint
-        record = cls(folder / f"{checkpoint.path.stem}.auto.json", checkpoint.sha256)
-        if record._path.exists():
+        self.costs: CostTable | None = None
+        self.plans: dict[str, dict[str, Sequence[float]]] = {}
+        self._path = folder / f"{loaded.checkpoint.path.stem}.auto.json"
+        self._sha256 = loaded.checkpoint.sha256
+        self._written = time.monotonic()
+        if self._path.exists():
             try:
-                record._read(read_json(record._path, "what was measured"))
+                self._read(read_json(self._path, "what was measured"))
             except NystraError as error:
                 if not replace:
                     raise NystraError(f"{error}: {_ADVICE}") from error
-        return record
 
     def _read(self, document: Any) -> None:
         where = f"what was measured, {self._path}"
@@ -99,34 +95,25 @@ class Record:
                 f"{where} is of another checkpoint ({document['source_sha256']!r:.14}..., this one "
                 f"is {self._sha256[:12]}...)"
             )
-        plans = document[_PLANS]
-        if not _are_plans(plans):
+        if not is_table(document[_PLANS], _is_pair):
             raise NystraError(f"{where}: {_PLANS!r} has values that are not pairs of numbers")
         if document["costs"] is not None:
             self.costs = parse_costs(document["costs"], where)
-        self.plans = plans
+        self.plans = document[_PLANS]
 
     def write(self, *, now: bool = True) -> None:
         """Write the file; not ``now``: unless it was written in the last seconds."""
         if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
             return
-        document = {
-            "schema_version": SCHEMA_VERSION,
-            "source_sha256": self._sha256,
-            "costs": None if self.costs is None else self.costs.as_dict(),
-            _PLANS: self.plans,
-        }
-        atomic_write_bytes(self._path, stable_json(document))
+        costs = None if self.costs is None else self.costs.as_dict()
+        values = (SCHEMA_VERSION, self._sha256, costs, self.plans)
+        atomic_write_bytes(self._path, stable_json(dict(zip(_KEYS, values, strict=True))))
         self._written = time.monotonic()
 
 
-def _are_plans(value: Any) -> bool:
-    if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
-        return False
-    pairs = [pair for row in value.values() for pair in row.values()]
-    return all(
-        isinstance(pair, list) and len(pair) == 2 and all(is_number(x) and x >= 0 for x in pair)
-        for pair in pairs
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list) and len(value) == 2 and all(is_number(x) and x >= 0 for x in value)
     )
 
 
@@ -153,72 +140,60 @@ class Trials:
         self._network, self._facts, self._images = loaded.network, loaded.facts, images
         self._record, self._classes, self._progress = record, classes, progress
         self._known = record.plans.setdefault(_fingerprint(loaded, images, classes), {})
-        self._exact: dict[str, Tensor] = {}
+        self._exact: dict[str, Array] = {}
         self._run, self._spent = 0, 0.0
 
-    def __call__(self, plan: Mapping[str, Mechanism], to_come: int) -> Tried:
-        """Return the change of a plan.
+    def __call__(self, choice: Choice, to_come: int) -> Tried:
+        """Return the change of a choice.
 
         Args:
-            plan: The mechanism of every site.
+            choice: The mechanism of each class.
             to_come: About how many plans follow, this one included.
         """
-        key = "; ".join(str(plan[paths[0]]) for paths in self._classes)
+        key = "; ".join(map(str, choice))
         if key not in self._known:
-            self._announce(to_come)
+            self._announce(max(to_come, 1))
             start = time.monotonic()
+            rows = zip(self._classes, choice, strict=True)
             try:
-                self._known[key] = self._changes(plan)
+                self._known[key] = self._changes({path: row for at, row in rows for path in at})
             except BaseException:
                 self._record.write()
                 raise
             self._record.write(now=False)
             self._run, self._spent = self._run + 1, self._spent + time.monotonic() - start
-        seen, held_out = self._known[key]
-        return Tried(seen, held_out)
+        return Tried(*self._known[key])
 
     def _announce(self, to_come: int) -> None:
         """Report the next run: ``37/100 try plan 12, about 2 min 05 s left``."""
-        share = min(100, 1 + 100 * self._run // (self._run + max(to_come, 1)))
+        share = min(100, 1 + 100 * self._run // (self._run + to_come))
         left = ""
         if self._run:
-            minutes, seconds = divmod(round(self._spent / self._run * max(to_come, 1)), 60)
+            minutes, seconds = divmod(round(self._spent / self._run * to_come), 60)
             left = f", about {f'{minutes} min {seconds:02}' if minutes else seconds} s left"
         self._progress(f"{share}/100 try plan {self._run + 1}{left}")
 
-    def _changes(self, plan: Mapping[str, Mechanism]) -> list[float]:
+    def _changes(self, plan: Mapping[str, Mechanism]) -> Tried:
         if not self._exact:
             self._exact = self._outputs(neutral(self._network))
-        outputs, held_out = self._outputs(plan), self._images.held_out
-        changes = {
-            name: change_of(self._facts, output, self._exact[name])
-            for name, output in outputs.items()
-        }
-        parts = (
-            [changes[name] for name in changes if (name in held_out) == held]
-            for held in (False, True)
-        )
-        return [sum(part) / len(part) for part in parts]
+        changes: dict[bool, list[float]] = {False: [], True: []}
+        for name, output in self._outputs(plan).items():
+            held = name in self._images.held_out
+            changes[held].append(change_of(self._facts, output, self._exact[name]))
+        return Tried(*(sum(part) / len(part) for part in changes.values()))
 
-    def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Tensor]:
-        network = swap(self._network, plan, "operator")
-        results = {}
-        for name, feeds in self._images.samples.items():
-            with torch.inference_mode():
-                outputs = network(*(torch.from_numpy(array) for array in feeds.values()))
-            results[name] = outputs[0] if isinstance(outputs, tuple) else outputs
-        return results
+    def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Array]:
+        session = NetworkSession(swap(self._network, plan, "operator"))
+        return {name: session(*feeds.values()) for name, feeds in self._images.samples.items()}
 
 
-def change_of(facts: Facts, got: Tensor, expected: Tensor) -> float:
+def change_of(facts: Facts, got: Array, expected: Array) -> float:
     """Return the mean squared difference of outputs, as the PSNR takes it: clipped, range 1.
 
     It is 1, the largest possible value, if one is NaN.
     """
-    low, high = facts.outputs[0].range or (0.0, 1.0)
-    first, second = (output.clamp(low, high).double() for output in (got, expected))
-    mean = float(torch.mean((first - second) ** 2)) / (high - low) ** 2
-    return mean if math.isfinite(mean) else 1.0
+    psnr = clipped_psnr(got, expected, *(facts.outputs[0].range or (0.0, 1.0)))
+    return 1.0 if math.isnan(psnr) else 10.0 ** (-psnr / 10.0)
 
 
 def _fingerprint(loaded: LoadedModel, images: Images, classes: Sequence[tuple[str, ...]]) -> str:

@@ -17,6 +17,7 @@ from ... import __version__
 from ...core.cpus import usable_cpus
 from ...core.ports.port import Size, size_text
 from ..machine.gpu import find_device
+from .turns import median_ratio
 
 UNAVAILABLE = 3
 """The exit code for a missing backend."""
@@ -80,9 +81,8 @@ class Row:
 
     def compare(self, first: Row) -> None:
         """Set the ratio to the first row, over the rounds in which both ran."""
-        pairs = list(zip(self.times, first.times, strict=False))
-        self.pairs = len(pairs)
-        self.ratio = statistics.median(own / max(other, 1e-12) for own, other in pairs)
+        self.pairs = min(len(self.times), len(first.times))
+        self.ratio = median_ratio(self.times, first.times)
         self.ratio_to = first.name
 
     def percentile(self, share: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -49,6 +49,12 @@ def timed_in_turns(
         functions[name]()
         times[name].append(clock() - start)
     return times
+
+
+def median_ratio(first: Iterable[float], second: Iterable[float]) -> float:
+    """Return the median over the rounds of the first time / the second, while both have one."""
+    pairs = zip(first, second, strict=False)
+    return statistics.median(one / max(other, 1e-12) for one, other in pairs)
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,7 @@ def interleaved(
     start = time.perf_counter()
     times = timed_in_turns(functions, active)
     ratios = {
-        (first, second): statistics.median(
-            a / max(b, 1e-12) for a, b in zip(times[first], times[second], strict=True)
-        )
+        (first, second): median_ratio(times[first], times[second])
         for first in functions
         for second in functions
         if first != second

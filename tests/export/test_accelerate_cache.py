@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nystra.core.files.user_cache import remember_times, remembered_times
 from nystra.core.ports.port import Port
 from nystra.export.accelerated import file_cache
 from nystra.export.accelerated.fingerprint import computed_by
@@ -43,14 +44,22 @@ def test_entries_of_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as changed:
         changed.setenv("NYSTRA_CACHE_DIR", str(outside))
         assert entry("c", b"no folder").read_bytes() == b"no folder"
-        assert file_cache.remembered("c", "times") == {}
+        assert remembered_times("c") == {}
+        assert not remember_times("c", "a module", {"torch": 0.5})
     with pytest.raises(ZeroDivisionError):
         file_cache.file_of("d", lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     assert not list(cache.glob("d*"))
-    file_cache.keep("c", "times", {"torch": 0.5})
-    assert file_cache.remembered("c", "times") == {"torch": 0.5}
-    (cache / "c.times.json").write_text('{"key": "c", "numbers": {"torch": "0.5"}}')
-    assert file_cache.remembered("c", "times") == {}
+
+
+@pytest.mark.parametrize(
+    "damage", [("0.5", '"0.5"'), ("0.5", "-0.5"), ('"c"', '"d"'), ("seconds", "numbers"), ("}", "")]
+)
+def test_times_are_remembered(cache: Path, damage: tuple[str, str]) -> None:
+    assert remember_times("c", "a module", {"torch": 0.5})
+    assert remembered_times("c") == {"torch": 0.5}
+    path = cache.parent / "times/c.json"
+    path.write_text(path.read_text().replace(*damage))
+    assert remembered_times("c") == {}
 
 
 class Scaled(nn.Module):

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
-from nystra.export.auto.result import Choice, Found, SiteClass, time_of
+from nystra.export.auto.result import Found, SiteClass, time_of
 from nystra.export.auto.search import MOST_NEAR, ROUNDS, choose, near_frontier
-from nystra.export.auto.trials import Tried
+from nystra.export.auto.trials import Choice, Tried
 
+FULL = mechanism("full")
 OPTIONS = tuple(mechanism("nystra", landmarks=(size, size)) for size in range(2, 9))
 
 
@@ -23,8 +23,8 @@ def random_classes(
     draw, classes, changes = random.Random(seed), [], []
     for at in range(count):
         times = (10.0, *(draw.uniform(1, 9) for _ in range(options)))
-        row = (mechanism("full"), *OPTIONS[:options])
-        classes.append(SiteClass((f"{at}.a", f"{at}.b"), row, times))
+        row = dict(zip((FULL, *OPTIONS[:options]), times, strict=True))
+        classes.append(SiteClass((f"{at}.a", f"{at}.b"), row))
         changes.append([0.0, *(10 ** draw.uniform(-6, -2) for _ in range(options))])
     return classes, changes
 
@@ -39,26 +39,28 @@ def searched(
     """Search where a whole plan changes ``factor`` times the sum of its classes, if several."""
     runs = 0
 
-    def run(plan: dict[str, Mechanism], _: int) -> Tried:
+    def run(choice: Choice, _: int) -> Tried:
         nonlocal runs
         runs += 1
-        parts = [
-            changes[at][row.options.index(plan[row.paths[0]])] for at, row in enumerate(classes)
-        ]
-        assert all(plan[path] == plan[row.paths[0]] for row in classes for path in row.paths)
+        parts = changes_of(classes, changes, choice)
         total = sum(parts) * (factor if sum(part > 0 for part in parts) > 1 else 1.0)
         return Tried(total, held_out * total)
 
     return choose(classes, budget, run), runs
 
 
+def changes_of(classes: list[SiteClass], changes: list[list[float]], choice: Choice) -> list[float]:
+    """The change of each class."""
+    return [changes[at][[*row.options].index(choice[at])] for at, row in enumerate(classes)]
+
+
 def optimum(classes: list[SiteClass], changes: list[list[float]], budget: float) -> float:
     """The shortest time, by trying every choice."""
-    every = itertools.product(*(range(len(row.options)) for row in classes))
+    every = itertools.product(*(row.options for row in classes))
     return min(
         time_of(classes, choice)
         for choice in every
-        if sum(changes[at][option] for at, option in enumerate(choice)) <= budget
+        if sum(changes_of(classes, changes, choice)) <= budget
     )
 
 
@@ -84,7 +86,11 @@ def test_what_does_not_add_up_is_measured(seed: int, factor: float) -> None:
 
 def test_of_many_classes_only_some_plans_are_compared_and_none_of_the_fastest_is_missing() -> None:
     classes, changes = random_classes(2, 6, 5)
-    alone = {(at, option): row[option] for at, row in enumerate(changes) for option in range(6)}
+    alone = {
+        (at, option): change
+        for at, row in enumerate(changes)
+        for option, change in zip(classes[at].options, row, strict=True)
+    }
     frontier = near_frontier(classes, alone)
     assert len(frontier) < 6**6 / 10
     for budget in (1e-5, 1e-4, 1e-3, 1e-2):
@@ -97,7 +103,7 @@ def test_of_many_classes_only_some_plans_are_compared_and_none_of_the_fastest_is
 
 def test_no_uniform_plan_that_keeps_the_budget_is_faster() -> None:
     classes, changes = random_classes(3)
-    uniform: Choice = (1, 1, 1)
+    uniform: Choice = (OPTIONS[0],) * 3
     budget = 1.5 * sum(row[1] for row in changes)
     found, _ = searched(classes, changes, budget, 1.5)
     assert found.uniform[str(OPTIONS[0])] == uniform
@@ -105,13 +111,12 @@ def test_no_uniform_plan_that_keeps_the_budget_is_faster() -> None:
 
 
 def test_held_out_images_have_to_keep_the_budget_too() -> None:
-    times = (10.0, 1.0, 5.0)
-    classes = [SiteClass(("a",), (mechanism("full"), *OPTIONS[:2]), times)]
+    classes = [SiteClass(("a",), {FULL: 10.0, OPTIONS[0]: 1.0, OPTIONS[1]: 5.0})]
     changes = [[0.0, 1e-6, 1e-9]]
-    assert searched(classes, changes, 1e-4, held_out=1e4)[0].choice == (2,)
-    assert searched(classes, changes, 1e-4, held_out=1.0)[0].choice == (1,)
+    assert searched(classes, changes, 1e-4, held_out=1e4)[0].choice == (OPTIONS[1],)
+    assert searched(classes, changes, 1e-4, held_out=1.0)[0].choice == (OPTIONS[0],)
 
 
 def test_nothing_that_changes_keeps_a_budget_of_zero() -> None:
     classes, changes = random_classes(1)
-    assert searched(classes, changes, 0.0)[0].choice == (0, 0, 0)
+    assert searched(classes, changes, 0.0)[0].choice == (FULL,) * 3
