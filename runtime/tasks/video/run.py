@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
 from ..registry import Report
 from ..restoration.auxiliary_roles import AuxiliaryInputs
-from ..restoration.on_cluster import cluster_pool
 from ..restoration.options import RunOptions
 from ..restoration.restorer import restorer_for
 from ..result import in_one_line
@@ -81,7 +80,12 @@ def run_video(
     if is_written(there) and how.skip_existing and Path(there).exists():
         return [VideoResult(str(here), "skipped", there, reason=f"{there} exists")]
     source = open_source(here, clip)
-    with nullcontext() if cluster is None else cluster_pool(session, how, cluster) as pool:
+    with ExitStack() as workers:
+        pool = None
+        if cluster is not None:
+            from ..restoration.on_cluster import cluster_pool  # most runs have none
+
+            pool = workers.enter_context(cluster_pool(session, how, cluster))
         restorer = frame_restorer_for(session, source, how, clip, pool)
         sink = _sink(session, source, there, restorer.scale, how, clip)
         work = _Work(source, restorer, sink, here, there)
