@@ -265,15 +265,6 @@ def test_attention_of_a_wrapped_or_half_network_is_found(
 
 
 @pytest.mark.full
-def test_what_is_as_trained_is_named(tmp_path: Path) -> None:
-    network = Restorer(toys.lively(toys.Channels()))
-    loaded = loading.load(OwnNetwork.of(network))
-    found = with_found_sites(loaded)
-    assert found.network is loaded.network
-    assert "attention stays as trained: its tokens are channels" in found.warnings[-1]
-
-
-@pytest.mark.full
 def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

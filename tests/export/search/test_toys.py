@@ -203,14 +203,6 @@ def free(of: str | nn.Module) -> Searched:
 
 
 @pytest.mark.full
-def test_a_site_of_free_sides_runs_at_every_size() -> None:
-    found = free("RolledByCat")
-    assert [attention.level for attention in found.attentions] == ["map"]
-    for shape in (FIRST, SECOND, (1, 3, 8, 40)):
-        assert found.agrees(noise(*shape))
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
