@@ -22,7 +22,7 @@ struct LaunchLimits {
   int64_t warps = 4;                 // of a block: 1, 2 or 4
   int64_t blocks = 512;              // that share a workspace among them
   bool tensor_cores = true;          // where they pay; NYSTRA_CUDA_TENSOR_CORES=0 forbids them too
-  int64_t most_shared_bytes = INT64_MAX;  // of a block, on devices that have more
+  int64_t max_shared_bytes = INT64_MAX;  // of a block, on devices that have more
 };
 
 }  // namespace nystra::cuda

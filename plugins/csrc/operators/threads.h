@@ -49,16 +49,16 @@ class Threads {
   void parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* work) const;
 };
 
-// The maxima of all tasks: find(first, last, scratch, here) merges those of some into `here`.
+// The maxima of all tasks: find(first, last, scratch, own) merges those of some into `own`.
 template <class Find>
 BatchMaxima batch_maxima(const Threads& threads, int64_t tasks, int64_t floats, const Find& find) {
   std::mutex mutex;
   BatchMaxima all = kOwnMaxima;
   threads.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
-    BatchMaxima here = kOwnMaxima;
-    const Status status = find(first, last, scratch, &here);
+    BatchMaxima own = kOwnMaxima;
+    const Status status = find(first, last, scratch, &own);
     const std::lock_guard<std::mutex> lock(mutex);
-    merge(here, &all);
+    merge(own, &all);
     return status;
   });
   return all;

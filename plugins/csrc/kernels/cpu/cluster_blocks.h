@@ -22,7 +22,7 @@ struct Block {
   }
 };
 
-inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
 struct Blocks {
   int64_t window_h, window_w, side, coarse_side;
@@ -36,8 +36,8 @@ struct Blocks {
         window_w(p.shape.window_w),
         side(p.block),
         coarse_side(p.bias_block),
-        rows(least(side, window_h)),
-        cols(least(side, window_w)),
+        rows(minimum(side, window_h)),
+        cols(minimum(side, window_w)),
         places(rows * cols),
         slots(round_up(places, kLanes)),
         down((window_h + side - 1) / side),
@@ -74,12 +74,12 @@ inline void for_chunks(const Blocks& b, const F& f) {
   for (int64_t i = 0; i < b.coarse; ++i) {
     const int64_t top = i / b.coarse_across * b.coarse_side;
     const int64_t left = i % b.coarse_across * b.coarse_side;
-    const int64_t bottom = least(top + b.coarse_side, b.window_h);
-    const int64_t right = least(left + b.coarse_side, b.window_w);
+    const int64_t bottom = minimum(top + b.coarse_side, b.window_h);
+    const int64_t right = minimum(left + b.coarse_side, b.window_w);
     const bool alone = bottom - top <= b.side && right - left <= b.side;
     for (int64_t y = top; y < bottom; y += b.side) {
       for (int64_t x = left; x < right; x += b.side) {
-        chunk[n++] = {y, x, least(b.side, bottom - y), least(b.side, right - x), i, alone};
+        chunk[n++] = {y, x, minimum(b.side, bottom - y), minimum(b.side, right - x), i, alone};
         if (n < max_blocks) continue;
         f(number, chunk, n);
         number += n;
@@ -98,8 +98,8 @@ struct Side {
   int64_t size, side, count;
 
   int64_t start(int64_t i) const { return i * side; }
-  int64_t length(int64_t i) const { return least(side, size - start(i)); }
-  int64_t width() const { return 2 * least(side, size) - 1; }  // offsets between two blocks
+  int64_t length(int64_t i) const { return minimum(side, size - start(i)); }
+  int64_t width() const { return 2 * minimum(side, size) - 1; }  // offsets between two blocks
   int64_t shares() const { return count * count * width(); }
   // The least offset of a place in block i to one in block j, as an index of the table.
   int64_t first(int64_t i, int64_t j) const {

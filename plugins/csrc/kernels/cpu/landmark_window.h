@@ -83,15 +83,15 @@ inline void find_landmarks(const LandmarkParams& params, const Place& p, const H
   for (int64_t i = 0; i < b.d_step * b.step; ++i) b.q[i] = b.k[i] = 0;
   const WindowShape& s = params.shape;
   for (int64_t j = 0; j < b.m; ++j) {
-    const Cell here = cell(params, j);
-    const float mean = 1.0f / float((here.y1 - here.y0) * (here.x1 - here.x0));
+    const Cell area = cell(params, j);
+    const float mean = 1.0f / float((area.y1 - area.y0) * (area.x1 - area.x0));
     for (int64_t c = 0; c < s.head_dim; c += 2 * kLanes) {
       const int64_t n = s.head_dim - c;
-      pool(p, here, head.q + c, s.channels(), n, mean * s.scale * kLog2E, b.q + c * b.step + j,
+      pool(p, area, head.q + c, s.channels(), n, mean * s.scale * kLog2E, b.q + c * b.step + j,
            b.step);
-      pool(p, here, head.k + c, s.channels(), n, mean, b.k + c * b.step + j, b.step);
+      pool(p, area, head.k + c, s.channels(), n, mean, b.k + c * b.step + j, b.step);
     }
-    b.regions[j] = p.region(here.y0, here.x0);
+    b.regions[j] = p.region(area.y0, area.x0);
   }
 }
 

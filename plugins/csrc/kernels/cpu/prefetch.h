@@ -52,13 +52,13 @@ class Ahead {
 
   void operator()() {
     const WindowShape s = shape_;  // copies: compilers read memory again after each prefetch
-    const Place here = place_, next = next_place_;
+    const Place current = place_, next = next_place_;
     const Head<T> from = next_;
     T* const out = out_;
     const int64_t channels = s.channels(), out_channels = s.heads * s.value_dim;
     int64_t y = y_, x = x_;
     for (int i = 0; i < kTokens && y < s.window_h; ++i) {
-      prefetch<true>(out + here.pixel(y, x) * out_channels, s.value_dim);
+      prefetch<true>(out + current.pixel(y, x) * out_channels, s.value_dim);
       const int64_t token = next.pixel(y, x) * channels;
       prefetch<false>(from.q + token, s.head_dim);
       prefetch<false>(from.k + token, s.head_dim);

@@ -28,8 +28,8 @@ inline void softmax_block(float* scores, int64_t step, int64_t rows, int64_t col
   for (int64_t r = 0; r < rows; ++r, scores += step) {
     Vec top = load(scores);
     for (int64_t i = kLanes; i < cols; i += kLanes) top = max(top, load(scores + i));
-    const float before = running.maxima[r], here = largest(top);
-    const float maximum = here > before ? here : before;
+    const float before = running.maxima[r], current = largest(top);
+    const float maximum = current > before ? current : before;
     const float base = maximum == -INFINITY ? 0.0f : maximum;
     Vec total = {};
     for (int64_t i = 0; i < cols; i += kLanes) {

@@ -190,8 +190,8 @@ __attribute__((noinline)) void weigh(const float* starts, float scale, const flo
                                                scores);
   };
   const Vec top = of_key == nullptr ? finish(std::false_type()) : finish(std::true_type());
-  const float before = fresh ? -INFINITY : b.maxima[row], here = largest(top);
-  const float maximum = here > before ? here : before;
+  const float before = fresh ? -INFINITY : b.maxima[row], current = largest(top);
+  const float maximum = current > before ? current : before;
   const float base = maximum == -INFINITY ? 0.0f : maximum;
   write_weights(scores, base, count, weights);
   b.maxima[row] = maximum;

@@ -249,9 +249,9 @@ bool unguarded(const WindowNystromParams& params, const Buffers& b, int64_t coun
       store(b.factors + i, 1.0f / (den + 1e-12f));
       continue;
     }
-    const Vec least = 2 * params.guard * b.tiles.sums(i, channel + 1) + 1e-29f;
-    const unsigned here = (1u << lanes_left(count, i)) - 1;
-    safe = safe && (_mm512_cmp_ps_mask((__m512)den, (__m512)least, _CMP_GE_OQ) & here) == here;
+    const Vec minimum = 2 * params.guard * b.tiles.sums(i, channel + 1) + 1e-29f;
+    const unsigned lanes = (1u << lanes_left(count, i)) - 1;
+    safe = safe && (_mm512_cmp_ps_mask((__m512)den, (__m512)minimum, _CMP_GE_OQ) & lanes) == lanes;
     store(b.factors + i, 1.0f / den);
   }
   return safe;

@@ -14,8 +14,8 @@ namespace {
 // and does not read `from`.
 #ifdef NYSTRA_BLOCK_EMULATOR
 template <int kBytes>
-__forceinline__ void copy_async(void* to, const void* from, bool there, EMU_PLACE) {
-  emu::begin_copy(to, from, kBytes, there ? kBytes : 0, file, line);
+__forceinline__ void copy_async(void* to, const void* from, bool valid, EMU_PLACE) {
+  emu::begin_copy(to, from, kBytes, valid ? kBytes : 0, file, line);
 }
 inline void commit_copies() { emu::commit_copies(); }
 template <int kGroups>
@@ -24,10 +24,10 @@ __forceinline__ void wait_for_copies() {
 }
 #else
 template <int kBytes>
-__device__ __forceinline__ void copy_async(void* to, const void* from, bool there) {
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  const int bytes = there ? kBytes : 0;
+  const int bytes = valid ? kBytes : 0;
   if constexpr (kBytes == 16)  // bypasses L1: no other thread of the block reads it again
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from),
                  "r"(bytes)

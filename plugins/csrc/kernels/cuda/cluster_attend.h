@@ -84,12 +84,12 @@ __device__ __forceinline__ void score(const ClusterJob& job, const Head<T>& in, 
         if (c + kSpan >= channels) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            const bool there = key0 < 0 ? w.seen[j0 + j] > 0.0f : key0 + j < own.tokens;
+            const bool valid = key0 < 0 ? w.seen[j0 + j] > 0.0f : key0 + j < own.tokens;
             const float bias =
-                key0 >= 0 && there && job.biased
+                key0 >= 0 && valid && job.biased
                     ? b.own_bias[own.offset(min(first + t + 4 * i, own.tokens - 1), key0 + j)]
                     : 0.0f;
-            r.v[i][j] = there ? fmaf(r.v[i][j], job.scale, bias) : -INFINITY;
+            r.v[i][j] = valid ? fmaf(r.v[i][j], job.scale, bias) : -INFINITY;
           }
         }
         store4(out + 4 * i * b.l_step, r.v[i]);

@@ -31,7 +31,7 @@ class OwnTiles {
   __device__ __forceinline__ void each(const F& f) {
 #pragma unroll 1
     for (int first = 0; first < own_.tokens; first += kTokens) {
-      if (first != here_) bring(first);
+      if (first != held_) bring(first);
       f(first, min(kTokens, own_.tokens - first), keys_, values_);
     }
   }
@@ -48,7 +48,7 @@ class OwnTiles {
     commit_copies();
     wait_for_copies<0>();
     __syncwarp();  // the copies of all lanes are visible
-    here_ = first;
+    held_ = first;
   }
 
   template <int kBytes>
@@ -62,7 +62,7 @@ class OwnTiles {
   const OwnBlock& own_;
   const ClusterWarp& w_;
   T *keys_, *values_;
-  int here_ = -1;  // the first token of the tile in shared memory
+  int held_ = -1;  // the first token of the tile in shared memory
 };
 
 // Computes, for 16 clusters without the block's own tokens, w.seen[j] = log2 of the number of
@@ -80,14 +80,14 @@ __device__ __forceinline__ void find_means(const ClusterJob& job, const Seen& se
     const bool cluster = j < job.m;
     const float others = cluster ? seen.counts[j * b.e_step] - sums.counts[2 * row] : 0.0f;
     const float number = cluster ? fmaf(seen.own, others, w.others[j]) : 0.0f;
-    const bool there = number > 0.0f;
-    const float inverse = there ? 1.0f / number : 0.0f;
-    if (in == 0) w.seen[j] = there ? log2f(number) : -INFINITY;
+    const bool valid = number > 0.0f;
+    const float inverse = valid ? 1.0f / number : 0.0f;
+    if (in == 0) w.seen[j] = valid ? log2f(number) : -INFINITY;
 #pragma unroll
     for (int c = 0; c < 2 * kSteps; ++c) {
       const int channel = 8 * c + 2 * in;
       float mean[2] = {};
-      if (there && channel < job.shape.value_dim) {
+      if (valid && channel < job.shape.value_dim) {
         float all[2];
         load<2>(seen.values + j * b.e_step + channel, all);
 #pragma unroll
@@ -160,10 +160,10 @@ __device__ void attend_on_tensor_cores(const ClusterJob& job, const Place& place
         float scores[2][4] = {};
         score_keys(q, keys + k * kStep, w.lane, scores);
         for_scores(column / 2, scores, [&](int row, int key, float& score) {
-          const bool there = k + key < count;
+          const bool valid = k + key < count;
           const float bias =
-              job.biased && there ? b.own_bias[places[row] - w.slots[first + k + key]] : 0.0f;
-          score = there ? fmaf(score, job.scale, bias) : -INFINITY;
+              job.biased && valid ? b.own_bias[places[row] - w.slots[first + k + key]] : 0.0f;
+          score = valid ? fmaf(score, job.scale, bias) : -INFINITY;
         });
         make_weights(scores, maxima, sums, totals);
         add_values<kSteps>(scores, values + k * kStep, w.lane, sums, totals);

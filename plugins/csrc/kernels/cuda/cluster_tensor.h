@@ -78,8 +78,8 @@ __device__ __forceinline__ void copy_rows(const ClusterJob& job, const T* map, i
   constexpr int kElements = kBytes / int(sizeof(T)), kLanes = 16 * kSteps / kElements;
   constexpr int kTogether = kWarp / kLanes;
   const int c = lane % kLanes * kElements;
-  const bool there = c < channels;
-  const T* const from = map + (there ? c : 0);
+  const bool valid = c < channels;
+  const T* const from = map + (valid ? c : 0);
 #pragma unroll 1
   for (int first = 0; first < tile.count; first += 16)
 #pragma unroll
@@ -87,7 +87,7 @@ __device__ __forceinline__ void copy_rows(const ClusterJob& job, const T* map, i
       const int i = first + u + lane / kLanes;
       const int64_t pixel = __shfl_sync(kAllLanes, tile.pixel, i);
       copy_async<kBytes>(rows + i * tensor_step(kSteps) + c, from + pixel * job.shape.channels,
-                         there && i < tile.count);
+                         valid && i < tile.count);
     }
 }
 
@@ -97,20 +97,20 @@ __device__ __forceinline__ void for_tiles(const ClusterJob& job, const T* map, i
                                           TokenWalk walk, const ClusterWarp& w, const F& use) {
   T* const stages = reinterpret_cast<T*>(w.tile);
   const auto begin = [&](TokenTile& tile, int stage) {
-    const bool there = walk.next(tile);
+    const bool valid = walk.next(tile);
     T* const rows = stages + stage * kTokens * tensor_step(kSteps);
-    if (there && job.copy_bytes == 16)
+    if (valid && job.copy_bytes == 16)
       copy_rows<kSteps, 16>(job, map, channels, tile, rows, w.lane);
-    else if (there)
+    else if (valid)
       copy_rows<kSteps, 4>(job, map, channels, tile, rows, w.lane);
     commit_copies();
-    return there;
+    return valid;
   };
   TokenTile tile, ahead;
   __syncwarp();  // the memory is no longer read
-  bool there = begin(tile, 0);
-  for (int stage = 0; there; stage = 1 - stage) {
-    there = begin(ahead, 1 - stage);
+  bool valid = begin(tile, 0);
+  for (int stage = 0; valid; stage = 1 - stage) {
+    valid = begin(ahead, 1 - stage);
     wait_for_copies<1>();
     __syncwarp();  // the copies of all lanes are visible
     use(tile, stages + stage * kTokens * tensor_step(kSteps));

@@ -102,8 +102,8 @@ Status launch_landmarks(const Params& params, bool batch_init, Type type, const 
     if (other.in_shared) plan = other;  // needs no workspace beyond that of the first plan
   }
   if (!plan.in_shared) {  // the current device may have more shared memory than `limits`
-    const LandmarkPlan here(params, on_this_device(limits));
-    if (here.in_shared) plan = here;
+    const LandmarkPlan fitted(params, on_this_device(limits));
+    if (fitted.in_shared) plan = fitted;
   }
   if (!plan.in_shared && plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
   if (workspace == nullptr && plan.workspace(batch_init) > 0) return Status::kNoScratch;

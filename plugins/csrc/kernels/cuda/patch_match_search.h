@@ -137,10 +137,10 @@ class Row {
 
   // Returns whether the key is in the row.
   __device__ bool known(int key) const {
-    bool here = false;
+    bool found = false;
     for (int first = 0; first < s_.neighbors; first += kLanes)
-      here = here || (first + lane_ < s_.neighbors && index_[first + lane_] == key);
-    return (__ballot_sync(kAllLanes, here) & lanes_) != 0;
+      found = found || (first + lane_ < s_.neighbors && index_[first + lane_] == key);
+    return (__ballot_sync(kAllLanes, found) & lanes_) != 0;
   }
 
   __device__ void offer(const int (&keys)[kKeys]) {

@@ -155,8 +155,8 @@ Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a,
     return Status::kNoScratch;
   Plan plan(params, limits);
   if (!plan.in_shared) {  // the current device may have more shared memory than `limits`
-    const Plan here(params, on_this_device(limits));
-    if (here.in_shared) plan = here;
+    const Plan fitted(params, on_this_device(limits));
+    if (fitted.in_shared) plan = fitted;
   }
   if (plan.by_warps && plan.blocks * limits.warps < params.matrices) return Status::kUnsupported;
   const auto queue = static_cast<cudaStream_t>(stream);

@@ -68,13 +68,13 @@ int architecture_of(void (*kernel)(P...)) {
 constexpr int64_t kSharedEverywhere = 48 * 1024;  // bytes that every block may use
 
 // Returns an attribute of the current device, or its guaranteed minimum if it is unknown.
-inline int64_t device_attribute(cudaDeviceAttr attribute, int64_t least) {
+inline int64_t device_attribute(cudaDeviceAttr attribute, int64_t fallback) {
   int device = 0, value = 0;
   if (cudaGetDevice(&device) == cudaSuccess &&
       cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess)
     return value;
   cudaGetLastError();
-  return least;
+  return fallback;
 }
 
 // Returns the shared memory, in bytes, that a block may use on the current device on request.
@@ -92,10 +92,10 @@ inline int64_t warps_held(int64_t bytes, int64_t warps) {
 
 // Returns the limits with the shared memory of the current device, if it has more.
 inline LaunchLimits on_this_device(const LaunchLimits& limits) {
-  LaunchLimits here = limits;
-  here.shared_bytes =
-      std::max(limits.shared_bytes, std::min(device_shared_bytes(), limits.most_shared_bytes));
-  return here;
+  LaunchLimits raised = limits;
+  raised.shared_bytes =
+      std::max(limits.shared_bytes, std::min(device_shared_bytes(), limits.max_shared_bytes));
+  return raised;
 }
 
 // Has to be called before a launch with so many bytes. It requests all that a block may use, so

@@ -31,13 +31,13 @@ struct SoftmaxPlan {
     bytes = bytes_of(warps);
     fits = bytes <= limits.shared_bytes;
     job.chunks = (s.tokens + kQueries * warps - 1) / (kQueries * warps);
-    const int64_t part = bias_part(s, warps), most = on_this_device(limits).shared_bytes;
-    if (!fits || !biased || part > most) return;
+    const int64_t part = bias_part(s, warps), limit = on_this_device(limits).shared_bytes;
+    if (!fits || !biased || part > limit) return;
     job.stage_bias = true;
     job.part = int(part);
     const int64_t staged = bytes_of(warps);
     if (staged <= limits.shared_bytes ||
-        (staged <= most && warps_held(staged, warps) >= enough_warps))
+        (staged <= limit && warps_held(staged, warps) >= enough_warps))
       bytes = staged;
     else
       job.stage_bias = false;

@@ -86,7 +86,7 @@ __device__ __forceinline__ void make_logits(const float (&factors)[2], const Pla
                                             const Biases<kArea, T>& biases,
                                             const Query<kArea> (&queries)[2], const Keys& keys,
                                             int count, int in, float (&scores)[kEights][4]) {
-  if (biases.there())
+  if (biases.exists())
     for_scores(in, scores, [&](int row, int key, float& score) {
       score = fmaf(score, score_factor<kArea>(factors[row], keys, key),
                    biases.staged(queries[row].place + keys.places[key]));

@@ -173,8 +173,8 @@ class Biases {
   // `part` is shared memory for the staged biases. The caller needs a barrier before they are read.
   __device__ Biases(const SoftmaxJob& job, const T* table, int image, int head, int first_query,
                     int count, float* part)
-      : heads_(job.shape.heads), staged_(job.stage_bias), there_(table != nullptr), part_(part) {
-    if (!there_) return;
+      : heads_(job.shape.heads), staged_(job.stage_bias), exists_(table != nullptr), part_(part) {
+    if (!exists_) return;
     if constexpr (kArea == Area::kList) {
       table_ = table + image * job.bias[0] + head * job.bias[1];
       return;
@@ -187,7 +187,7 @@ class Biases {
       part_[i] = from_table(i);
   }
 
-  __device__ bool there() const { return there_; }
+  __device__ bool exists() const { return exists_; }
 
   // Returns the bias of an entry, times log2(e); of windows from the staged part.
   __device__ float staged(typename Query<kArea>::Index entry) const {
@@ -219,7 +219,7 @@ class Biases {
   }
 
   int heads_;
-  bool staged_, there_;
+  bool staged_, exists_;
   float* part_;
   const T* table_ = nullptr;
 };

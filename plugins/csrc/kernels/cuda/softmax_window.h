@@ -71,7 +71,7 @@ template <Area kArea, class T>
 __device__ __forceinline__ void bend(const Place& place, const Biases<kArea, T>& biases,
                                      const Query<kArea> (&queries)[4], const Keys& keys, int column,
                                      Result<4>& logits) {
-  if (biases.there())
+  if (biases.exists())
     biases.with([&](const auto& bias) {
 #pragma unroll
       for (int j = 0; j < 4; ++j)

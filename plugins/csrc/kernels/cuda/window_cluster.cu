@@ -65,14 +65,14 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
 }
 
 // Blocks per multiprocessor for __launch_bounds__, few enough that no register is spilled.
-constexpr int blocks_at_least(int far, int steps) {
+constexpr int min_blocks(int far, int steps) {
   return steps == 4 || (steps > 0 && far == 2) ? 2 : 3;
 }
 
 // kFar is `far` of the job, as a constant so that the compiler can tell shared memory from the
 // workspace; kSteps is `steps` of the job.
 template <int kFar, int kSteps, class T>
-__global__ void __launch_bounds__(kMaxWarps* kWarp, blocks_at_least(kFar, kSteps))
+__global__ void __launch_bounds__(kMaxWarps* kWarp, min_blocks(kFar, kSteps))
     window_cluster_kernel(ClusterJob job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
   if constexpr (kSteps == 0 || kTensorCores) {  // otherwise the kernel is never launched
@@ -191,9 +191,9 @@ auto kernel_of(int far) {
 // Returns the number of steps of 16 channels on tensor cores, or 0 if they do not support the
 // sizes.
 int steps_of(const WindowShape& s) {
-  const int64_t most = std::max(s.head_dim, s.value_dim);
-  if (s.head_dim % 2 != 0 || s.value_dim % 2 != 0 || most > kTensorMost) return 0;
-  return most <= 32 ? 2 : 4;
+  const int64_t largest = std::max(s.head_dim, s.value_dim);
+  if (s.head_dim % 2 != 0 || s.value_dim % 2 != 0 || largest > kTensorMost) return 0;
+  return largest <= 32 ? 2 : 4;
 }
 
 // Returns whether type, alignment, device and limits allow tensor cores.
@@ -259,10 +259,10 @@ Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
   // Use more shared memory than `limits` if the current device has it and a
   // multiprocessor then still runs as many warps.
   if (plan.job.far > 0) {
-    const Plan here(params, biased, on_this_device(limits), plan.job.steps);
-    if (here.job.far < plan.job.far && here.workspace() <= plan.workspace() &&
-        here.warps_of_multiprocessor() >= plan.warps_of_multiprocessor())
-      plan = here;
+    const Plan fitted(params, biased, on_this_device(limits), plan.job.steps);
+    if (fitted.job.far < plan.job.far && fitted.workspace() <= plan.workspace() &&
+        fitted.warps_of_multiprocessor() >= plan.warps_of_multiprocessor())
+      plan = fitted;
   }
   if (workspace == nullptr && plan.workspace() > 0) return Status::kNoScratch;
   const bool done = with_type(type, [&](auto* element) {

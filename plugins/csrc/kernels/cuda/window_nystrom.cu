@@ -102,11 +102,11 @@ __device__ __forceinline__ Guarded guarded(const NystromJob& job, float magnitud
                                            float denominator, float total) {
   if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
   magnitude = magnitude < 1e-30f ? 1e-30f : magnitude;
-  const float least = job.guard * magnitude;
+  const float minimum = job.guard * magnitude;
   float ratio = 1.0f;
-  if (!(denominator > 2.001f * least))
+  if (!(denominator > 2.001f * minimum))
     ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN gives a share of 0
-  return {1.0f / fmaxf(denominator, least),
+  return {1.0f / fmaxf(denominator, minimum),
           ratio >= 1.0f  ? 1.0f
           : ratio > 0.0f ? ratio
                          : 0.0f,
