@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -241,45 +243,44 @@ TRAINED: dict[str, dict[str, Any]] = {
 """What a network is built with; none of them needs a plugin but Nyströmformer's pseudoinverse."""
 
 
-def _taken(
-    sdk: str, checkpoint: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, **told: Any
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], Path]:
+    """Files of a small vision transformer, by its attention; each is exported once."""
+
+    @functools.cache
+    def export(attention: str, trained: bool) -> Path:
+        hyper = TRAINED[attention] | {"attention": attention} if trained else {}
+        told = {key: hyper[key] for key in hyper if key == "num_landmarks"}
+        own = mechanism("as_trained") if trained else mechanism(attention, **SMALL[attention])
+        checkpoint = tiny_checkpoint(tmp_path_factory.mktemp(attention), **hyper)
+        options = ExportOptions(Plan(own), TOLD | told, speed=False)
+        return export_model(checkpoint, checkpoint.with_suffix(".onnx"), options).model
+
+    return export
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize(
+    ("attention", "trained"),
+    [
+        pytest.param(name, of is TRAINED, marks=() if name == quick else pytest.mark.release)
+        for of, quick in ((TRAINED, "nystromformer"), (SMALL, "psal"))
+        for name in of
+    ],
+)
+def test_vision_transformers_are_taken(
+    attention: str,
+    trained: bool,
+    sdk: str,
+    exported: Callable[[str, bool], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """With the attention that they were trained with, or another in its place."""
     backend = use_sdk(sdk, monkeypatch)
-    options = ExportOptions(plan, TOLD | told, speed=False)
-    model = export_model(checkpoint, checkpoint.with_suffix(".onnx"), options).model
-    verdict = _dry_run(model, plugins(), backend)
+    verdict = _dry_run(exported(attention, trained), plugins(), backend)
     assert verdict.accepted, verdict.refusal
     assert verdict.plugins == verdict.nodes
     batches = {case.inputs["input"][0] for case in verdict.shapes}
     assert len(batches) > 1
     for case in verdict.shapes:
         assert case.engine == case.onnxruntime == [[case.inputs["input"][0], 5]]
-
-
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(
-    "attention",
-    [
-        pytest.param(name, marks=() if name == "nystromformer" else pytest.mark.release)
-        for name in TRAINED
-    ],
-)
-def test_as_trained(
-    attention: str, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hyper = TRAINED[attention]
-    told = {key: hyper[key] for key in hyper if key == "num_landmarks"}
-    checkpoint = tiny_checkpoint(tmp_path, attention=attention, **hyper)
-    _taken(sdk, checkpoint, Plan(mechanism("as_trained")), monkeypatch, **told)
-
-
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "psal" else pytest.mark.release) for name in SMALL],
-)
-def test_in_the_place_of_exact_attention(
-    name: str, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = Plan(mechanism(name, **SMALL[name]))
-    _taken(sdk, tiny_checkpoint(tmp_path), plan, monkeypatch)
