@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -19,7 +18,7 @@ from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import state_sha256
 from ...runtime.backends import find_backend, timed_backends
 from ...runtime.session import Session
-from ...runtime.timing.rows import describe_machine
+from ...runtime.timing.rows import describe_machine, installed_version
 from ...runtime.timing.turns import least_seconds
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
@@ -274,19 +273,10 @@ def _key(problem: Problem) -> str:
             "weights": state_sha256(problem.network.state_dict()),
             "plan": problem.wanted.plan.as_dict(),
             "ports": str(problem.ports),
-            "versions": {"nystra": __version__, **_versions()},
+            "versions": {name: installed_version(name) for name in _PACKAGES},
+            "nystra": __version__,
         }
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _timed(problem: Problem, ways: Mapping[str, Way]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...core.errors import UnsupportedModelError
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
+from ...models.own.plain_copy import content
 from ...models.sizes.plain_run import plain_run
 
 _SIDES = (32, 64, 48, 56, 60, 96, 112, 128, 224, 256)
@@ -58,7 +59,9 @@ class _Record(TorchDispatchMode):
         if not isinstance(leaf, Tensor):
             return repr(leaf) if isinstance(leaf, _PRINTED) else type(leaf).__name__
         number = self._made.get(leaf)
-        return content(leaf) if number is None else f"%{number}"
+        if number is not None:
+            return f"%{number}"
+        return f"{leaf.dtype} {tuple(leaf.shape)} {hashlib.sha256(content(leaf)).hexdigest()}"
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -73,13 +76,6 @@ class _Record(TorchDispatchMode):
         returned = func(*args, **(kwargs or {}))
         self._number(tree_flatten(returned)[0], of_inputs=of_inputs)
         return returned
-
-
-def content(tensor: Tensor) -> str:
-    """Return type, shape and SHA-256 of the values of a tensor."""
-    plain = tensor.detach().cpu().contiguous().reshape(-1)
-    values = hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).hexdigest()
-    return f"{tensor.dtype} {tuple(tensor.shape)} {values}"
 
 
 def computed_by(network: nn.Module, ports: Sequence[Port], examples: Sequence[Tensor]) -> str:

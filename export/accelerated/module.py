@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import warnings
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from ...core.errors import NystraError, foreign_reason
 from ...models.own.network import OwnNetwork
-from ...models.own.plain_copy import plain_copy, unwrapped
+from ...models.own.plain_copy import copy_with, plain_copy, unwrapped
 from ...models.sizes.plain_run import plain_run
 from ...models.spandrel.adapters import adapt
 from .call import (
@@ -96,12 +95,9 @@ class Accelerated(nn.Module):
         module = unwrapped(module)
         if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
             raise NystraError("got a scripted module: pass the module that it was made from")
-        held = {id(tensor): _sharing(tensor) for tensor in _tensors(module)}
-        try:
-            own = copy.deepcopy(module, held).eval()
-        except Exception as error:  # it may hold any kind of object
-            reason = foreign_reason(error, 200)
-            raise NystraError(f"the module cannot be copied: {reason}; see docs/own.md") from error
+        # Other tensors of the same memory: `.to` of one does not change the other.
+        held = {tensor: tensor.detach() for tensor in _tensors(module)}
+        own = copy_with(module, held, "the module")
         self.training = False
         self.__dict__.update({name: vars(own)[name] for name in _SHARED})
         self.__dict__.update(_own=own, _wanted=wanted, _caller=caller, _form=None, _report=None)
@@ -244,13 +240,6 @@ def _refuse_gradients(arranged: Any) -> list[Tensor]:
             "torch.no_grad(), detach the input, or use the module itself"
         )
     return tensors
-
-
-def _sharing(tensor: Tensor) -> Tensor:
-    """Return another tensor of the same memory: `.to` of one does not change the other."""
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(tensor.detach(), requires_grad=False)
-    return tensor.detach()
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:

@@ -30,28 +30,54 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
             f"{network.title} is a scripted module: pass the module that it was scripted from; "
             "see docs/own.md"
         )
-    memo: dict[int, object] = {}
+    held = {}
     for tensor in _tensors(module):
         if tensor.is_meta:
             raise NystraError(
                 f"{network.title} is on the device 'meta': its weights have no values"
             )
-        memo[id(tensor)] = _shared(tensor)
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        held[tensor] = tensor.detach().to("cpu", dtype)
+    return copy_with(module, held, network.title)
+
+
+def copy_with(module: nn.Module, held: Mapping[Tensor, Tensor], title: str) -> nn.Module:
+    """Return a copy of a module in evaluation mode that holds other tensors.
+
+    Args:
+        module: The module.
+        held: A tensor of the module -> the one of the copy; parameters become parameters.
+        title: The module's name in the message.
+
+    Raises:
+        NystraError: It cannot be copied.
+    """
+    memo = {
+        id(own): nn.Parameter(other, requires_grad=False)
+        if isinstance(own, nn.Parameter)
+        else other
+        for own, other in held.items()
+    }
     try:
-        copied = copy.deepcopy(module, memo)
+        return copy.deepcopy(module, memo).eval()
     except Exception as error:  # it may hold any kind of object
         reason = foreign_reason(error, 200)
-        raise NystraError(f"{network.title} cannot be copied: {reason}; see docs/own.md") from error
-    return copied.eval()
+        raise NystraError(f"{title} cannot be copied: {reason}; see docs/own.md") from error
+
+
+def content(tensor: Tensor) -> bytes:
+    """Return the bytes of the values of a tensor."""
+    values = tensor.detach().cpu().contiguous().reshape(-1)
+    return values.view(torch.uint8).numpy().tobytes()
 
 
 def state_sha256(state: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of tensors and their keys."""
     digest = hashlib.sha256()
     for key in sorted(state):
-        tensor = state[key].detach().cpu().contiguous()
+        tensor = state[key]
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(content(tensor))
     return digest.hexdigest()
 
 
@@ -89,11 +115,3 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
             todo.append(held.__self__)
         else:
             todo += getattr(held, "__dict__", {}).values()
-
-
-def _shared(tensor: Tensor) -> Tensor:
-    dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
-    plain = tensor.detach().to("cpu", dtype)
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(plain, requires_grad=False)
-    return plain

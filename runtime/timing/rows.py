@@ -156,7 +156,7 @@ def describe_machine(threads: int | None = None) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "nystra": __version__,
-        "onnxruntime": _version("onnxruntime", "onnxruntime-gpu"),
+        "onnxruntime": installed_version("onnxruntime", "onnxruntime-gpu"),
         "numpy": np.__version__,
     }
 
@@ -171,7 +171,8 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(*names: str) -> str | None:
+def installed_version(*names: str) -> str | None:
+    """Return the version of the first of some packages that is installed, or None."""
     for name in names:
         try:
             return version(name)
