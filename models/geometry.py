@@ -87,7 +87,6 @@ class PatchGeometry:
     hard: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for patches without a center and values without a whole reach."""
         if self.patch % 2 == 0 or self.fuse % 2 == 0 < self.fuse:
             raise ValueError(f"patch {self.patch} and fuse {self.fuse} must be odd")
         over = self.value_patch - self.value_stride

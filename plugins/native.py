@@ -33,7 +33,6 @@ _MAX_THREADS = (1 << 31) - 1
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Return the library, its functions declared."""
     library = open_library(CPU_LIBRARY, _INTERFACE)
     library.nystra_isa.restype = ctypes.c_char_p
     library.nystra_cpu_outputs.argtypes = (ctypes.c_char_p, *LIST * 3)

@@ -24,7 +24,6 @@ _INTERFACE = 1
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Return the library, its functions declared."""
     library = open_library(CUDA_KERNELS, _INTERFACE)
     library.nystra_cuda_workspace.argtypes = (
         *(ctypes.c_char_p, *LIST * 2, ctypes.c_size_t),

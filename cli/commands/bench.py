@@ -130,7 +130,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sizes(args: argparse.Namespace) -> Sequence[Size]:
-    """Return the requested sizes, otherwise the sizes of models of fixed size."""
     from ...runtime.backends import artifact_of
     from ...runtime.model.onnx_graph import read_facts
 

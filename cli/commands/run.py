@@ -138,11 +138,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, task: Task, name: str) -> list[Options]:
-    """Return the flags of a task, as its runner takes them.
-
-    Raises:
-        NystraError: A flag of another task was given, or the output is missing.
-    """
     if args.output is None and task.needs_output:
         raise NystraError(f"a model of the task {name!r} needs an output: give -o")
     own = [record() for record in task.options]
@@ -233,12 +228,6 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
-    """Return what was given, or None without ``--ray``.
-
-    Raises:
-        NystraError: It is not an address, ``--workers`` was given without one, or ``--jobs`` with
-            it.
-    """
     if args.address is None:
         if args.workers is not None:
             raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")

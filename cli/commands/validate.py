@@ -225,7 +225,6 @@ def _sheet(
 
 
 def _mean(size: Any) -> str:
-    """Return the largest mean difference allowed, if a seeded search has such a limit."""
     if size.mean_tolerance is None or size.max_abs <= size.tolerance:
         return ""
     return f", or mean {size.mean_abs:.1e} of {size.mean_tolerance:.1e}"

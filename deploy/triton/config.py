@@ -163,7 +163,6 @@ def _zeros(port: Port, max_batch: int, side: int) -> dict[str, Any]:
 
 
 def _axes(port: Port, max_batch: int) -> Sequence[str]:
-    """Return the axes for Triton: without that of the batch if Triton may batch."""
     return port.axes[1:] if max_batch else port.axes
 
 

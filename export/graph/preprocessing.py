@@ -50,13 +50,7 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -
 
 
 class _Writer:
-    """Nodes in front of a graph.
-
-    Attributes:
-        image: Name of the prepared tensor so far.
-        nodes: The nodes in order.
-        constants: Their constants.
-    """
+    """Nodes in front of a graph; ``image`` is the name of the prepared tensor so far."""
 
     def __init__(self, image: str) -> None:
         self.image = image

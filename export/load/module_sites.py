@@ -104,7 +104,6 @@ def _is_larger(fixed: Facts, free: Facts) -> bool:
 def _found_small(
     loaded: LoadedModel, facts: Facts, opset: int
 ) -> tuple[GraphNetwork, Found] | None:
-    """Return the sites of a graph for any size, or None if one of a fixed size may have more."""
     try:
         sited, found = found_graph(loaded, facts, opset)
     except Exception:  # a search at the fixed size reports the reason if it fails too

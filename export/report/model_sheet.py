@@ -95,7 +95,6 @@ def model_rows(
 
 
 def _in_torch(restorer: Restorer, source: Source) -> Restorer:
-    """Return the network with the attention it was trained with, run as the file is."""
     from ..pytorch.network_session import NetworkSession
 
     ports = source.loaded.facts

@@ -76,8 +76,6 @@ class Rounding:
 
 
 class _Writer:
-    """Adds nodes with names of one prefix to a list."""
-
     def __init__(self, prefix: str, nodes: list[ir.Node]) -> None:
         self._prefix, self._nodes, self._count = prefix, nodes, 0
 
@@ -87,7 +85,6 @@ class _Writer:
         return self.op("Sub", large, self.op("Sub", large, value), name=name)
 
     def steps(self, value: ir.Value | None, axes: list[int] | None) -> ir.Value:
-        """Return a value rounded to steps of the largest along axes, of all if that is None."""
         size = self.op("Abs", value)
         reduced = [size] if axes is None else [size, self.constant(axes)]
         largest = self.op("ReduceMax", *reduced)
@@ -118,7 +115,6 @@ def _channel_axes(node: ir.Node, weight: ir.Value | None) -> list[int]:
 
 
 def _parameter(value: ir.Value | None) -> ir.Value | None:
-    """Return the float32 parameter that a value is made of, or None."""
     while value is not None:
         tensor = ir.convenience.get_const_tensor(value)  # held by the graph, or by a node
         if tensor is not None:

@@ -173,8 +173,6 @@ class _Biasless:
 
 
 class _Probe:
-    """Computes a site both ways, returns the exact result and sums up the difference."""
-
     def __init__(self, exact: WindowImplementation, planned: WindowImplementation) -> None:
         self.exact, self.planned = exact, planned
         self.difference = self.energy = 0.0
@@ -194,8 +192,6 @@ class _Probe:
 
 
 class _Probed:
-    """The network with exact attention, which also computes the plan at each planned site."""
-
     def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
         self.probes: dict[str, _Probe] = {}
         trained = neutral(network)

@@ -297,7 +297,6 @@ def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found
 
 
 def _distinct(found: list[_Found]) -> list[_Found]:
-    """Return networks without those whose tensors are the memory of another one."""
     places = {
         tuple(each.data_ptr() for each in one.state.values() if isinstance(each, Tensor)): one
         for one in reversed(found)

@@ -101,7 +101,6 @@ def _read_archive(path: Path, file: BinaryIO) -> Any:
 
 
 def _records(file: BinaryIO, size: int) -> int:
-    """Return how many files an archive says that it holds; 0 if it has no usual end."""
     file.seek(max(0, size - 66_000))
     end = file.read()
     file.seek(0)

@@ -104,7 +104,6 @@ def _down(inputs: int, outputs: int) -> Conv:
 
 
 def _decode(owner: nn.Module, prefix: str, width: int, inputs: int, colors: int) -> None:
-    """Give a generator its last seven convolutions: enlarged twice, down to the colors."""
     plan = [
         (inputs, 4 * width),
         (4 * width, 4 * width),

@@ -92,7 +92,6 @@ class PartialConvolution(nn.Module):
     """Convolutional attention of the first channels, then a mix of all: (B, dim, H, W)."""
 
     def __init__(self, dim: int, part: int, attention: nn.Module) -> None:
-        """Build the layers; ``part`` channels go through the attention."""
         super().__init__()
         self.part = part
         self.plk = attention

@@ -91,7 +91,6 @@ class OverlapBlock(WindowSite):
         qkv_bias: bool = True,
         position_bias: bool = True,
     ) -> None:
-        """Build the block; ``hidden`` channels are inside its MLP."""
         super().__init__(geometry)
         self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         rows = published_rows(geometry.window, geometry.key_window)

@@ -30,7 +30,6 @@ class ShuffleUpsampler(nn.Module):
     """Convolutions before and after one pixel shuffle, added to the enlarged image."""
 
     def __init__(self, dim: int, middle: int, scale: int) -> None:
-        """Build the convolutions; ``middle`` channels are between them."""
         super().__init__()
         self.scale = scale
         self.feature_conv = nn.Conv2d(dim, middle, 3, 1, 1)

@@ -120,7 +120,6 @@ def _is_theirs(value: object, module: str) -> bool:
 
 @contextlib.contextmanager
 def _running(path: Path, what: str) -> Iterator[None]:
-    """Turn errors of the code into one sentence; its output goes to stderr."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield

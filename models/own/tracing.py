@@ -24,8 +24,6 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 
 class _Kind(type):
-    """Keeps ``isinstance(x, int)`` correct."""
-
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, builtins.int)
 

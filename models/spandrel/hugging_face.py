@@ -149,11 +149,6 @@ def _renamed(key: str) -> str:
 
 
 def _window(request: Request, given: Any) -> tuple[int, bool]:
-    """Return the side of the windows, and whether every second layer shifts them.
-
-    Raises:
-        NystraError: Neither the caller nor ``config.json`` states it, or it is not a side.
-    """
     window = request.config.get("window_size") if given is None else given
     if window is None:
         raise NystraError(

@@ -79,11 +79,7 @@ def _differences(body: BodyBuilder, lines: str, queries: int, keys: int) -> str:
     Copies of the lines are reshaped to rows that are shorter by one: so each row begins one line
     earlier than the one before.
 
-    Args:
-        body: Where the nodes go.
-        lines: (A, queries + keys - 1, C), from the largest difference down.
-        queries: How many there are.
-        keys: How many there are.
+    Lines are (A, queries + keys - 1, C), from the largest difference down.
     """
     length = queries + keys - 1
     if queries == 1:

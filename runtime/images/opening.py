@@ -142,7 +142,6 @@ def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:
 
 
 def _profile_of_bmp(stream: BinaryIO) -> bytes | None:
-    """Return the profile in a BMP of version 5, or None."""
     stream.seek(14)
     header = stream.read(124)
     if len(header) < 124 or header[56:60] != _EMBEDDED:

@@ -143,7 +143,6 @@ class TiffReader:
 
 
 def _in_order(data: bytes, kind: int, order: str) -> bytes:
-    """Return little-endian values in another order, or the other way around."""
     width = _WORDS.get(kind, _SIZES[kind])
     if order == "<" or width == 1:
         return data

@@ -192,7 +192,6 @@ def _rgb(image: Any) -> Any:
 
 
 def _with_short(stream: BinaryIO, place: int, number: int) -> bytes:
-    """Return the content of a TIFF with another number below 256 at a place."""
     stream.seek(0)
     data = bytearray(stream.read())
     data[place + (data[:2] == b"MM")] = number

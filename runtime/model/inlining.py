@@ -72,7 +72,6 @@ class _Function:
 
 
 def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
-    """Return a graph, each of its nodes that calls a function replaced by the body."""
     kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number != 1:

@@ -205,13 +205,7 @@ def _check_size(size: int, left: int) -> None:
 
 
 def _array(stream: IO[bytes], size: int, left: int) -> tuple[Array, int]:
-    """Return the array of a .npy file, and the bytes that it takes in a run.
-
-    Args:
-        stream: The file.
-        size: Its bytes; its header must fit them.
-        left: The most bytes that it may take.
-    """
+    """Return the array of a .npy file of ``size`` bytes, and its bytes, at most ``left``."""
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array is not in version 1.0 of the format")
     try:

@@ -100,7 +100,7 @@ def image_sizes(files: Files, max_pixels: int) -> dict[str, Size]:
 
     Args:
         files: The images.
-        max_pixels: The most pixels of each.
+        max_pixels: Limit of the pixels of each.
 
     Raises:
         ServiceError: One is not an image, or has more pixels.

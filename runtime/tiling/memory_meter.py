@@ -131,7 +131,6 @@ class MemoryMeter:
     def __init__(
         self, known_square: float = 0.0, *, linear_only: bool = False, compiles: bool = False
     ) -> None:
-        """Begin without measurements, before the model runs for the first time."""
         self.known_square = known_square
         self.linear_only = linear_only
         self.compiles = compiles

@@ -138,7 +138,6 @@ class RepeatedTiles:
             yield self._reuse(place, tiles) or self._run(place, function, tiles)
 
     def _reuse(self, place: int, tiles: list[Array]) -> list[Array] | None:
-        """Return the result of a batch in the previous frame, or None if it differed."""
         inputs, outputs = self._before.get(place, ([], []))
         if len(inputs) != len(tiles) or not all(map(_same_bits, inputs, tiles)):
             return None
@@ -146,7 +145,6 @@ class RepeatedTiles:
         return outputs
 
     def _run(self, place: int, function: ImageFunction, tiles: list[Array]) -> list[Array]:
-        """Run a batch, and store it for the next frame if there is room."""
         self._bytes -= _bytes(*self._before.pop(place, ([], [])))
         outputs = run_batch(function, tiles)
         more = _bytes(tiles, outputs)

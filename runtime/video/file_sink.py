@@ -136,7 +136,6 @@ class VideoSink:
         return f"{done} finished frames are kept in {place}: {command} continues from there."
 
     def _go_on(self) -> None:
-        """Open the encoder of a part, and pass it the existing frames of that part."""
         if self._encoder is None:
             self._encoder = self.encoding.encoder()
             for time, planes in self.parts.frames():

@@ -152,13 +152,7 @@ def _hardest(measure: Measure, figures: Sequence[float], limits: Sequence[float]
 
 @dataclass(frozen=True)
 class _Group:
-    """Layers that were tried together.
-
-    Attributes:
-        places: Of the layers, one after the other.
-        error: The mean squared error per multiplication with only these in int8.
-        figure: The worst headline with only these in int8.
-    """
+    """Layers that were tried together: mean squared error a multiplication, and worst headline."""
 
     places: npt.NDArray[np.int64]
     error: float
@@ -204,7 +198,6 @@ class _Trial:
         self._wanted = self._outputs(np.ones(count, bool))
 
     def figures(self, exact: Array) -> list[float]:
-        """Return the headline of each image; layers are float32 where it is true."""
         return self._values(self._outputs(exact))
 
     def worst(self, figures: Sequence[float]) -> float:

@@ -94,7 +94,6 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
 
 
 def _together(order: list[int]) -> list[list[int]]:
-    """Group the axes that stay neighbors."""
     left = {axis: place for place, axis in enumerate(sorted(order))}
     groups: list[list[int]] = []
     for axis in order:

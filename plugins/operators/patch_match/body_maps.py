@@ -65,7 +65,6 @@ class BodyMaps:
     """
 
     def __init__(self, body: BodyBuilder) -> None:
-        """Read the inputs of the function that ``body`` writes."""
         self.body = body
         query, key, query_mask, key_mask, _ = body.inputs
         self.batch, channels, self.height, self.width = (body.size(query, a) for a in range(4))
@@ -140,7 +139,6 @@ class BodyMaps:
         return body.op("Mod", body.op("Add", u, v), body.ints(BOUND))
 
     def _places_where(self, condition: str) -> str:
-        """Return the number of positions of a patch if the condition holds, otherwise 0."""
         side = self.body.attribute("patch_size")
         return self.body.op("Where", condition, self.body.op("Mul", side, side), self.body.ints(0))
 

@@ -74,11 +74,7 @@ class _Clusters:
 def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
     """Return the sums of every cluster for each block, (B nW, h, blocks, m (e + 1)).
 
-    Args:
-        windows: Their sizes.
-        blocks: The own blocks.
-        bias: The coarse bias blocks.
-        sums: Sums of the values of a cluster's members in each own block, and their number.
+    ``sums`` are of the values of a cluster's members in each own block, and their number.
     """
     body = windows.body
     number = body.reshape(body.count(bias.blocks), -1, 1)

@@ -16,7 +16,6 @@ class Blocks:
     """
 
     def __init__(self, windows: WindowBody) -> None:
-        """Read the side from the attributes; a block is no larger than the window."""
         self._windows = windows
         body = self._body = windows.body
         side, coarse = body.attribute("block"), body.attribute("bias_block")

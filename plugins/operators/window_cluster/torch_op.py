@@ -32,10 +32,7 @@ def _overlaps(size: int, side: int, like: Tensor) -> Tensor:
 def _coarse_bias(table: Tensor, window: tuple[int, ...], side: int) -> Tensor:
     """Return the mean of exp(bias) for each pair of blocks of that side, (h, blocks, blocks).
 
-    Args:
-        table: (2wh-1, 2ww-1, h).
-        window: Its sides.
-        side: Side of the blocks.
+    The table is (2wh-1, 2ww-1, h).
     """
     rows, cols = (_overlaps(size, side, table) for size in window)
     mean = torch.einsum("ijy,yxh,klx->hikjl", rows, table.exp(), cols)

@@ -9,8 +9,6 @@ from ..window_moves import SteppedMoves
 
 
 class _Around:
-    """The keys of every window, in and around it."""
-
     def __init__(self, windows: WindowBody) -> None:
         body = windows.body
         self.windows = windows
