@@ -22,7 +22,7 @@ from ..model.onnx_header import read_onnx_header
 from ..model.references import RECORDED_METADATA, References
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
-from ..timing.turns import interleaved
+from ..timing.turns import interleaved, median_ratio
 from .baseline import KERNELS
 from .validation import (
     Limit,
@@ -253,7 +253,7 @@ def add_speed(
     feeds = {
         name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()
     }
-    timing = interleaved(
+    times = interleaved(
         {
             "model": lambda: sessions["model"].run(feeds["model"]),
             "other": lambda: sessions["other"].run(feeds["other"]),
@@ -261,5 +261,5 @@ def add_speed(
         seconds,
         warmup=2,
     )
-    measured.items["speed"] = timing.ratios["other", "model"]
+    measured.items["speed"] = median_ratio(times["other"], times["model"])
     measured.settings["speed"] = {"against": Path(other).name, "size": list(taken.values())}

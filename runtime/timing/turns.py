@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
@@ -57,23 +56,6 @@ def median_ratio(first: Iterable[float], second: Iterable[float]) -> float:
     return statistics.median(one / max(other, 1e-12) for one, other in pairs)
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What `interleaved` measured.
-
-    Attributes:
-        medians: Name -> median seconds of a call.
-        ratios: (first, second) -> median over the rounds of time(first) / time(second).
-        rounds: How many rounds were timed.
-        seconds: Seconds the timed rounds took in all.
-    """
-
-    medians: dict[str, float]
-    ratios: dict[tuple[str, str], float]
-    rounds: int
-    seconds: float
-
-
 def interleaved(
     functions: Mapping[str, Callable[[], object]],
     seconds: float = 10.0,
@@ -81,10 +63,8 @@ def interleaved(
     warmup: int = 1,
     minimum: int = 3,
     maximum: int = 100,
-) -> Timing:
-    """Time several functions in interleaved rounds.
-
-    Rounds are those of `turns`; ratios are computed within a round.
+) -> dict[str, list[float]]:
+    """Time several functions in interleaved rounds, and return the seconds of each call, by name.
 
     Args:
         functions: Name -> function.
@@ -110,16 +90,7 @@ def interleaved(
         late = rounds > 0 and spent >= (seconds if rounds >= minimum else 3.0 * seconds)
         return order if rounds < maximum and not late else []
 
-    start = time.perf_counter()
-    times = timed_in_turns(functions, active)
-    ratios = {
-        (first, second): median_ratio(times[first], times[second])
-        for first in functions
-        for second in functions
-        if first != second
-    }
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return Timing(medians, ratios, len(times[order[0]]), time.perf_counter() - start)
+    return timed_in_turns(functions, active)
 
 
 def least_seconds(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from typing import Any
 from nystra.models.vit.network import ViT
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.bench import WORKER
-from nystra.runtime.timing.turns import interleaved
+from nystra.runtime.timing.turns import interleaved, median_ratio
 from nystra.runtime.workers.child import Child
 from studies.performance.peak import peak_above
 from studies.vit.networks import (
@@ -62,11 +63,11 @@ def count() -> None:
 def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, float]:
     """Return the milliseconds of an image with each attention."""
     calls = {name: call(engine, name, shape, folder) for name in names()}
-    timing = interleaved(calls, seconds, maximum=1000)
-    print(f"{engine}, {shape} pixels: {timing.rounds} rounds", file=sys.stderr, flush=True)
-    exact = timing.medians["full"]
+    times = interleaved(calls, seconds, maximum=1000)
+    print(f"{engine}, {shape} pixels: {len(times['full'])} rounds", file=sys.stderr, flush=True)
+    exact = statistics.median(times["full"])
     return {
-        name: 1e3 * (exact if name == "full" else exact / timing.ratios["full", name])
+        name: 1e3 * (exact if name == "full" else exact / median_ratio(times["full"], times[name]))
         for name in calls
     }
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -143,9 +144,9 @@ def measure(checkpoints: Sequence[Path], images: Path, seconds: float) -> list[R
                     feeds = {"input": image.numpy()}
                     calls[engine][name] = session_call(engine, file, feeds)
         for engine, each in calls.items():
-            timing = interleaved(each, seconds, maximum=3000)
+            times = interleaved(each, seconds, maximum=3000)
             for row in rows:
-                row[engine] = 1e3 * timing.medians[f"{row['trained']}/{row['runs']}"]
+                row[engine] = 1e3 * statistics.median(times[f"{row['trained']}/{row['runs']}"])
     return rows
 
 

@@ -333,15 +333,14 @@ def test_no_bar_where_nobody_sees_it(
 
 def test_interleaved_runs_take_turns() -> None:
     order: list[str] = []
-    timing = interleaved(
+    times = interleaved(
         {name: lambda name=name: order.append(name) for name in "ab"},  # type: ignore[misc]
         seconds=5,
         warmup=1,
         maximum=3,
     )
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
-    assert timing.rounds == 3
-    assert set(timing.ratios) == {("a", "b"), ("b", "a")}
-    assert interleaved({"a": lambda: None}, seconds=0, warmup=0).rounds >= 1
+    assert {name: len(each) for name, each in times.items()} == {"a": 3, "b": 3}
+    assert interleaved({"a": lambda: None}, seconds=0, warmup=0)["a"]
     with pytest.raises(NystraError, match="no functions"):
         interleaved({})
