@@ -145,7 +145,7 @@ def _part(module: str, name: str) -> Lazy[Any]:
 
 
 def _precision(name: str, target: str | None = None) -> Transform:
-    lower = _part("graph.precision.transform", "lower")
+    lower = _part("graph.precision.lowering", "lowered")
     rounded = _part("validate.fake_quantized", "rounded_as")
     policy = _part("graph.precision.policy", "policy_for")
     return Transform(

@@ -18,9 +18,10 @@ import onnx
 from ....core.errors import UnsupportedModelError
 from ....models.architecture import PrecisionPolicy
 from ...targets import TENSORRT
+from ...transforms import TransformInputs
 from .cast import lower
 from .choice import choose
-from .policy import kept_layers
+from .policy import kept_layers, policy_for
 from .ranges import largest_values, overflowing
 from .rounded_copy import rounded_copy
 from .table import LOW_TYPES
@@ -102,3 +103,11 @@ def lower_model(
     tensors = lower(model, chosen)
     copied = rounded_copy(model, precision, tensors)
     return Lowered(low, {names[first]: why for first, why in kept.items()}, largest, copied)
+
+
+def lowered(
+    precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs
+) -> Lowered:
+    """Lower the nodes that are safe in a precision, in place: a transform, for its row."""
+    policy = policy_for(inputs.architecture, precision)
+    return lower_model(model, precision, policy, inputs.feeds, tensorrt=target is not None)
