@@ -49,11 +49,11 @@ def engines_for(model: EngineModel, builder: Builder) -> list[Engine]:
     fitting = [engine for engine in engines if _fits(engine.record, builder, device)]
     if fitting:
         return fitting
-    here = device if isinstance(device, str) else f"{device.name} ({device.capability})"
+    own = device if isinstance(device, str) else f"{device.name} ({device.capability})"
     others = ", ".join(sorted({_place(engine.record) for engine in engines}))
     raise BackendUnavailableError(
         f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
-        f"{here}{others and f', only for {others}'}: "
+        f"{own}{others and f', only for {others}'}: "
         f"nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
     )
 

@@ -54,7 +54,7 @@ class Result:
 
 def in_one_line(
     error: Exception,
-    here: Path,
+    source: Path,
     done: str = "restored",
     advice: str = "use smaller tiles (`tile` 128)",
 ) -> NystraError:
@@ -62,13 +62,13 @@ def in_one_line(
 
     Args:
         error: What was raised.
-        here: The image or video.
+        source: The image or video.
         done: The action that failed.
         advice: What to do if the memory does not suffice.
     """
     if isinstance(error, NystraError):
         return error
     if isinstance(error, MemoryError):
-        return NystraError(f"not enough memory for {here}: {advice}")
+        return NystraError(f"not enough memory for {source}: {advice}")
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
-    return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")
+    return NystraError(f"{source} cannot be {done}: {reason or type(error).__name__}")

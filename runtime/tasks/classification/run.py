@@ -59,22 +59,22 @@ def classify_images(
     where = None if target is None else str(target)
     results = [ClassResult(str(path), status="skipped", reason="no image") for path in others]
     with progress_bar(source.name, unit="image", quiet=how.quiet) as move:
-        for index, here in enumerate(images):
+        for index, path in enumerate(images):
             begin = time.perf_counter()
             try:
-                image = read_input(here)
+                image = read_input(path)
                 logits = classify(image.pixels)
                 classes = ranked(logits, classify.preprocessing.labels, how.top)
                 seconds = time.perf_counter() - begin
                 size = image.size[::-1]
                 result = ClassResult(
-                    str(here), output=where, classes=classes, input_size=size, seconds=seconds
+                    str(path), output=where, classes=classes, input_size=size, seconds=seconds
                 )
             except Exception as error:  # a bad image never stops the others
-                problem = in_one_line(error, here, "classified", "use a smaller image")
+                problem = in_one_line(error, path, "classified", "use a smaller image")
                 if not source.is_dir():
                     raise problem from error
-                result = ClassResult(str(here), status="failed", error=str(problem))
+                result = ClassResult(str(path), status="failed", error=str(problem))
             results.append(result)
             move(index + 1, len(images))
             if report is not None:

@@ -59,15 +59,15 @@ def restore_folder(
     if cluster is not None:
         from .on_cluster import cluster_pool, restore_on_cluster
 
-        with cluster_pool(session, job.options, cluster, len(pairs)) as there:
-            return restore_all(partial(restore_on_cluster, there), pairs, move, report)
+        with cluster_pool(session, job.options, cluster, len(pairs)) as pool:
+            return restore_all(partial(restore_on_cluster, pool), pairs, move, report)
     jobs = min(job.options.jobs or 1, len(pairs))
     if jobs > 1:
         with closing(_processes(job, session, jobs)) as pool:
             return restore_all(partial(restore_files, pool), pairs, move, report)
     if (most := most_pixels(job, session, pairs)) > 0:
         return restore_all(partial(_small_in_threads, job, session, most), pairs, move, report)
-    with closing(_one_by_one(job, move, len({there for _, there in pairs}))) as one:
+    with closing(_one_by_one(job, move, len({target for _, target in pairs}))) as one:
         return restore_all(partial(restore_files, one, ordered=True), pairs, None, report)
 
 
@@ -93,12 +93,13 @@ def restore_all(
             report(result, len(results), len(pairs))
 
     first: dict[Path, int] = {}
-    for place, (here, there) in enumerate(pairs):
-        if first.setdefault(there, place) != place:
+    for place, (source, target) in enumerate(pairs):
+        if first.setdefault(target, place) != place:
             error = (
-                f"{there} is also the output of another image of this run: rename one of the images"
+                f"{target} is also the output of another image of this run: rename one of the "
+                "images"
             )
-            add(place, ImageResult(str(here), "failed", error=error, exit_code=2))
+            add(place, ImageResult(str(source), "failed", error=error, exit_code=2))
     places = list(first.values())
     for group in groups_apart([pairs[place] for place in places]):
         with closing(restore(group)) as done:
@@ -113,13 +114,13 @@ def groups_apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
     groups: list[list[Pair]] = [[]]
     read: set[Path] = set()
     written: set[Path] = set()
-    for here, there in pairs:
-        if here in written or there in written or there in read:
+    for source, target in pairs:
+        if source in written or target in written or target in read:
             groups.append([])
             read, written = set(), set()
-        groups[-1].append((here, there))
-        read.add(here)
-        written.add(there)
+        groups[-1].append((source, target))
+        read.add(source)
+        written.add(target)
     return groups
 
 
@@ -127,12 +128,12 @@ def restore_files(
     pool: Pool, pairs: Sequence[Pair], *, ordered: bool = False
 ) -> Generator[Done, None, None]:
     """Restore images by the workers of a pool, as `Restore`, or in order."""
-    calls = (("file", (str(here), str(there))) for here, there in pairs)
+    calls = (("file", (str(source), str(target))) for source, target in pairs)
     for done in pool.run(calls, ordered=ordered):
-        here, value = pairs[done.place][0], done.value
+        source, value = pairs[done.place][0], done.value
         if isinstance(value, Failed):
-            error = f"{here} cannot be restored: {value.error}"
-            value = ImageResult(str(here), "failed", error=error)
+            error = f"{source} cannot be restored: {value.error}"
+            value = ImageResult(str(source), "failed", error=error)
         elif not isinstance(value, ImageResult):
             value = ImageResult.from_dict(value)
         yield done.place, value
@@ -164,7 +165,7 @@ def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
     cores = _cores(session)
     if not session.kind.concurrent or cores < 2 or len(pairs) < _LEAST * cores:
         return 0
-    if len(groups_apart(pairs)) > 1 or not all(_is_small(here) for here, _ in pairs):
+    if len(groups_apart(pairs)) > 1 or not all(_is_small(source) for source, _ in pairs):
         return 0
     free = available_memory()
     part = min(free, job.options.max_memory or free) // (cores + 1)
@@ -179,7 +180,7 @@ def _small_in_threads(
     worker = ImageWorker(replace(job, restorer=restorer_for(single)))
     large = []
     with closing(Threads(worker.call, _cores(session) + 1, worker.stop)) as pool:
-        calls = (("small_file", (str(here), str(there), most)) for here, there in pairs)
+        calls = (("small_file", (str(source), str(target), most)) for source, target in pairs)
         for done in pool.run(calls):
             if done.value is None:
                 large.append(done.place)

@@ -69,19 +69,21 @@ class ImageJob:
         auxiliary = AuxiliaryInputs.match(self.restorer.auxiliary, self.options.auxiliary())
         object.__setattr__(self, "auxiliary", auxiliary)
 
-    def restore(self, here: Path, there: Path, image: ImageData | None, move: Move) -> ImageResult:
+    def restore(
+        self, source: Path, target: Path, image: ImageData | None, move: Move
+    ) -> ImageResult:
         """Restore the only image of a run, which may have been read; errors are of one line."""
         try:
-            only = self.of(here, there)
+            only = self.of(source, target)
             only.read(image)
             only.run(move)
             return only.write()
         except Exception as error:
-            raise in_one_line(error, here) from error
+            raise in_one_line(error, source) from error
 
-    def of(self, here: Path, there: Path) -> ImageRun:
+    def of(self, source: Path, target: Path) -> ImageRun:
         """Return the run of one image, which has not begun."""
-        return ImageRun(self, here, there)
+        return ImageRun(self, source, target)
 
 
 class ImageRun:
@@ -91,23 +93,23 @@ class ImageRun:
         image: What was read; None if it is large, and read while it is restored.
     """
 
-    def __init__(self, job: ImageJob, here: Path, there: Path) -> None:
+    def __init__(self, job: ImageJob, source: Path, target: Path) -> None:
         """Set the image and the output."""
         self.image: ImageData | None = None
-        self._job, self._here, self._there = job, here, there
+        self._job, self._source, self._target = job, source, target
         self._restored: RestoredImage | None = None
         self._result: ImageResult
 
     def read(self, image: ImageData | None = None) -> None:
         """Read the image, unless it is given or large, and its further inputs."""
-        check_pair(self._here, self._there, overwrite=self._job.options.overwrite)
-        if image is not None or not is_large(self._job.restorer, self._here, self._there):
+        check_pair(self._source, self._target, overwrite=self._job.options.overwrite)
+        if image is not None or not is_large(self._job.restorer, self._source, self._target):
             self._read(image)
 
     def _read(self, image: ImageData | None) -> ImageData:
         begin = time.perf_counter()
-        self.image = before = read_input(self._here) if image is None else image
-        self._auxiliary, self._warnings = self._job.auxiliary.read(self._here, before.size)
+        self.image = before = read_input(self._source) if image is None else image
+        self._auxiliary, self._warnings = self._job.auxiliary.read(self._source, before.size)
         self._seconds = time.perf_counter() - begin
         return before
 
@@ -117,19 +119,19 @@ class ImageRun:
         if before is None:
             from .in_strips import restore_in_strips  # most runs have no such image
 
-            result = restore_in_strips(restorer, options, self._here, self._there, move)
+            result = restore_in_strips(restorer, options, self._source, self._target, move)
             if result is not None:
                 self._result = result
                 return
             before = self._read(None)
         begin = time.perf_counter()
         how = {**options.tiling, "auxiliary": self._auxiliary}
-        restored = restore(restorer, before, str(self._here), progress=move, **how)
+        restored = restore(restorer, before, str(self._source), progress=move, **how)
         seconds = time.perf_counter() - begin
         self._restored = restored
         self._result = ImageResult(
-            str(self._here),
-            output=str(self._there),
+            str(self._source),
+            output=str(self._target),
             input_size=before.size[::-1],
             output_size=restored.image.size[::-1],
             seconds=self._seconds + seconds,
@@ -142,21 +144,21 @@ class ImageRun:
         if self._restored is None:
             return self._result
         begin = time.perf_counter()
-        there, options = self._there, self._job.options
-        if there == STREAM:
+        target, options = self._target, self._job.options
+        if target == STREAM:
             kind, name = format_named(options.format or "png"), "the image"
         else:
             kind, name = (
-                check_writable(there, overwrite=options.overwrite),
-                f"the image for {there}",
+                check_writable(target, overwrite=options.overwrite),
+                f"the image for {target}",
             )
         content, warnings = self._restored.encoded(kind, options.quality, name)
-        if there == STREAM:
+        if target == STREAM:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
         else:
-            make_folder(there.parent)
-            atomic_write_bytes(there, content)
+            make_folder(target.parent)
+            atomic_write_bytes(target, content)
         seconds = (self._result.seconds or 0.0) + time.perf_counter() - begin
         return replace(self._result, warnings=[*self._warnings, *warnings], seconds=seconds)
 
@@ -171,10 +173,10 @@ def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
     check_can_make(target.parent)
 
 
-def failed(error: Exception, here: Path) -> ImageResult:
+def failed(error: Exception, source: Path) -> ImageResult:
     """Return the result of an image that failed."""
-    problem = in_one_line(error, here)
-    return ImageResult(str(here), "failed", error=str(problem), exit_code=problem.exit_code)
+    problem = in_one_line(error, source)
+    return ImageResult(str(source), "failed", error=str(problem), exit_code=problem.exit_code)
 
 
 def read_early(path: Path) -> ImageData | None:
@@ -202,7 +204,7 @@ def read_input(path: Path) -> ImageData:
     return decode_image(data, "the standard input")
 
 
-def is_large(restorer: Restorer, here: Path, there: Path) -> bool:
+def is_large(restorer: Restorer, source: Path, target: Path) -> bool:
     """Return whether an image is large by its header, and may be restored row by row.
 
     It may not if the model needs the whole image (means over it, masks), and into WebP.
@@ -211,11 +213,11 @@ def is_large(restorer: Restorer, here: Path, there: Path) -> bool:
         NystraError: The file is no image, or damaged.
     """
     held = restorer.untiled or restorer.auxiliary or restorer.tiling == DISCOURAGED
-    if held or STREAM in (here, there) or image_format(there) not in _FORMATS:
+    if held or STREAM in (source, target) or image_format(target) not in _FORMATS:
         return False
-    if regular_file(here, "the image").stat().st_size <= _SMALL_FILE:
+    if regular_file(source, "the image").stat().st_size <= _SMALL_FILE:
         return False
-    height, width = read_image_size(here)
+    height, width = read_image_size(source)
     numbers = 3 + restorer.output_channels * restorer.scale**2
     least = max(restorer.size_minimum, LEAST_ROWS)
     return min(height, width) >= least and 4 * height * width * numbers > LARGE

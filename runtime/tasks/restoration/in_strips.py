@@ -35,8 +35,8 @@ _SAMPLES = 1 << 20
 def restore_in_strips(
     restorer: Restorer,
     options: RunOptions,
-    here: Path,
-    there: Path,
+    source: Path,
+    target: Path,
     move: Callable[[int, int], None],
 ) -> ImageResult | None:
     """Restore a large image; None if it has alpha, an orientation or floating point.
@@ -46,36 +46,36 @@ def restore_in_strips(
     Args:
         restorer: The model.
         options: Options of the run.
-        here: The image.
-        there: Its output, which may be written.
+        source: The image.
+        target: Its output, which may be written.
         move: Called with (tiles done, tiles in total).
 
     Raises:
         NystraError: The image is damaged or too large, or the model fails.
     """
     begin = time.perf_counter()
-    name = str(here)
-    with open_regular(here, "the image") as stream, open_image(stream, name) as file:
+    name = str(source)
+    with open_regular(source, "the image") as stream, open_image(stream, name) as file:
         check_size(name, file.size)
         reader = RowReader.of(file, name)
     if reader is None:
         return None
     run = _Run(restorer, reader, name)
     size = (reader.size[0] * restorer.scale, reader.size[1] * restorer.scale)
-    make_folder(there.parent)
+    make_folder(target.parent)
     none = np.empty((0, 0, run.channels), np.float32)
     image = replace(reader.image, pixels=none).with_profile_of(reader.image)
     lost = write_strips(
-        there,
+        target,
         run.strips(move, **options.tiling),
         size,
         image,
-        image_format(there),
+        image_format(target),
         options.quality,
     )
     return ImageResult(
         name,
-        output=str(there),
+        output=str(target),
         warnings=[*run.warnings, *image.notes, *lost],
         input_size=reader.size[::-1],
         output_size=size[::-1],

@@ -47,11 +47,11 @@ def restore_on_cluster(pool: Cluster, pairs: Sequence[Pair]) -> Generator[Done, 
     """
     calls = (("file", tuple(str(path.absolute()) for path in pair)) for pair in pairs)
     for done in pool.run(calls):
-        here, there = map(str, pairs[done.place])
+        source, target = map(str, pairs[done.place])
         if isinstance(done.value, Failed):
-            result = ImageResult(here, "failed", error=done.value.error)
+            result = ImageResult(source, "failed", error=done.value.error)
         else:
-            result = replace(done.value, input=here, output=there)
+            result = replace(done.value, input=source, output=target)
         made = DistributedResult(**result.as_dict(), worker=done.where, tries=done.tries)
         yield done.place, made
 
@@ -91,15 +91,15 @@ def cluster_pool(
         session.library is not None,
     )
     with connected(cluster) as ray:
-        there = ray.cluster_resources()
-        if there.get("CPU", 0) < cluster.threads:
+        resources = ray.cluster_resources()
+        if resources.get("CPU", 0) < cluster.threads:
             raise NystraError(
                 f"a worker needs {cluster.threads} CPUs, and the cluster has "
-                f"{there.get('CPU', 0):g} in all: use fewer `threads`"
+                f"{resources.get('CPU', 0):g} in all: use fewer `threads`"
             )
-        size = cluster.workers or max(int(there.get("CPU", 1)) // cluster.threads, 1)
+        size = cluster.workers or max(int(resources.get("CPU", 1)) // cluster.threads, 1)
         if gpu and cluster.workers is None:
-            size = int(there.get("GPU", 0))
+            size = int(resources.get("GPU", 0))
         if size < 1:
             raise NystraError(
                 f"the model runs on {session.backend}, and the cluster has no GPU: use `backend` "

@@ -215,23 +215,23 @@ def validate_quality(
     pairs = paired_images(input_folder, truth_folder)
     results: list[ImageQuality] = []
     warnings: list[str] = []
-    for index, (here, there) in enumerate(pairs):
-        image, truth = read_image(here), read_image(there).pixels
-        others, more = auxiliary.read(here, image.size)
+    for index, (source, target) in enumerate(pairs):
+        image, truth = read_image(source), read_image(target).pixels
+        others, more = auxiliary.read(source, image.size)
         warnings += more
         pixels = image.pixels
         if pad == "official" and window is not None:
             pixels = np.moveaxis(official_pad(np.moveaxis(pixels, 2, 0), window), 0, 2)
         output, _ = restorer(pixels, tile, overlap, auxiliary=others)
-        got, expected = comparable(output, image.size, truth, scale, (here, there))
+        got, expected = comparable(output, image.size, truth, scale, (source, target))
         regions: tuple[RegionQuality, ...] = ()
         if masks:
             hole = others[masks[0]][:, :, 0].repeat(scale, 0).repeat(scale, 1)
             hole = hole[: got.shape[0], : got.shape[1]]
-            regions = _inside_outside(got, expected, hole > 0, border, channel, here)
+            regions = _inside_outside(got, expected, hole > 0, border, channel, source)
         results.append(
             ImageQuality(
-                here.name,
+                source.name,
                 psnr(got, expected, crop_border=border, channel=channel),
                 ssim(got, expected, crop_border=border, channel=channel),
                 *regions,

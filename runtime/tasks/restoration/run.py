@@ -229,13 +229,13 @@ def _plan_images(
         places = [target]
     results = [ImageResult(str(path), "skipped", reason="no image") for path in others]
     pairs = []
-    for here, there in zip(images, places, strict=True):
-        if how.skip_existing and there != STREAM and there.exists():
-            reason = f"{there} exists"
-            results.append(ImageResult(str(here), "skipped", str(there), reason=reason))
+    for image, place in zip(images, places, strict=True):
+        if how.skip_existing and place != STREAM and place.exists():
+            reason = f"{place} exists"
+            results.append(ImageResult(str(image), "skipped", str(place), reason=reason))
         else:
-            pairs.append((here, there))
-    existing = [there for _, there in pairs if folder and not how.overwrite and there.exists()]
+            pairs.append((image, place))
+    existing = [place for _, place in pairs if folder and not how.overwrite and place.exists()]
     if existing:
         raise NystraError(
             f"{len(existing)} of {len(pairs)} outputs exist, the first is {existing[0]}: add "

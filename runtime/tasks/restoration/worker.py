@@ -63,10 +63,10 @@ class ImageWorker:
         """Make calls under way fail after their next tile."""
         self._stopped = True
 
-    def file(self, here: str, there: str) -> ImageResult:
+    def file(self, source: str, target: str) -> ImageResult:
         """Restore an image file."""
         try:
-            image = self._job.of(Path(here), Path(there))
+            image = self._job.of(Path(source), Path(target))
             with ExitStack() as reading:
                 reading.enter_context(self._files)
                 begun, self._begun = self._begun, self._begun + 1
@@ -79,23 +79,23 @@ class ImageWorker:
                 with self._quiet:
                     return image.write()
         except Exception as error:  # a bad image never stops the others
-            return failed(error, Path(here))
+            return failed(error, Path(source))
 
-    def small_file(self, here: str, there: str, most: int) -> ImageResult | None:
+    def small_file(self, source: str, target: str, most: int) -> ImageResult | None:
         """Restore an image file, also while the model runs for others.
 
         Returns:
             None if the image has more pixels than ``most``.
         """
         try:
-            image = self._job.of(Path(here), Path(there))
+            image = self._job.of(Path(source), Path(target))
             image.read()
             if image.image is None or math.prod(image.image.size) > most:
                 return None
             image.run(partial(self._moved, 0))
             return image.write()
         except Exception as error:  # a bad image never stops the others
-            return failed(error, Path(here))
+            return failed(error, Path(source))
 
     def image(self, before: ImageData, name: str, how: Mapping[str, Any]) -> RestoredImage | Failed:
         """Restore an image; see `restore`."""

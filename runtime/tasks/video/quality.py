@@ -49,7 +49,7 @@ def validate_clip(
     """
     pairs = paired_images(input_folder, truth_folder)
     pairs.sort(key=lambda pair: frame_order(pair[0].name))
-    source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
+    source = FrameFolder(Path(input_folder), files=[path for path, _ in pairs])
     restorer = frame_restorer_for(session, source, RunOptions(), options or VideoOptions())
     border = (
         crop_border if crop_border is not None else (restorer.scale if restorer.scale > 1 else 0)

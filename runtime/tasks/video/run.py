@@ -75,11 +75,11 @@ def run_video(
     """
     begin = time.perf_counter()
     how, clip = options or RunOptions(), video or VideoOptions()
-    here, there = Path(input), os.fspath(output)
-    _check_flags(here, there, how, clip)
-    if is_written(there) and how.skip_existing and Path(there).exists():
-        return [VideoResult(str(here), "skipped", there, reason=f"{there} exists")]
-    source = open_source(here, clip)
+    path, target = Path(input), os.fspath(output)
+    _check_flags(path, target, how, clip)
+    if is_written(target) and how.skip_existing and Path(target).exists():
+        return [VideoResult(str(path), "skipped", target, reason=f"{target} exists")]
+    source = open_source(path, clip)
     with ExitStack() as workers:
         pool = None
         if cluster is not None:
@@ -87,10 +87,10 @@ def run_video(
 
             pool = workers.enter_context(cluster_pool(session, how, cluster))
         restorer = frame_restorer_for(session, source, how, clip, pool)
-        sink = _sink(session, source, there, restorer.scale, how, clip)
-        work = _Work(source, restorer, sink, here, there)
+        sink = _sink(session, source, target, restorer.scale, how, clip)
+        work = _Work(source, restorer, sink, path, target)
         result = work.run(report, quiet=how.quiet)
-    warnings = [*source.clip.warnings, *_untimed(source, there), *work.warnings(), *sink.warnings]
+    warnings = [*source.clip.warnings, *_untimed(source, target), *work.warnings(), *sink.warnings]
     return [replace(result, warnings=warnings, seconds=time.perf_counter() - begin)]
 
 
@@ -151,15 +151,15 @@ def frame_restorer_for(
 def _sink(
     session: Session,
     source: FrameSource,
-    there: str,
+    target: str,
     scale: int,
     options: RunOptions,
     video: VideoOptions,
 ) -> Sink:
     """Return the sink of the restored frames: a video or a folder."""
-    if not is_written(there):
+    if not is_written(target):
         return FolderSink(
-            Path(there),
+            Path(target),
             source,
             Naming(options.format, options.suffix),
             overwrite=options.overwrite,
@@ -179,7 +179,7 @@ def _sink(
         **{f"input {key}": f"{path}" for key, path in (options.inputs or {}).items()},
     }
     return VideoSink(
-        Path(there),
+        Path(target),
         source,
         scale,
         job,
@@ -193,10 +193,10 @@ class _Work:
     """One run: frames from a source through a restorer into a sink."""
 
     def __init__(
-        self, source: FrameSource, restorer: FrameRestorer, sink: Sink, here: Path, there: str
+        self, source: FrameSource, restorer: FrameRestorer, sink: Sink, path: Path, target: str
     ) -> None:
         self._source, self._restorer, self._sink = source, restorer, sink
-        self._here, self._there = here, there
+        self._path, self._target = path, target
         self._odd: Counter[str] = Counter()
         self._seconds, self._tiles, self._reused = 0.0, 0, 0
 
@@ -205,7 +205,7 @@ class _Work:
         count = self._source.clip.count
         todo = sum(self._sink.wants(index) for index in range(count))
         try:
-            with progress_bar(self._here.name, unit="frame", quiet=quiet) as move:
+            with progress_bar(self._path.name, unit="frame", quiet=quiet) as move:
                 for done, restored in enumerate(
                     self._restorer.restore(self._source, self._sink.wants), 1
                 ):
@@ -219,13 +219,13 @@ class _Work:
             Exception,
             KeyboardInterrupt,
         ) as error:  # finished frames are kept
-            plain = in_one_line(error, self._here) if isinstance(error, Exception) else error
+            plain = in_one_line(error, self._path) if isinstance(error, Exception) else error
             raise _with_words(plain, self._sink.keep()) from error
         height, width = self._source.clip.size
         scale = self._restorer.scale
         return VideoResult(
-            str(self._here),
-            output=self._there,
+            str(self._path),
+            output=self._target,
             input_size=(width, height),
             output_size=(width * scale, height * scale),
             model_seconds=self._seconds,
@@ -248,8 +248,8 @@ class _Work:
         self._reused += restored.reused
         height, width = restored.image.size
         return VideoResult(
-            f"{self._here} frame {restored.frame.index + 1}",
-            output=self._there,
+            f"{self._path} frame {restored.frame.index + 1}",
+            output=self._target,
             output_size=(width, height),
             seconds=restored.seconds,
             model_seconds=restored.seconds,
@@ -265,28 +265,28 @@ def _with_words(error: BaseException, text: str) -> BaseException:
     return type(error)(". ".join(part for part in (before, text) if part))
 
 
-def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOptions) -> None:
-    if STREAM in (here, Path(there)):
+def _check_flags(path: Path, target: str, options: RunOptions, video: VideoOptions) -> None:
+    if STREAM in (path, Path(target)):
         raise NystraError("a video is not read from or written to -: give a file or a folder")
     if options.recursive:
         raise NystraError("`recursive` does not apply to the frames of one video: omit it")
     if options.jobs not in (None, 1):
         raise NystraError("`jobs` shares the images of a folder, not a video: omit it")
-    if not here.is_dir() and video.fps is not None:
+    if not path.is_dir() and video.fps is not None:
         raise NystraError("`fps` does not apply to a video file, which has time stamps")
-    if not is_written(there):
+    if not is_written(target):
         kinds = ", ".join(WRITTEN)
-        check_folder_name(there, f"a video ({kinds})")
+        check_folder_name(target, f"a video ({kinds})")
         if video.codec is not None or video.crf is not None:
             raise NystraError(
-                f"`codec` and `crf` are for a video as the output ({kinds}), got {there}"
+                f"`codec` and `crf` are for a video as the output ({kinds}), got {target}"
             )
         if video.fps is not None:
             raise NystraError("`fps` does not apply to a folder of frames as the output")
 
 
-def _untimed(source: FrameSource, there: str) -> list[str]:
-    if source.clip.even or is_written(there):
+def _untimed(source: FrameSource, target: str) -> list[str]:
+    if source.clip.even or is_written(target):
         return []
     text = "the video has a variable frame rate, and frames in a folder have no time stamps "
     return [f"{text}shown: give a video as the output to keep it"]
