@@ -212,7 +212,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         """
         import onnxruntime
 
-        if has_node(self.path, _ENGINE):
+        if has_node(self.path, _ENGINE, nested=True):
             raise NystraError(
                 f"{self.path} holds or names an engine that a provider compiled ({_ENGINE}), which "
                 "is native code of those who made the file: use the ONNX file that it was made of"

@@ -50,14 +50,15 @@ def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, s
     ]
 
 
-def has_node(path: str | os.PathLike[str], operator: str) -> bool:
-    """Whether a node of an operator is in a model file, also in branches and functions.
+def has_node(path: str | os.PathLike[str], operator: str, *, nested: bool = False) -> bool:
+    """Whether a node of an operator is in a model file; ``nested``: in branches and functions too.
 
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
     with opened_model(path) as data:
-        nodes = (message_strings(data, span, (_OP_TYPE,)) for span in messages(data, "node"))
+        spans = messages(data, "node") if nested else graph_spans(data, _NODE)
+        nodes = (message_strings(data, span, (_OP_TYPE,)) for span in spans)
         return any(node.get(_OP_TYPE) == operator for node in nodes)
 
 
