@@ -84,8 +84,8 @@ def find_plan(
         found = Found(tuple(each.trained for each in classes), {}, {}, {})
     else:
         trials = Trials(loaded, images, record, [each.paths for each in classes], progress)
-        found = choose(classes, 10.0 ** (-budget / 10.0), trials)
         record.write()
+        found = choose(classes, 10.0 ** (-budget / 10.0), trials)
     proposal = describe(classes, found, budget, images, size_text(calls.size), idle)
     foreign = foreign_warnings(costs, options.costs)
     return replace(proposal, warnings=(*foreign, *proposal.warnings))

@@ -1,4 +1,4 @@
-"""Runs of whole plans, recorded continuously: an interrupted search continues.
+"""Runs of whole plans, recorded one by one: an interrupted search continues.
 
 ``<checkpoint>.auto.json`` next to the model file. It is kept: a choice for another budget reuses
 it. It belongs to one checkpoint, and its entries to images, classes, window and version.
@@ -32,7 +32,6 @@ _PLANS = "plans"
 _KEYS = ("schema_version", "source_sha256", "costs", _PLANS)
 
 _ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
-_SECONDS_BETWEEN_WRITES = 5.0
 
 Choice: TypeAlias = tuple[Mechanism, ...]
 """The mechanism of each class of sites."""
@@ -78,7 +77,6 @@ class Record:
         self.plans: dict[str, dict[str, Sequence[float]]] = {}
         self._path = folder / f"{loaded.checkpoint.path.stem}.auto.json"
         self._sha256 = loaded.checkpoint.sha256
-        self._written = time.monotonic()
         if self._path.exists():
             try:
                 self._read(read_json(self._path, "what was measured"))
@@ -101,14 +99,11 @@ class Record:
             self.costs = parse_costs(document["costs"], where)
         self.plans = document[_PLANS]
 
-    def write(self, *, now: bool = True) -> None:
-        """Write the file; not ``now``: unless it was written in the last seconds."""
-        if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
-            return
+    def write(self) -> None:
+        """Write the file, or raise NystraError."""
         costs = None if self.costs is None else self.costs.as_dict()
         values = (SCHEMA_VERSION, self._sha256, costs, self.plans)
         atomic_write_bytes(self._path, stable_json(dict(zip(_KEYS, values, strict=True))))
-        self._written = time.monotonic()
 
 
 def _is_pair(value: Any) -> bool:
@@ -155,12 +150,8 @@ class Trials:
             self._announce(max(to_come, 1))
             start = time.monotonic()
             rows = zip(self._classes, choice, strict=True)
-            try:
-                self._known[key] = self._changes({path: row for at, row in rows for path in at})
-            except BaseException:
-                self._record.write()
-                raise
-            self._record.write(now=False)
+            self._known[key] = self._changes({path: row for at, row in rows for path in at})
+            self._record.write()
             self._run, self._spent = self._run + 1, self._spent + time.monotonic() - start
         return Tried(*self._known[key])
 
