@@ -1,18 +1,12 @@
 // The kernels of NystraWindowCosine, exact attention by the cosines of queries and keys: qkv
-// (B, H, W, h(2d+e)) to (B, H, W, h e). On the CPU its tasks, scratch and bias are those of
-// NystraWindowSoftmax.
+// (B, H, W, h(2d+e)) to (B, H, W, h e). On the CPU it is NystraWindowSoftmax's.
 #pragma once
 
 #include "window_softmax.h"
 
 namespace nystra {
 
-#define NYSTRA_WINDOW_COSINE_CPU(X)                                                             \
-  X(void, window_cosine_factors,                                                                \
-    (const WindowShape&, Type, const void* logit_scale, float* factors))                        \
-  X(Status, window_cosine,                                                                      \
-    (const WindowSoftmaxParams&, Type, const void* qkv, void* out, int64_t first, int64_t last, \
-     float* scratch))
+#define NYSTRA_WINDOW_COSINE_CPU(X)
 
 namespace cuda {
 

@@ -13,8 +13,8 @@ void WindowCosine::check(const Shape* in) const {
 void WindowCosine::compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
   const WindowShape shape = params(t.shapes);
   const AlignedFloats factors(static_cast<size_t>(shape.heads));
-  kernels.window_cosine_factors(shape, t.type, t.inputs[2], factors.get());
-  WindowSoftmax::compute(t, threads, kernels, kernels.window_cosine, factors.get());
+  kernels.window_softmax_factors(shape, t.type, t.inputs[2], factors.get());
+  WindowSoftmax::compute(t, threads, kernels, factors.get());
 }
 
 }  // namespace nystra

@@ -12,8 +12,6 @@ class WindowOverlap : public WindowSoftmax {
 
   explicit WindowOverlap(const Attributes& a) : WindowSoftmax(Windows::around(a), a) {}
 
-  void compute(const Tensors&, const Threads&, const Kernels&) const;
-
   Status launch(const Tensors& t, void*, cuda::Stream stream,
                 const cuda::LaunchLimits& limits = {}) const {
     return cuda::window_overlap(params(t.shapes), t.type, t.inputs[0], bias_table(t), t.outputs[0],

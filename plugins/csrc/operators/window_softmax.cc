@@ -10,7 +10,7 @@ void WindowSoftmax::check(const Shape* in) const {
 }
 
 void WindowSoftmax::compute(const Tensors& t, const Threads& threads, const Kernels& kernels,
-                            Kernel kernel, const float* factors) const {
+                            const float* factors) const {
   const WindowShape shape = params(t.shapes);
   std::unique_ptr<AlignedFloats> bias;
   if (bias_) {
@@ -20,7 +20,8 @@ void WindowSoftmax::compute(const Tensors& t, const Threads& threads, const Kern
   const WindowSoftmaxParams p{shape, bias ? bias->get() : nullptr, factors};
   threads.parallel(kernels.window_softmax_tasks(shape), kernels.window_softmax_scratch(shape),
                    [&](int64_t first, int64_t last, float* scratch) {
-                     return kernel(p, t.type, t.inputs[0], t.outputs[0], first, last, scratch);
+                     return kernels.window_softmax(p, t.type, t.inputs[0], t.outputs[0], first,
+                                                   last, scratch);
                    });
 }
 

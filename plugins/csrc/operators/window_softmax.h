@@ -16,9 +16,9 @@ class WindowSoftmax {
   Shape output(int, const Shape* in) const { return windows_.output(in[0]); }
   WindowShape params(const Shape* in) const { return windows_.shape(in[0]); }
 
-  void compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
-    compute(t, threads, kernels, kernels.window_softmax);
-  }
+  // factors: of the scores of each head; null: none.
+  void compute(const Tensors&, const Threads&, const Kernels&,
+               const float* factors = nullptr) const;
 
   size_t workspace(const Shape*, Type, const cuda::LaunchLimits& = {}) const { return 0; }
   Status launch(const Tensors& t, void*, cuda::Stream stream,
@@ -30,12 +30,6 @@ class WindowSoftmax {
  protected:
   WindowSoftmax(const Windows& windows, const Attributes& a)
       : windows_(windows), bias_(a.flag("bias")) {}
-
-  using Kernel = Status (*)(const WindowSoftmaxParams&, Type, const void*, void*, int64_t, int64_t,
-                            float*);
-  // factors: of the scores of each head; null: none.
-  void compute(const Tensors&, const Threads&, const Kernels&, Kernel,
-               const float* factors = nullptr) const;
 
   const void* bias_table(const Tensors& t) const { return bias_ ? t.inputs[1] : nullptr; }
 

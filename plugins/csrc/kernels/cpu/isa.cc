@@ -32,7 +32,6 @@ constexpr Kernels with_pairs(Kernels k) {
   k.attention = attention;
   k.window_softmax_scratch = window_softmax_scratch;
   k.window_softmax = window_softmax;
-  k.window_overlap = window_overlap;
   return k;
 }
 constexpr Kernels kTable = with_pairs(avx512::kTable);
@@ -46,7 +45,6 @@ constexpr Kernels with_tiles(Kernels k) {
   k.attention = attention;
   k.window_softmax_scratch = window_softmax_scratch;
   k.window_softmax = window_softmax;
-  k.window_overlap = window_overlap;
   k.window_nystrom_scratch = window_nystrom_scratch;
   k.window_nystrom = window_nystrom;
   return k;

@@ -99,8 +99,8 @@ struct WindowTerms {
 
 // The pixels of `count` keys of a window from key `first` on; those beyond the map are marked, and
 // get a pixel that is there. Returns whether there are any.
-[[maybe_unused]] bool around_pixels(const WindowShape& s, const Place& p, int64_t first,
-                                    int64_t count, int64_t* pixels, bool* beyond) {
+bool around_pixels(const WindowShape& s, const Place& p, int64_t first, int64_t count,
+                   int64_t* pixels, bool* beyond) {
   const int64_t key_w = s.key_w();
   int64_t y = first / key_w, x = first % key_w;
   bool any = false;
