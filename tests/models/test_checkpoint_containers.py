@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.utils import prune
 
-from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
+from nystra.core.errors import CheckpointError, UnsupportedModelError
 from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from shared import hide_spandrel
@@ -288,10 +288,3 @@ def test_one_missing_key_names_the_nearest_architecture(tmp_path: Path) -> None:
     save_file(state, tmp_path / "a.safetensors")
     with pytest.raises(UnsupportedModelError, match=r"nearest is swinir, but .* no norm.weight:"):
         load(tmp_path / "a.safetensors")
-
-
-def test_a_bare_name_is_neither_a_file_nor_shipped() -> None:
-    with pytest.raises(
-        NystraError, match="no file and no shipped checkpoint has the name 'swinir_x9'"
-    ):
-        load("swinir_x9")

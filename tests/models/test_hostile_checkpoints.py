@@ -54,6 +54,7 @@ def refused(path: Path, words: str, **hyper: Any) -> None:
             lambda x: x.to(torch.complex64),
             "of another type: norm.weight complex64 instead of float32",
         ),
+        (lambda x: x * float("nan"), "NaN or infinite values in 1 tensors, first norm.weight"),
         (lambda x: x * complex("nan"), "NaN or infinite values in 1 tensors, first norm.weight"),
         (lambda x: x.double() + 1e300, "norm.weight has values beyond the range of float32"),
         (lambda x: torch.zeros(0, 8), "misshapen: norm.weight"),

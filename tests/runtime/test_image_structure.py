@@ -130,13 +130,6 @@ def test_fax_is_read_and_its_damage_reported() -> None:
             decode_image(bytes(damaged))
 
 
-def test_compression_that_is_not_supported() -> None:
-    stream = io.BytesIO()
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(stream, "TIFF", compression="zstd")
-    with pytest.raises(NystraError, match="by ZSTD, which is not supported: save it with deflate"):
-        decode_image(stream.getvalue())
-
-
 def test_premultiplied_8_bits_are_divided_once() -> None:
     """Pillow rounds the quotient to 8 bits, up to 2 of 255 from it."""
     alpha = np.arange(1, 256, dtype=np.uint8)

@@ -54,13 +54,6 @@ def test_what_goes_beside_an_image(
     assert f"needs a {part}" in missing.message
 
 
-def test_a_mask_of_another_size(service: Service) -> None:
-    parts = [("image", png(make_image())), ("mask", png(hole(9, 12)))]
-    reply = service.ask("/v1/restore?model=mask", parts=parts)
-    assert (reply.status, reply.code) == (422, "invalid")
-    assert "expected the same size" in reply.message
-
-
 def test_classes(service: Service, folder: Path, tmp_path: Path) -> None:
     data = encode_image(plain("green"), "PNG")
     (tmp_path / "green.png").write_bytes(data)
