@@ -34,6 +34,7 @@ BLOCK_THREADS = {f"patch_match_{name}_kernel": 256 for name in ("chunk", "scan",
 """Of a block; other kernels have 128."""
 
 ENUMERATORS = {
+    "Form": ("kernel", "softmax"),  # landmark_passes.h
     "Way": ("workspace", "shared", "tensor cores"),  # landmark_launch.h
     "Area": ("window", "around", "list"),  # softmax_tokens.h
 }
@@ -59,7 +60,7 @@ class Use(NamedTuple):
 
 
 def short_name(demangled: str) -> str:
-    """``window_nystrom_kernel<half, true>`` of a demangled entry function."""
+    """``landmark_kernel<kernel, half, shared>`` of a demangled entry function."""
     name = re.sub(r"\(anonymous namespace\)::|nystra::cuda::|^void ", "", demangled)
     depth, end = 0, len(name)
     for i, letter in enumerate(name):

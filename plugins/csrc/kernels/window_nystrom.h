@@ -1,13 +1,18 @@
 // The kernels of NystraWindowNystrom: qkv (B, H, W, h(2d+e)) to (B, H, W, h e).
 #pragma once
 
+#include "batch_maxima.h"
 #include "cuda_launch.h"
-#include "landmark_params.h"
+#include "window_shape.h"
 
 namespace nystra {
 
-struct WindowNystromParams : LandmarkParams {
-  float threshold, guard;
+struct WindowNystromParams {
+  WindowShape shape;
+  int64_t rows, cols, iterations;
+  float threshold, guard;  // NystraWindowNystromformer has none
+
+  int64_t landmarks() const { return rows * cols; }
 };
 
 #define NYSTRA_WINDOW_NYSTROM_CPU(X)                                                   \

@@ -2,34 +2,49 @@
 #pragma once
 
 #include "kernels/window_nystrom.h"
-#include "landmark_windows.h"
+#include "windows.h"
 
 namespace nystra {
 
-class WindowNystrom : public LandmarkWindows {
+class WindowNystrom {
  public:
   static constexpr const Schema& kSchema = kWindowNystromSchema;
 
   explicit WindowNystrom(const Attributes& a)
-      : LandmarkWindows(a), threshold_(a.number("threshold")), guard_(a.number("guard")) {}
+      : WindowNystrom(a, a.number("threshold"), a.number("guard")) {}
 
-  WindowNystromParams params(const Shape* in) const {
-    return {LandmarkWindows::params(in), threshold_, guard_};
+  void check(const Shape* in) const { windows_.check(in[0]); }
+  Shape output(int, const Shape* in) const { return windows_.output(in[0]); }
+  WindowNystromParams params(const Shape* in) const;
+
+  void compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
+    compute(t, threads, kernels.window_nystrom_scratch, kernels.window_nystrom_maxima,
+            kernels.window_nystrom);
   }
 
-  void compute(const Tensors&, const Threads&, const Kernels&) const;
-
   size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_nystrom_workspace(params(in), batch_init(), limits);
+    return cuda::window_nystrom_workspace(params(in), batch_init_, limits);
   }
   Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
                 const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_nystrom(params(t.shapes), batch_init(), t.type, t.inputs[0], t.outputs[0],
+    return cuda::window_nystrom(params(t.shapes), batch_init_, t.type, t.inputs[0], t.outputs[0],
                                 workspace, stream, limits);
   }
 
+ protected:
+  WindowNystrom(const Attributes&, float threshold, float guard);
+
+  using Scratch = decltype(Kernels::window_nystrom_scratch);
+  using Maxima = decltype(Kernels::window_nystrom_maxima);
+  using Kernel = decltype(Kernels::window_nystrom);
+  void compute(const Tensors&, const Threads&, Scratch, Maxima, Kernel) const;
+
+  bool batch_init() const { return batch_init_; }
+
  private:
-  float threshold_, guard_;
+  Windows windows_;
+  WindowNystromParams params_;
+  bool batch_init_;
 };
 
 }  // namespace nystra

@@ -4,10 +4,8 @@ namespace nystra {
 
 void WindowNystromformer::compute(const Tensors& t, const Threads& threads,
                                   const Kernels& kernels) const {
-  const LandmarkParams p = params(t.shapes);
-  LandmarkWindows::compute(p, kernels.window_nystromformer_scratch(p),
-                           kernels.window_nystromformer_maxima, kernels.window_nystromformer, t,
-                           threads);
+  WindowNystrom::compute(t, threads, kernels.window_nystromformer_scratch,
+                         kernels.window_nystromformer_maxima, kernels.window_nystromformer);
 }
 
 }  // namespace nystra

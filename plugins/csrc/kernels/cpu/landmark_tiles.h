@@ -22,7 +22,7 @@ struct LandmarkTiles {
   float* scores;      // (step, kBlock), or (kBlock, step)
   float* out;         // (kBlock, sums_step)
 
-  LandmarkTiles(const LandmarkParams& params, Scratch& memory)
+  LandmarkTiles(const WindowNystromParams& params, Scratch& memory)
       : depth(pairs_of(params.shape.head_dim)),
         sums_step(round_up(params.shape.value_dim + 2, kSide)) {
     const int64_t step = round_up(params.landmarks(), kLanes);
@@ -140,7 +140,7 @@ inline Vec first_lanes(Vec v, int64_t n) {
 #else
 
 struct LandmarkTiles {
-  LandmarkTiles(const LandmarkParams&, Scratch&) {}
+  LandmarkTiles(const WindowNystromParams&, Scratch&) {}
 };
 
 #endif

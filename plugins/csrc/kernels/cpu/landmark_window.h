@@ -18,12 +18,13 @@ struct LandmarkBuffers {
   float* columns;        // (d_step, kBlock) q or k of a block, channels in rows
   float* values;         // (kBlock, e_step) v of a block
   float* scores;         // (rows, kBlock) landmarks against a block
+  float* factors;        // (kBlock) what a token's result is multiplied by
   float* token_regions;  // (kBlock)
   PinvBuffers pinv;
   int regions[kMaxLandmarks];
   int64_t pixels[kBlock];
 
-  LandmarkBuffers(const LandmarkParams& params, Scratch& memory)
+  LandmarkBuffers(const WindowNystromParams& params, Scratch& memory)
       : m(params.landmarks()),
         rows(round_up(m, 4)),
         step(round_up(m, kLanes)),
@@ -36,6 +37,7 @@ struct LandmarkBuffers {
         columns(memory.take(d_step * kBlock)),
         values(memory.take(kBlock * e_step)),
         scores(memory.take(rows * kBlock)),
+        factors(memory.take(kBlock)),
         token_regions(memory.take(kBlock)),
         pinv(m, memory) {}
 };
@@ -49,7 +51,7 @@ struct Cell {
   int64_t y0, y1, x0, x1;
 };
 
-inline Cell cell(const LandmarkParams& params, int64_t j) {
+inline Cell cell(const WindowNystromParams& params, int64_t j) {
   const WindowShape& s = params.shape;
   const int64_t row = j / params.cols, col = j % params.cols;
   return Cell{cell_start(row, s.window_h, params.rows), cell_end(row, s.window_h, params.rows),
@@ -78,7 +80,7 @@ inline void pool(const Place& p, const Cell& cell, const T* map, int64_t stride,
 
 // Fills the landmarks: q times scale and log2(e), k as it is. Padding is zero.
 template <class T>
-inline void find_landmarks(const LandmarkParams& params, const Place& p, const Head<T>& head,
+inline void find_landmarks(const WindowNystromParams& params, const Place& p, const Head<T>& head,
                            LandmarkBuffers& b) {
   for (int64_t i = 0; i < b.d_step * b.step; ++i) b.q[i] = b.k[i] = 0;
   const WindowShape& s = params.shape;
@@ -96,14 +98,14 @@ inline void find_landmarks(const LandmarkParams& params, const Place& p, const H
 }
 
 // Multiplies the key landmarks by scale and log2(e), for pass 2.
-inline void scale_keys(const LandmarkParams& params, const LandmarkBuffers& b) {
+inline void scale_keys(const WindowNystromParams& params, const LandmarkBuffers& b) {
   const float scale = params.shape.scale * kLog2E;
   for (int64_t i = 0; i < b.d_step * b.step; i += kLanes) store(b.k + i, load(b.k + i) * scale);
 }
 
 // Calls f(count) for each block of tokens, their pixels (and regions, in a cut window) filled in.
 template <class F>
-inline void for_blocks(const LandmarkParams& params, const Place& p, LandmarkBuffers& b,
+inline void for_blocks(const WindowNystromParams& params, const Place& p, LandmarkBuffers& b,
                        const F& f) {
   const int64_t tokens = params.shape.tokens();
   for (int64_t first = 0; first < tokens; first += kBlock) {
@@ -117,33 +119,14 @@ inline void for_blocks(const LandmarkParams& params, const Place& p, LandmarkBuf
   }
 }
 
-// scores = f(landmarks^T columns), for the tokens of a block.
+// scores = f(landmarks^T columns), for the tokens of a block. A function of its own, whose
+// registers are those of f alone.
 template <class F, class Between>
-inline void score(const LandmarkParams& params, const LandmarkBuffers& b, const float* landmarks,
-                  int64_t count, const F& f, Between& between) {
+__attribute__((noinline)) void score(const WindowNystromParams& params, const LandmarkBuffers& b,
+                                     const float* landmarks, int64_t count, const F& f,
+                                     Between& between) {
   multiply(b.rows, round_up(count, kLanes), params.shape.head_dim, landmarks, Fixed<1>(), b.step,
            b.columns, kBlock, Zero(), store_to(b.scores, Fixed<kBlock>(), f), between);
-}
-
-// scores = f(scores, same) for all tokens; same is -1 in the lanes whose region is the landmark's.
-template <class F>
-inline void mask_scores(const LandmarkBuffers& b, int64_t count, const F& f) {
-  for (int64_t j = 0; j < b.m; ++j) {
-    const Vec region = splat(float(b.regions[j]));
-    for (int64_t i = 0; i < count; i += kLanes) {
-      const IntVec same = load(b.token_regions + i) == region;
-      float* const s = b.scores + j * kBlock + i;
-      store(s, f(load(s), same));
-    }
-  }
-}
-
-// upper = start + scores values, over the tokens of a block.
-template <class Start, class Between>
-inline void add_values(const LandmarkBuffers& b, int64_t count, const Start& start,
-                       Between& between) {
-  multiply(b.rows, b.e_step, count, b.scores, Fixed<kBlock>(), Fixed<1>(), b.values, b.e_step,
-           start, store_to(b.upper, b.e_step, Same()), between);
 }
 
 // product = Z upper.

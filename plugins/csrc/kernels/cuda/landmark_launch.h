@@ -1,7 +1,8 @@
 // Plans and launches the kernels of the Nystrom forms, and computes the size of their workspace.
 #pragma once
 
-#include "kernels/landmark_params.h"
+#include "kernels/window_nystrom.h"
+#include "landmark_tensor_passes.h"
 #include "landmark_tensor_pool.h"
 
 namespace nystra::cuda {
@@ -19,7 +20,7 @@ struct LandmarkPlan {
   bool in_shared;
   int64_t blocks, shared_bytes;
 
-  LandmarkPlan(const LandmarkParams& params, const LaunchLimits& limits, bool tensor = false)
+  LandmarkPlan(const WindowNystromParams& params, const LaunchLimits& limits, bool tensor = false)
       : job{} {
     const Windows s = windows(params.shape);
     job.shape = s;
@@ -29,6 +30,8 @@ struct LandmarkPlan {
     job.m = int(params.landmarks());
     job.iterations = int(params.iterations);
     job.scale = params.shape.scale * kLog2E;
+    job.threshold = params.threshold * kLog2E;
+    job.guard = params.guard;
     job.tensor = tensor;
     const int d = s.head_dim < kChunk ? s.head_dim : kChunk,
               e = s.value_dim < kChunk ? s.value_dim : kChunk;
@@ -77,62 +80,12 @@ struct LandmarkPlan {
 };
 
 // Returns whether the sizes, the type and the alignment allow the passes to run on tensor cores.
-inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const void* qkv,
+inline bool suits_tensor_cores(const WindowNystromParams& params, Type type, const void* qkv,
                                const void* out) {
   const WindowShape& s = params.shape;
   return type != Type::kFloat && params.landmarks() <= kTensorLandmarks &&
          s.head_dim <= kTensorChannels && s.value_dim <= kTensorChannels &&
          width_fits(2, s.head_dim, s.value_dim, qkv, out, 2);
-}
-
-// Launches Form::kernel<T, Way>(), whose first argument is a Form::Job.
-template <class Form, class Params>
-Status launch_landmarks(const Params& params, bool batch_init, Type type, const void* qkv,
-                        void* out, void* workspace, Stream stream, const LaunchLimits& limits) {
-  if (params.shape.windows() == 0) return Status::kOk;
-  if (params.landmarks() < 1 || params.landmarks() > kMaxLandmarks || !countable(params.shape))
-    return Status::kUnsupported;
-  LandmarkPlan plan(params, limits);
-  if (tensor_cores_allowed(limits) && suits_tensor_cores(params, type, qkv, out) &&
-      with_half_type(type, [](auto* element) {
-        return architecture_of(Form::template kernel<std::remove_pointer_t<decltype(element)>,
-                                                     Way::kTensor>()) >= 80;
-      })) {
-    const LandmarkPlan other(params, limits, true);
-    if (other.in_shared) plan = other;  // needs no workspace beyond that of the first plan
-  }
-  if (!plan.in_shared) {  // the current device may have more shared memory than `limits`
-    const LandmarkPlan fitted(params, on_this_device(limits));
-    if (fitted.in_shared) plan = fitted;
-  }
-  if (!plan.in_shared && plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
-  if (workspace == nullptr && plan.workspace(batch_init) > 0) return Status::kNoScratch;
-  typename Form::Job job(plan.job, params);
-  const auto queue = static_cast<cudaStream_t>(stream);
-  job.workspace = static_cast<unsigned char*>(workspace) + (batch_init ? kMaximaBytes : 0);
-  const auto run = [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
-    const int64_t d = params.shape.head_dim, e = params.shape.value_dim;
-    job.width = common_width(d, e, qkv, out, sizeof(T));
-    job.wide = width_fits(8, d, e, qkv, out, sizeof(T));
-    auto kernel = plan.in_shared ? Form::template kernel<T, Way::kShared>()
-                                 : Form::template kernel<T, Way::kWorkspace>();
-    if constexpr (sizeof(T) == 2)
-      if (job.tensor) kernel = Form::template kernel<T, Way::kTensor>();
-    if (allow_shared(kernel, plan.shared_bytes) != cudaSuccess) return false;
-    return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)),
-                  dim3(unsigned(plan.warps * kWarp)), size_t(plan.shared_bytes), queue, job,
-                  static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;
-  };
-  if (batch_init) {
-    job.maxima = static_cast<unsigned*>(workspace);
-    job.only_maxima = true;
-    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
-      return Status::kLaunch;
-    if (!with_type(type, run)) return Status::kLaunch;
-    job.only_maxima = false;
-  }
-  return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
 // Returns the buffers of a block. Each step of a kernel calls it again. The sizes pass through
@@ -170,12 +123,11 @@ __device__ __forceinline__ void for_tasks(const LandmarkJob& job, const F& run) 
   }
 }
 
-// The steps of a kernel, for both forms. A form defines a job and functions that take it: fill (the
-// matrix of the landmarks), pass_keys, combine (the sums of the keys with the pseudoinverse),
-// pass_queries, and both passes on tensor cores. pass_keys contains no barrier of the block except
-// at its end.
-template <Way kWay, class Job, class T>
-__device__ __forceinline__ void attend(Job job, unsigned char* memory, const T* qkv, T* out) {
+// The steps of the kernel of a form. Its passes over the keys contain no barrier of the block
+// except at their end.
+template <Form kForm, Way kWay, class T>
+__device__ __forceinline__ void attend(LandmarkJob job, unsigned char* memory, const T* qkv,
+                                       T* out) {
   job.tensor = kWay == Way::kTensor;  // a compile-time constant
   for_tasks<kWay>(job, [&](int window, int head) {
     const Place place(job.shape, window);
@@ -191,7 +143,7 @@ __device__ __forceinline__ void attend(Job job, unsigned char* memory, const T* 
     }
     {
       const LandmarkBuffers b = buffers_of<kWay>(job, memory);
-      fill(job, b, WarpBuffers(job, b));
+      fill<kForm>(job, b, WarpBuffers(job, b));
       if (job.only_maxima) {
         absolute_sums(BlockGroup(), b.pinv, job.m);
         merge_maxima(BlockGroup(), b.pinv, job.m, job.maxima);
@@ -205,22 +157,79 @@ __device__ __forceinline__ void attend(Job job, unsigned char* memory, const T* 
     {
       const LandmarkBuffers b = buffers_of<kWay>(job, memory);
       if constexpr (kWay == Way::kTensor)
-        tensor_pass_keys(job, place, in, b, WarpBuffers(job, b));
+        tensor_pass_keys<kForm>(job, place, in, b, WarpBuffers(job, b));
       else
-        pass_keys(job, place, in, b, WarpBuffers(job, b));
+        pass_keys<kForm>(job, place, in, b, WarpBuffers(job, b));
     }
     {
       const LandmarkBuffers b = buffers_of<kWay>(job, memory);
-      combine(job, b, WarpBuffers(job, b));
+      combine<kForm>(job, b, WarpBuffers(job, b));
     }
     {
       const LandmarkBuffers b = buffers_of<kWay>(job, memory);
       if constexpr (kWay == Way::kTensor)
-        tensor_pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
+        tensor_pass_queries<kForm>(job, place, in, head, b, WarpBuffers(job, b), out);
       else
-        pass_queries(job, place, in, head, b, WarpBuffers(job, b), out);
+        pass_queries<kForm>(job, place, in, head, b, WarpBuffers(job, b), out);
     }
   });
+}
+
+template <Form kForm, class T, Way kWay>
+__global__ void __launch_bounds__(kMaxWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
+    landmark_kernel(LandmarkJob job, const T* __restrict__ qkv, T* __restrict__ out) {
+  DYNAMIC_SHARED(memory);
+  attend<kForm, kWay>(job, memory, qkv, out);
+}
+
+template <Form kForm>
+Status launch_landmarks(const WindowNystromParams& params, bool batch_init, Type type,
+                        const void* qkv, void* out, void* workspace, Stream stream,
+                        const LaunchLimits& limits) {
+  if (params.shape.windows() == 0) return Status::kOk;
+  if (params.landmarks() < 1 || params.landmarks() > kMaxLandmarks || !countable(params.shape))
+    return Status::kUnsupported;
+  LandmarkPlan plan(params, limits);
+  if (tensor_cores_allowed(limits) && suits_tensor_cores(params, type, qkv, out) &&
+      with_half_type(type, [](auto* element) {
+        return architecture_of(landmark_kernel<kForm, std::remove_pointer_t<decltype(element)>,
+                                               Way::kTensor>) >= 80;
+      })) {
+    const LandmarkPlan other(params, limits, true);
+    if (other.in_shared) plan = other;  // needs no workspace beyond that of the first plan
+  }
+  if (!plan.in_shared) {  // the current device may have more shared memory than `limits`
+    const LandmarkPlan fitted(params, on_this_device(limits));
+    if (fitted.in_shared) plan = fitted;
+  }
+  if (!plan.in_shared && plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
+  if (workspace == nullptr && plan.workspace(batch_init) > 0) return Status::kNoScratch;
+  LandmarkJob job = plan.job;
+  const auto queue = static_cast<cudaStream_t>(stream);
+  job.workspace = static_cast<unsigned char*>(workspace) + (batch_init ? kMaximaBytes : 0);
+  const auto run = [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    const int64_t d = params.shape.head_dim, e = params.shape.value_dim;
+    job.width = common_width(d, e, qkv, out, sizeof(T));
+    job.wide = width_fits(8, d, e, qkv, out, sizeof(T));
+    auto kernel = plan.in_shared ? landmark_kernel<kForm, T, Way::kShared>
+                                 : landmark_kernel<kForm, T, Way::kWorkspace>;
+    if constexpr (sizeof(T) == 2)
+      if (job.tensor) kernel = landmark_kernel<kForm, T, Way::kTensor>;
+    if (allow_shared(kernel, plan.shared_bytes) != cudaSuccess) return false;
+    return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)),
+                  dim3(unsigned(plan.warps * kWarp)), size_t(plan.shared_bytes), queue, job,
+                  static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;
+  };
+  if (batch_init) {
+    job.maxima = static_cast<unsigned*>(workspace);
+    job.only_maxima = true;
+    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
+      return Status::kLaunch;
+    if (!with_type(type, run)) return Status::kLaunch;
+    job.only_maxima = false;
+  }
+  return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
 }  // namespace

@@ -29,9 +29,10 @@ struct LandmarkJob {
   int last;     // in the first pass the first warp takes the tiles from this one on, since it may
                 // have to compute the pseudoinverse before
   float scale;  // times log2(e)
-  int width;    // elements per vector access
-  bool wide;    // accesses of 8 elements are aligned
-  bool tensor;  // the passes run on tensor cores
+  float threshold, guard;  // of the kernel form; threshold times log2(e)
+  int width;               // elements per vector access
+  bool wide;               // accesses of 8 elements are aligned
+  bool tensor;             // the passes run on tensor cores
   int tile_step;
   unsigned* maxima;  // of the whole batch, or null
   bool only_maxima;  // only compute the maxima of the batch
@@ -56,7 +57,7 @@ struct LandmarkBuffers {
                      // fragments and the pseudoinverse use this memory
   float* tiles;      // (warps, kTokens, tile_step) a chunk of channels of q, k or v; not on
                      // tensor cores
-  float* rows;       // (warps, 3, m4) sums per landmark, depending on the form
+  float* rows;       // (warps, 3, m4) totals per landmark; of a softmax also maxima and corrections
   float* combined;   // (m4) used only by the kernel form
   float* factors;    // (warps, kTokens); not on tensor cores
   int* pixels;       // (warps, kTokens); not on tensor cores
