@@ -1,7 +1,7 @@
 // Rows of the field: the k best keys of a pixel so far, and the passes that improve them.
 #pragma once
 
-#include "patch_match_random.h"
+#include "kernels/patch_match_random.h"
 #include "patch_match_score.h"
 
 #include <cmath>

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/patch_match_random.h"
 #include "patch_match_maps.h"
 
 namespace nystra::cuda {
@@ -32,25 +33,6 @@ struct Search {
   const float *query_norms, *key_norms;  // for cosine, otherwise null
   Field from, to;                        // fields that a pass reads and writes
 };
-
-// Returns entry i of the fixed table of random numbers.
-__device__ __forceinline__ uint32_t table_entry(uint32_t i) {
-  uint32_t x = i * 2654435761u + 12345u;
-  x ^= x >> 16;
-  x *= 0x7feb352du;
-  x ^= x >> 15;
-  x *= 0x846ca68bu;
-  x ^= x >> 16;
-  return x >> 2;
-}
-
-// Returns random number n of pixel (y, x).
-__device__ __forceinline__ int draw(int y, int x, int n, int seed) {
-  const uint32_t u =
-      table_entry((uint32_t(x) + 619u * (uint32_t(n) % 4096u) + 811u * uint32_t(seed)) % 4096u);
-  const uint32_t v = table_entry((uint32_t(y) + u) % 4096u);
-  return int((u + v) % (1u << 30));
-}
 
 __device__ __forceinline__ bool better(float score, int index, float other_score, int other_index) {
   return score > other_score || (score == other_score && index < other_index);
