@@ -18,9 +18,10 @@ from .options import WebOptions
 from .runtime_files import VERSION, copy_runtime
 
 PAGE = Path(__file__).with_name("page")
-"""The page; its ``.js`` files are compiled from the TypeScript of ``web/``."""
+"""The page; its ``.js`` files are the code of the npm package too, `_PACKAGE` of that alone."""
 
 _PARTS = ("*.html", "*.css", "*.svg", "*.js")
+_PACKAGE = "index.js"
 _PRECISION = "fp32"
 """The precision of the files that the page was tested with."""
 
@@ -70,7 +71,8 @@ def write_page(model: Path, folder: Path, options: WebOptions) -> Path:
     name, references = f"{stem}.onnx", f"{stem}.npz" if has_references else None
     with atomic_folder(folder, overwrite=options.overwrite) as page:
         for file in sorted(file for part in _PARTS for file in PAGE.glob(part)):
-            shutil.copyfile(file, page / file.name)
+            if file.name != _PACKAGE:
+                shutil.copyfile(file, page / file.name)
         shutil.copyfile(model, page / name)
         if references is not None:
             shutil.copyfile(recorded, page / references)

@@ -293,8 +293,10 @@ def test_the_snippet_of_the_manual_has_the_types_of_the_package(tmp_path: Path) 
     settings = {
         "extends": str(ROOT / "web/tsconfig.json"),
         "compilerOptions": {
-            "types": [],
-            "paths": {"nystra-web": [str(ROOT / "web/src/index.ts")]},
+            "paths": {
+                "nystra-web": [str(PAGE / "index.js")],
+                "onnxruntime-web": [str(ROOT / "web/node_modules/onnxruntime-web/types.d.ts")],
+            },
         },
         "include": ["snippet.mts"],
     }

@@ -1,2 +1,0 @@
-/** Messages between a page and the worker that runs its network. */
-export {};
