@@ -124,7 +124,7 @@ void reset_sums(const Buffers<kForm>& b) {
 // Pass 1: upper = G_U V and sums = G_U 1, or those of the softmax before it is divided.
 template <Form kForm, class T>
 void pass_keys(const WindowNystromParams& params, const Place& p, const Head<T>& head,
-               Buffers<kForm>& b, Ahead<T>& ahead) {
+               Buffers<kForm>& b, Ahead& ahead) {
   const WindowShape& s = params.shape;
   reset_sums(b);
   for_blocks(params, p, b, [&](int64_t count) {
@@ -261,7 +261,7 @@ void normalize(const Buffers<kForm>& b, int64_t count) {
 // Pass 2: out = (G_L product) / (G_L inverse_sums), guarded, or softmax(Q k_m) product.
 template <Form kForm, class T>
 void pass_queries(const WindowNystromParams& params, const Place& p, const Head<T>& in,
-                  int64_t head, Buffers<kForm>& b, T* out, Ahead<T>& ahead) {
+                  int64_t head, Buffers<kForm>& b, T* out, Ahead& ahead) {
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
@@ -288,7 +288,7 @@ void attend(const WindowNystromParams& params, const T* qkv, const BatchMaxima& 
   fill_core(params, p, b);
   start_value(b.pinv, batch, p.cut ? b.regions : nullptr);
   iterate(b.pinv, params.iterations);
-  Ahead<T> ahead(params.shape, qkv, out, task);
+  Ahead ahead(params.shape, qkv, out, task);
   pass_keys(params, p, in, b, ahead);
   combine(b);
   pass_queries(params, p, in, head, b, out, ahead);

@@ -149,7 +149,7 @@ void add_members(const T* map, int64_t stride, const Members members, int64_t ch
 // One round of clustering; the last one sums the values.
 template <class T>
 void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p, const Head<T>& in,
-               Buffers& b, bool last, Ahead<T>& ahead) {
+               Buffers& b, bool last, Ahead& ahead) {
   const WindowShape& s = params.shape;
   shift_centers(params, b);
   zero(b.moved, b.m * b.d_step);
@@ -270,7 +270,7 @@ void softmax(const Buffers& b, const Block& block, int64_t column, int64_t slots
 
 template <class T>
 void write(const WindowShape& s, const Buffers& b, const Block& block, int64_t column, int64_t head,
-           T* out, Ahead<T>& ahead) {
+           T* out, Ahead& ahead) {
   const int64_t stride = s.heads * s.value_dim, width = s.value_dim, count = block.count();
   const auto finish = [=, map = out + head * width, pixels = b.pixels + column,
                        factors = b.factors + column](int64_t row, int64_t col, auto& acc) {
@@ -285,7 +285,7 @@ void write(const WindowShape& s, const Buffers& b, const Block& block, int64_t c
 template <class T>
 void pass_queries(const ClusterParams& params, const Blocks& blocks, const Place& p,
                   const Head<T>& in, int64_t head, Buffers& b, const float* bias, T* out,
-                  Ahead<T>& ahead) {
+                  Ahead& ahead) {
   const WindowShape& s = params.shape;
   const float *const inside = bias + blocks.inside(), *const pairs = bias + blocks.pairs();
   const Vec scale = splat(s.scale * kLog2E);
@@ -337,7 +337,7 @@ void run(const WindowClusterParams& params, const T* qkv, T* out, int64_t task, 
   const float* const bias = params.bias + head * blocks.bias_step();
   Scratch memory(scratch);
   Buffers b(cluster, blocks, memory);
-  Ahead<T> ahead(cluster.shape, qkv, out, task);
+  Ahead ahead(cluster.shape, qkv, out, task);
   seed(cluster, p, in, b);
   for (int64_t round = 0; round <= cluster.rounds; ++round)
     pass_keys(cluster, blocks, p, in, b, round == cluster.rounds, ahead);

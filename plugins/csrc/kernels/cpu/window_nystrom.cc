@@ -14,7 +14,7 @@ using KernelBuffers = Buffers<Form::kKernel>;
 constexpr int64_t kFewestTokens = 1024;
 
 void pass_keys(const WindowNystromParams& params, const Place& p, const Head<BFloat16>& head,
-               KernelBuffers& b, Ahead<BFloat16>& ahead) {
+               KernelBuffers& b, Ahead& ahead) {
   const WindowShape& s = params.shape;
   if (s.tokens() < kFewestTokens)
     return pass_keys<Form::kKernel, BFloat16>(params, p, head, b, ahead);
@@ -85,7 +85,7 @@ bool unguarded(const WindowNystromParams& params, const KernelBuffers& b, int64_
 }
 
 void pass_queries(const WindowNystromParams& params, const Place& p, const Head<BFloat16>& in,
-                  int64_t head, KernelBuffers& b, BFloat16* out, Ahead<BFloat16>& ahead) {
+                  int64_t head, KernelBuffers& b, BFloat16* out, Ahead& ahead) {
   const WindowShape& s = params.shape;
   if (s.tokens() < kFewestTokens)
     return pass_queries<Form::kKernel, BFloat16>(params, p, in, head, b, out, ahead);

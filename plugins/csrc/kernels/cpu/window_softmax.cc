@@ -29,9 +29,9 @@ void pack_block(const WindowShape& s, const HeadSize& size, const Place& p, cons
     if (beyond[i]) clear_key(size, i, b);
 }
 
-template <class T, class Between>
+template <class T>
 void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, float* scratch,
-         Between& between) {
+         Ahead& ahead) {
   const WindowShape& s = params.shape;
   const int64_t chunk = task % chunks(s), head = task / chunks(s) % s.heads;
   HeadSize size = head_size(s);
@@ -50,7 +50,7 @@ void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, 
   const auto pack = [&](int64_t first, int64_t count) {
     pack_block(s, size, p, in, first, count, b);
   };
-  attend_to_all(size, b, WindowTerms{s, p, bias}, query, queries, pack, between);
+  attend_to_all(size, b, WindowTerms{s, p, bias}, query, queries, pack, ahead);
   write(size, b, queries, Tokens<T>{out + head * s.value_dim, s.heads * s.value_dim, pixels});
 }
 
@@ -60,13 +60,9 @@ void run_all(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t fi
   const WindowShape& s = params.shape;
   [[maybe_unused]] const TilesOf<T> tiles;
   for (int64_t task = first; task < last; ++task) {
-    if (chunks(s) == 1) {
-      Ahead<T> ahead(s, qkv, out, task);
-      run(params, qkv, out, task, scratch, ahead);
-    } else {  // the next chunk reads what this one has in its cache
-      const auto nothing = [] {};
-      run(params, qkv, out, task, scratch, nothing);
-    }
+    // Of several chunks the next one reads what this one has in its cache.
+    Ahead ahead = chunks(s) == 1 ? Ahead(s, qkv, out, task) : Ahead(s);
+    run(params, qkv, out, task, scratch, ahead);
   }
 }
 
