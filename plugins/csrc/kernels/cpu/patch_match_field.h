@@ -11,6 +11,18 @@ namespace {
 
 constexpr int64_t kPassesEach = 5;  // of an iteration: steps 8, 4, 2, 1, and the random search
 
+// The random table, which is read faster than it is computed.
+struct StoredTable {
+  uint32_t entries[kRandomEntries];
+
+  constexpr StoredTable() : entries() {
+    for (uint32_t i = 0; i < kRandomEntries; ++i) entries[i] = ComputedTable()[i];
+  }
+  constexpr uint32_t operator[](uint32_t i) const { return entries[i % kRandomEntries]; }
+};
+
+constexpr StoredTable kRandom;
+
 // Entries best first: higher score, then smaller index; empty ones last.
 struct Row {
   uint32_t* entries;
@@ -104,7 +116,7 @@ class Search {
     for (int64_t j = 0; j < p_.neighbors; ++j) {
       const int64_t low = j * allowed / p_.neighbors, high = (j + 1) * allowed / p_.neighbors;
       if (low == high) continue;
-      const int64_t place = low + draw(y, x, j, p_.seed) % uint32_t(high - low);
+      const int64_t place = low + draw(kRandom, y, x, j, p_.seed) % uint32_t(high - low);
       offer(p_.masked ? m_.allowed[place] : int32_t(place), row, c);
     }
   }
@@ -181,8 +193,9 @@ class Search {
       if (center == kNobody) center = row.entries[0];
       const uint32_t from = center & kIndexBits, width = uint32_t(p_.key_width);
       const int64_t n = p_.neighbors + 2 * (iteration * radii_ + z);
-      const int64_t v = near(from / width, radius, p_.key_height, draw(y, x, n, p_.seed));
-      const int64_t u = near(from % width, radius, p_.key_width, draw(y, x, n + 1, p_.seed));
+      const int64_t v = near(from / width, radius, p_.key_height, draw(kRandom, y, x, n, p_.seed));
+      const int64_t u =
+          near(from % width, radius, p_.key_width, draw(kRandom, y, x, n + 1, p_.seed));
       offer(int32_t(v * p_.key_width + u), row, c);
     }
   }

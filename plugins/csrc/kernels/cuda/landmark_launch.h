@@ -4,11 +4,10 @@
 #include "kernels/window_nystrom.h"
 #include "landmark_tensor_passes.h"
 #include "landmark_tensor_pool.h"
+#include "with_maxima.h"
 
 namespace nystra::cuda {
 namespace {
-
-constexpr int64_t kMaximaBytes = 256;
 
 // Where the buffers are, in the workspace or in shared memory, and whether the passes run on tensor
 // cores (kTensor, with buffers in shared memory).
@@ -221,15 +220,7 @@ Status launch_landmarks(const WindowNystromParams& params, bool batch_init, Type
                   dim3(unsigned(plan.warps * kWarp)), size_t(plan.shared_bytes), queue, job,
                   static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;
   };
-  if (batch_init) {
-    job.maxima = static_cast<unsigned*>(workspace);
-    job.only_maxima = true;
-    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
-      return Status::kLaunch;
-    if (!with_type(type, run)) return Status::kLaunch;
-    job.only_maxima = false;
-  }
-  return with_type(type, run) ? Status::kOk : Status::kLaunch;
+  return run_with_maxima(batch_init, job, type, workspace, queue, run);
 }
 
 }  // namespace

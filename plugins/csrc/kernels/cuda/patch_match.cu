@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
     const int low = int(int64_t(i) * count / s.neighbors),
               high = int(int64_t(i + 1) * count / s.neighbors);
     if (high <= low) return -1;
-    const int place = low + draw(row.y, row.x, i, s.seed) % (high - low);
+    const int place = low + draw(ComputedTable(), row.y, row.x, i, s.seed) % (high - low);
     return s.list == nullptr ? place : s.list[row.image * keys + place];
   });
   row.store_row();
@@ -93,10 +93,10 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
     if (center < 0) center = row.entry(0, row.y, row.x);
     if (center < 0) return -1;
     const int n = s.neighbors + 2 * (iteration * levels + level);
-    const int v =
-        draw_near(center / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
-    const int u =
-        draw_near(center % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
+    const int v = draw_near(center / s.key.width, radius, s.key.height,
+                            draw(ComputedTable(), row.y, row.x, n, s.seed));
+    const int u = draw_near(center % s.key.width, radius, s.key.width,
+                            draw(ComputedTable(), row.y, row.x, n + 1, s.seed));
     return v * s.key.width + u;
   });
   row.store_row();

@@ -11,6 +11,7 @@
 #include "kernels/pinv.h"
 
 #include "pseudoinverse.h"
+#include "with_maxima.h"
 
 namespace nystra::cuda {
 namespace {
@@ -137,8 +138,6 @@ cudaError_t enqueue(const Plan& plan, const Job& job, const T* a, T* z, cudaStre
   return launch(kernel, grid, block, size_t(plan.shared_bytes), stream, job, a, z);
 }
 
-constexpr int64_t kMaximaBytes = 256;
-
 }  // namespace
 
 size_t pinv_workspace(const PinvParams& params, bool batch_init, const LaunchLimits& limits) {
@@ -172,15 +171,7 @@ Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a,
     using T = std::remove_pointer_t<decltype(element)>;
     return enqueue(plan, job, static_cast<const T*>(a), static_cast<T*>(z), queue) == cudaSuccess;
   };
-  if (batch_init) {
-    job.maxima = static_cast<unsigned*>(workspace);
-    job.only_maxima = true;
-    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
-      return Status::kLaunch;
-    if (!with_type(type, run)) return Status::kLaunch;
-    job.only_maxima = false;
-  }
-  return with_type(type, run) ? Status::kOk : Status::kLaunch;
+  return run_with_maxima(batch_init, job, type, workspace, queue, run);
 }
 
 }  // namespace nystra::cuda
