@@ -24,7 +24,7 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.files.ownership import require_own_folder
 from ...core.files.reading import regular_file
-from ...core.files.user_cache import CACHE_VARIABLE, home, put_file
+from ...core.files.user_cache import CACHE_VARIABLE, home, key_of, put_file
 from ...core.files.writing import (
     atomic_write_bytes,
     check_writable_folder,
@@ -84,7 +84,7 @@ class EngineRecord:
         and the location in the model. The engine itself is left out.
         """
         parts = asdict(replace(self, sha256="", model="", plugins=[]))
-        return hashlib.sha256(stable_json(parts)).hexdigest()
+        return key_of(parts)
 
     def as_json(self) -> bytes:
         """Return the record as bytes: the same for the same content."""
