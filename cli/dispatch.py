@@ -54,10 +54,42 @@ _EXTRAS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors show names of files without control characters, as `echo` does."""
+    """A parser that takes no abbreviated flags, and each flag once.
+
+    Its errors show names of files without control characters, as `echo` does.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+        self.given: set[str] = set()
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        self.given = set()
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
+
+
+class _StoreOnce(argparse.Action):
+    """Stores a value; a flag that is given twice is an error, not the last one of both."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if isinstance(parser, _Parser) and option_string is not None:
+            if self.dest in parser.given:
+                raise argparse.ArgumentError(self, "given twice, expected once")
+            parser.given.add(self.dest)
+        setattr(namespace, self.dest, values)
 
 
 def run_nystra(arguments: Sequence[str]) -> int:

@@ -32,12 +32,14 @@ class Option:
         default_text: Description of the default, if its value does not explain it.
         flag: Its flag on the command line, if not derived from its name.
         short: One-letter form of the flag.
+        alias: A second spelling of the flag.
         metavar: Placeholder of the value in ``--help``, if not that of the kind.
         required: The command line requires it.
     """
 
     _expected: ClassVar[str] = ""
     _placeholder: ClassVar[str] = "X"
+    is_list: ClassVar[bool] = False  # a flag that is repeated adds to the list
 
     default: Any
     doc: str
@@ -45,6 +47,7 @@ class Option:
     default_text: str = field(default="", kw_only=True)
     flag: str = field(default="", kw_only=True)
     short: str = field(default="", kw_only=True)
+    alias: str = field(default="", kw_only=True)
     metavar: str = field(default="", kw_only=True)
     required: bool = field(default=False, kw_only=True)
 

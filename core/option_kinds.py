@@ -177,6 +177,7 @@ class Words(Option):
 
     _expected: ClassVar[str] = "comma-separated words"
     _placeholder: ClassVar[str] = "LIST"
+    is_list: ClassVar[bool] = True
 
     def read(self, name: str, text: str) -> tuple[str, ...]:
         """Return the words of a text."""

@@ -42,6 +42,8 @@ class BenchOptions(Options):
             "that it can choose (openvino-bf16), and with `checkpoint` torch-cpu, torch-cuda, "
             "torch-cuda-fp16 and torch-cuda-compile (float16 by torch.compile)",
             default_text="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
+            flag="--backend",
+            alias="--backends",
         )
     )
     checkpoint: Path | None = option(
@@ -88,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 0 when at least one configuration ran."""
     from ...runtime.timing.bench import bench
-    from ...runtime.timing.rows import UNAVAILABLE, describe_machine
+    from ...runtime.timing.rows import UNAVAILABLE, compare_models, describe_machine
 
     sizes = _sizes(args)
     configurations = _configurations(args)
@@ -120,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
                 "megapixels": "of the input",
             },
             "rows": [row.as_dict() for row in rows],
+            "models": [comparison.as_dict() for comparison in compare_models(rows)],
         }
         print_json(document)
     elif not args.quiet:
@@ -236,6 +239,20 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     )
     for first in dict.fromkeys(row.ratio_to for row in rows if row.ratio_to):
         echo(f"faster, slower: relative to {first}, median of interleaved runs")
+    _print_models(rows)
+
+
+def _print_models(rows: list[Row]) -> None:
+    from ...runtime.timing.rows import compare_models
+
+    for comparison in compare_models(rows):
+        change = speed_text(comparison.ratio)
+        if change != "1x":
+            change += " than"
+        echo(
+            f"{comparison.model}: {change} {comparison.first} in {comparison.backend}, "
+            f"{size_text(comparison.size)}"
+        )
 
 
 def _fell_back(row: Row) -> bool:
@@ -248,9 +265,14 @@ def ratio_text(row: Row) -> str:
     """Return how much faster a row is than the first that ran at its size."""
     if row.ratio is None:
         return "-"
-    if row.name == row.ratio_to or abs(row.ratio - 1) < 0.005:
+    return "1x" if row.name == row.ratio_to else speed_text(row.ratio)
+
+
+def speed_text(ratio: float) -> str:
+    """Return a time divided by another as ``1.25x faster``, or ``1x`` where they are equal."""
+    if abs(ratio - 1) < 0.005:
         return "1x"
-    return f"{1 / row.ratio:.2f}x faster" if row.ratio < 1 else f"{row.ratio:.2f}x slower"
+    return f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x slower"
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -49,6 +49,8 @@ def add_options(
         )
         if isinstance(kind, Pairs):
             kwargs["action"] = _Merged
+        elif kind.is_list:
+            kwargs["action"] = _Joined
         add_option(parser, name, kind, default=kind.default, **kwargs)
 
 
@@ -61,7 +63,8 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **kw
         kind: The option.
         **kwargs: As argparse takes it; without ``type`` the text of the flag stays as it is.
     """
-    flags = [*([f"-{kind.short}"] if kind.short else []), flag_of(name, kind)]
+    flags = [flag for flag in (kind.short and f"-{kind.short}", kind.alias) if flag]
+    flags.append(flag_of(name, kind))
     looks: dict[str, Any] = {"metavar": kind.placeholder}
     if isinstance(kind, Switch):
         looks = {"action": "store_false" if kind.default else "store_true"}
@@ -78,6 +81,18 @@ class _Merged(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), **values})
+
+
+class _Joined(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        former = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if former is self.default else former + values)
 
 
 def _add_named_choice(parser: argparse._ActionsContainer, name: str, kind: NamedChoice) -> None:

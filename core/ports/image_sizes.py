@@ -54,6 +54,7 @@ class ImageSizes(Option):
         return f"{_SIZE.expected}, or a comma-separated list of them"
 
     _placeholder: ClassVar[str] = "HxW,..."
+    is_list: ClassVar[bool] = True
 
     def read(self, name: str, text: str) -> tuple[Size, ...]:
         """Return the sizes of a text."""

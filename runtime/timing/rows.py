@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -138,6 +139,50 @@ class Row:
             "ratio_to": self.ratio_to,
             "pairs": self.pairs,
         }
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """The time of a model relative to that of the first model, in one backend at one size.
+
+    Attributes:
+        model: The model file.
+        first: The first model file.
+        backend: Name of the backend of both.
+        size: Size of the inputs, by axis, in pixels.
+        ratio: Median over the rounds of the model's time / that of the first model.
+    """
+
+    model: str
+    first: str
+    backend: str
+    size: Size
+    ratio: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "model": self.model,
+            "first": self.first,
+            "backend": self.backend,
+            "size": list(self.size.values()),
+            "ratio": self.ratio,
+        }
+
+
+def compare_models(rows: Sequence[Row]) -> list[ModelComparison]:
+    """Return how each further model compares with the first, where both ran in a backend."""
+    comparisons = []
+    measured = [row for row in rows if row.reason is None]
+    for row in measured:
+        same = [r for r in measured if r.backend == row.backend and r.size == row.size]
+        first = same[0]
+        if row.model != first.model:
+            ratio = median_ratio(row.times, first.times)
+            comparisons.append(
+                ModelComparison(row.model, first.model, row.backend, row.size, ratio)
+            )
+    return comparisons
 
 
 def describe_machine(threads: int | None = None) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def _bench(
         words: list[str | Path] = [
             "bench",
             model,
-            "--backends",
+            "--backend",
             ",".join(names),
             "--seconds",
             seconds,

@@ -92,3 +92,22 @@ def test_files_that_are_none_are_refused_by_every_command(
             said = capsys.readouterr().err
             assert any(reason in said for reason in reasons), command
             assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "m.onnx", "-i", "a", "--thread", "1"], "unrecognized arguments: --thread"),
+        (
+            ["run", "m.onnx", "-i", "a", "-o", "b", "--threads", "1", "--threads", "1"],
+            "given twice",
+        ),
+        (["run", "m.onnx", "-i", "a", "-i", "c", "-o", "b"], "argument -i/--input: given twice"),
+        (["check", "m.onnx", "--baseline", "a", "--baseline", "b"], "given twice, expected once"),
+    ],
+)
+def test_flags_are_written_in_full_and_given_once(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err

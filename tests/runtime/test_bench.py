@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from benchmark_worker import worker
 from exported_files import swinir_files
 from nystra.cli.commands.bench import ratio_text
+from nystra.cli.dispatch import build_parsers
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.files.reading import file_sha256
@@ -25,7 +26,7 @@ from nystra.runtime import Session
 from nystra.runtime.backends import backend_names
 from nystra.runtime.machine.memory import PeakMemory
 from nystra.runtime.timing.bench import Configuration, bench, session_configuration, session_spec
-from nystra.runtime.timing.rows import Row
+from nystra.runtime.timing.rows import Row, compare_models
 from nystra.runtime.workers.child import Child, ChildError
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from small_swinir import state_of
@@ -69,6 +70,33 @@ def test_two_models_at_two_sizes(
     for row in rows[1::2]:
         assert row["reason"].startswith("not available: ")
         assert "ort-cuda" in row["reason"]
+
+
+def test_models_are_compared_in_the_same_backend() -> None:
+    size, other_size = image_size(16, 16), image_size(16, 24)
+    rows = [
+        Row("a.onnx", "ort-cpu", size, [2.0, 4.0, 6.0]),
+        Row("a.onnx", "openvino", size, [1.0, 1.0, 1.0]),
+        Row("b.onnx", "ort-cpu", size, [1.0, 2.0, 3.0]),
+        Row("b.onnx", "openvino", size, [3.0, 3.0, 3.0]),
+        Row("b.onnx", "ort-cpu", other_size, [1.0]),
+        Row("c.onnx", "openvino", size, reason="failed: it"),
+    ]
+    compared = [(c.model, c.first, c.backend, c.ratio) for c in compare_models(rows)]
+    assert compared == [
+        ("b.onnx", "a.onnx", "ort-cpu", 0.5),
+        ("b.onnx", "a.onnx", "openvino", 3.0),
+    ]
+
+
+@pytest.mark.parametrize("spelling", [["--backends", "x,y"], ["--backend", "x", "--backend", "y"]])
+def test_backends_are_a_list_in_both_spellings(
+    spelling: list[str], model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", str(model), *spelling, "--json", *QUICK]) != 0
+    assert "x" in capsys.readouterr().err
+    arguments = build_parsers(["bench"])[0].parse_args(["bench", str(model), *spelling])
+    assert arguments.backends == ("x", "y")
 
 
 @pytest.mark.full
