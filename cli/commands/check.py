@@ -190,7 +190,13 @@ def _not_measured(args: argparse.Namespace, item: str, needs: str) -> NystraErro
 def _measure(
     args: argparse.Namespace, session: Session, baseline: Baseline | None, requested: Requested
 ) -> Measured:
-    from ...runtime.checking.measured import add_quality, add_speed, bodies_of, measure_file
+    from ...runtime.checking.measured import (
+        add_outputs,
+        add_quality,
+        add_speed,
+        bodies_of,
+        measure_file,
+    )
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:
@@ -198,6 +204,9 @@ def _measure(
         path = args.references or args.model.with_suffix(".npz")
         references = read_references(path)
         measured = measure_file(session, references, bodies_of(session), progress)
+        accepted = None if baseline is None or args.update else baseline.outputs
+        record = args.update or baseline is None
+        add_outputs(measured, session, references, accepted, record=record)
         for quality, options in requested:
             progress(quality.name)
             add_quality(measured, quality, quality.measure(session, options))

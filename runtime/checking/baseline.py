@@ -1,10 +1,11 @@
 """The baseline: accepted figures and tolerances, with which `nystra check` compares a model file.
 
 The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
-"tolerance": number}}, "digests": {...}, "metadata": {...}, "quality": {...}, "accuracy": {...},
-"speed": {...}}``. ``digests`` and ``metadata`` identify the model and its references; the last
-three record how those figures were measured, without which they cannot be compared. Unknown keys
-are errors.
+"tolerance": number}}, "outputs": text, "digests": {...}, "metadata": {...}, "quality": {...},
+"accuracy": {...}, "speed": {...}}``. ``outputs`` are those of the accepted file for one input
+(``accepted_outputs.py``), ``digests`` and ``metadata`` identify the model and its references; the
+last three record how those figures were measured, without which they cannot be compared. Unknown
+keys are errors.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ...core.json_text import (
     stable_json,
 )
 from ..metrics.guarded_figure import GuardedFigure
+from ..model.references import ReferenceCase
 from ..tasks.registry import task_qualities
+from .accepted_outputs import decode_case, encode_case
 
 SCHEMA_VERSION = 1
 
@@ -90,6 +93,7 @@ class Baseline:
             width]; others as the qualities of the tasks say.
         metadata: The model's metadata as `without_provenance` returns them; None: not recorded.
         digests: Key of `DIGESTS` -> SHA-256; those that were not recorded are absent.
+        outputs: An input and the outputs of the accepted file; None: not recorded.
     """
 
     model: str
@@ -97,6 +101,7 @@ class Baseline:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, str] | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
+    outputs: ReferenceCase | None = None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline, at once or not at all.
@@ -113,6 +118,8 @@ class Baseline:
             document["metadata"] = self.metadata
         if self.digests:
             document["digests"] = self.digests
+        if self.outputs is not None:
+            document["outputs"] = encode_case(self.outputs)
         document |= {key: values for key, values in self.settings.items() if values}
         atomic_write_bytes(path, stable_json(document))
 
@@ -135,7 +142,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         value, where, SCHEMA_VERSION, "name a file that nystra check --update wrote"
     )
     types = _setting_types()
-    known = {"schema_version", "model", "items", "metadata", "digests", *types}
+    known = {"schema_version", "model", "items", "metadata", "digests", "outputs", *types}
     require_keys(value, where, known, ["model", "items"])
     if not isinstance(value["model"], str):
         raise NystraError(f"{where}: model is {shown(value['model'])}, expected a string")
@@ -161,7 +168,10 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     for key, digest in digests.items():
         if not isinstance(digest, str):
             raise NystraError(f"{where}, digests: {key} is {shown(digest)}, expected a string")
-    return Baseline(value["model"], accepted, settings, metadata, digests)
+    outputs = None
+    if "outputs" in value:
+        outputs = decode_case(value["outputs"], f"{where}, outputs")
+    return Baseline(value["model"], accepted, settings, metadata, digests, outputs)
 
 
 def _accepted(where: str, value: Any) -> Accepted:

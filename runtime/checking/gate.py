@@ -9,6 +9,7 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.json_text import json_number
 from ..metrics.measures import FIGURES
+from .accepted_outputs import difference_text
 from .baseline import DIGESTS, KERNELS, Accepted, Baseline, guarded_items
 from .measured import BY_BODIES, Measured, metadata_changes
 from .validation import sides_text
@@ -16,6 +17,8 @@ from .validation import sides_text
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 FILE = "file"
 """The item without a figure: whether the file is the one that was exported and accepted."""
+OUTPUTS = "outputs"
+"""The item of the differences from the accepted outputs."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class CheckResult:
     """One item of the gate.
 
     Attributes:
-        item: Name among `guarded_items`, key of `DIGESTS`, `FILE`, or another check.
+        item: Name among `guarded_items`, key of `DIGESTS`, `FILE`, `OUTPUTS`, or another check.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
         accepted: The baseline's value, or None.
@@ -50,7 +53,7 @@ class CheckResult:
 def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
     """Compare a file and its figures with a baseline.
 
-    The results come in the order of `guarded_items`, then `FILE` and `DIGESTS`.
+    The results come in the order of `guarded_items`, then `OUTPUTS`, `FILE` and `DIGESTS`.
 
     The difference from the references is checked size by size, as ``nystra validate`` does: each
     size has its recorded tolerance; with a seeded search a size also passes by its mean difference,
@@ -87,7 +90,12 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
         for name, item in guarded_items().items()
         if name in baseline.items or name in measured.items
     ]
-    return [*figures, _file_result(measured, baseline), *_digest_results(measured, baseline)]
+    return [
+        *figures,
+        *_output_results(measured, baseline),
+        _file_result(measured, baseline),
+        *_digest_results(measured, baseline),
+    ]
 
 
 def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
@@ -112,7 +120,33 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
         {**(old.settings if old else {}), **measured.settings},
         measured.metadata,
         {**(old.digests if old else {}), **measured.digests},
+        measured.recorded,
     )
+
+
+def _output_results(measured: Measured, baseline: Baseline) -> list[CheckResult]:
+    """Return the result of the accepted outputs, if they were compared.
+
+    Both files may differ from the references by the tolerance, hence twice that is allowed.
+    """
+    title = "outputs"
+    if baseline.outputs is None:
+        text = f"{title}: the baseline holds none: `update` adds them where they are small"
+        return [CheckResult(OUTPUTS, SKIPPED, None, None, None, text)]
+    if measured.outputs is None:
+        return []
+    if isinstance(measured.outputs, str):
+        text = f"{title}: cannot be compared with the accepted ones: {measured.outputs}"
+        return [CheckResult(OUTPUTS, FAILED, None, 0.0, None, text)]
+    report = measured.outputs
+    limit = measured.tolerance
+    if "max_abs" in baseline.items:
+        limit = baseline.items["max_abs"].tolerance
+    means = [size.mean_tolerance for size in measured.sizes if size.mean_tolerance is not None]
+    good = report.max_abs <= 2 * limit or (bool(means) and report.mean_abs <= 2 * max(means))
+    text = f"{title}: {difference_text(report)} against the accepted ones, allowed {2 * limit:.3g}"
+    state = PASSED if good else FAILED
+    return [CheckResult(OUTPUTS, state, report.max_abs, 0.0, 2 * limit, text)]
 
 
 def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:

@@ -19,10 +19,11 @@ from ..model.external_data import weights_digest
 from ..model.manifest import Manifest
 from ..model.onnx_graph import count_nodes, domain_nodes
 from ..model.onnx_header import read_onnx_header
-from ..model.references import RECORDED_METADATA, References
+from ..model.references import RECORDED_METADATA, ReferenceCase, References
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
 from ..timing.turns import interleaved, median_ratio
+from .accepted_outputs import compare_outputs, record_outputs
 from .baseline import KERNELS
 from .validation import (
     Limit,
@@ -137,6 +138,9 @@ class Measured:
         listed: Its manifest lies next to it, and lists its hash.
         metadata: Metadata of the model, as in `Baseline`.
         digests: As in `Baseline`.
+        outputs: The differences from the accepted outputs, or why there are none; None without
+            accepted ones.
+        recorded: The outputs that a baseline of these figures holds; None if they are too large.
         library_reason: Why operators are computed by the library, or why not.
     """
 
@@ -150,6 +154,8 @@ class Measured:
     listed: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    outputs: SizeReport | str | None = None
+    recorded: ReferenceCase | None = None
     library_reason: str = ""
 
 
@@ -205,6 +211,29 @@ def measure_file(
     if broken:
         measured.findings["max_abs"] = "; ".join(broken)
     return measured
+
+
+def add_outputs(
+    measured: Measured,
+    session: Session,
+    references: References,
+    accepted: ReferenceCase | None,
+    *,
+    record: bool,
+) -> None:
+    """Add how the outputs differ from accepted ones, and those that a new baseline holds.
+
+    Args:
+        measured: What to add to.
+        session: The model.
+        references: Its references.
+        accepted: The accepted outputs, if there are any.
+        record: Whether the outputs of now are needed.
+    """
+    if accepted is not None:
+        measured.outputs = compare_outputs(session, accepted, references)
+    if record:
+        measured.recorded = record_outputs(session, references)
 
 
 def _sizes(

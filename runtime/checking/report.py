@@ -11,7 +11,7 @@ from pathlib import Path
 from ...core.errors import NystraError
 from ...core.plain_text import printable
 from .baseline import DIGESTS, guarded_items
-from .gate import FAILED, FILE, SKIPPED, CheckResult
+from .gate import FAILED, FILE, OUTPUTS, SKIPPED, CheckResult
 
 
 def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> bytes:
@@ -50,7 +50,7 @@ def markdown(model: str, results: Sequence[CheckResult]) -> str:
     """Return the results as a Markdown section with a table."""
     titles = {name: item.title for name, item in guarded_items().items()}
     titles = {result.item: result.item for result in results} | titles
-    titles |= {FILE: "model file", **DIGESTS}
+    titles |= {FILE: "model file", OUTPUTS: "outputs against the accepted ones", **DIGESTS}
     failed = sum(result.state == FAILED for result in results)
     head = "passed" if not failed else f"{failed} of {len(results)} items failed"
     lines = [
@@ -75,7 +75,7 @@ def markdown(model: str, results: Sequence[CheckResult]) -> str:
 
 
 def _bound(item: str) -> str:
-    return "≤" if guarded_items()[item].grows_worse else "≥"
+    return "≤" if item == OUTPUTS or guarded_items()[item].grows_worse else "≥"
 
 
 def github_annotations(

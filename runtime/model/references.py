@@ -162,21 +162,33 @@ def read_references(path: str | os.PathLike[str]) -> References:
             f"no recorded references at {path}: export the model again, or validate against its "
             "checkpoint"
         )
-    file = regular_file(path, "the references")
+    return read_content(regular_file(path, "the references"), f"the references {path}")
+
+
+def read_content(file: Path | IO[bytes], where: str) -> References:
+    """Read references from a file, or from one in memory.
+
+    Args:
+        file: The file.
+        where: Names it for messages.
+
+    Raises:
+        NystraError: It is damaged, too large (2 GiB) or not written by nystra.
+    """
     try:
         arrays = _read_arrays(file)
         meta = arrays.pop("meta")
         if meta.nbytes > MAXIMUM_BYTES:
             raise ValueError(f"their meta has {meta.nbytes >> 20} MiB")
-        about = parse_json(meta.tobytes(), f"the meta of the references {file}")
+        about = parse_json(meta.tobytes(), f"the meta of {where}")
     except _UNREADABLE as error:
         raise NystraError(
-            f"the references {file} are damaged or not written by nystra ({error}): export again"
+            f"{where} are damaged or not written by nystra ({error}): export again"
         ) from error
-    return References(_cases(path, arrays), about if isinstance(about, dict) else {})
+    return References(_cases(where, arrays), about if isinstance(about, dict) else {})
 
 
-def _read_arrays(file: Path) -> dict[str, Array]:
+def _read_arrays(file: Path | IO[bytes]) -> dict[str, Array]:
     """Return the arrays of an archive by name; memory is taken for what their headers allow."""
     arrays: dict[str, Array] = {}
     with zipfile.ZipFile(file) as archive:
@@ -229,17 +241,15 @@ def _array(stream: IO[bytes], size: int, left: int) -> tuple[Array, int]:
     return array.reshape(shape, order="F" if by_column else "C"), needed
 
 
-def _cases(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> tuple[ReferenceCase, ...]:
+def _cases(where: str, arrays: Mapping[str, Array]) -> tuple[ReferenceCase, ...]:
     by_number: dict[int, ReferenceCase] = {}
     for key, array in arrays.items():
         match = _KEY.fullmatch(key)
         if match is None:
-            raise NystraError(
-                f"the references {path} hold {key!r} ({array.dtype}), which nystra does not write"
-            )
+            raise NystraError(f"{where} hold {key!r} ({array.dtype}), which nystra does not write")
         case = by_number.setdefault(int(match[1]), ReferenceCase({}, {}))
         (case.inputs if match[2] == "input" else case.outputs)[match[3]] = array
     cases = tuple(by_number[index] for index in sorted(by_number))
     if not cases or not all(case.inputs and case.outputs for case in cases):
-        raise NystraError(f"the references {path} are incomplete: export the model again")
+        raise NystraError(f"{where} are incomplete: export the model again")
     return cases

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
+from checked_upscaler import check, damage, save_checked_upscaler
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime.checking.baseline import Accepted, Baseline, guarded_items, read_baseline
@@ -21,30 +22,13 @@ from nystra.runtime.checking.gate import CheckResult, check_measured
 from nystra.runtime.checking.measured import Measured
 from nystra.runtime.checking.report import github_annotations, junit, markdown
 from nystra.runtime.model.onnx_graph import count_nodes
-from nystra.runtime.model.references import ReferenceCase, read_references, write_references
+from nystra.runtime.model.references import read_references, write_references
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return an upscaler by 2 with references made by numpy."""
-    path = save_upscaler(tmp_path / "model.onnx", metadata=nystra_metadata())
-    rng = np.random.default_rng(1)
-    cases = []
-    for height, width in ((16, 16), (12, 20)):
-        image = rng.random((1, 3, height, width)).astype(np.float32)
-        cases.append(ReferenceCase({"input": image}, {"output": image.repeat(2, 2).repeat(2, 3)}))
-    write_references(tmp_path / "model.npz", cases, {"tolerances": [1e-4, 2e-4]})
-    return path
-
-
-def check(model: Path, *arguments: str) -> int:
-    baseline = model.with_name("baseline.json")
-    return main(["check", str(model), "--baseline", str(baseline), "--threads", "1", *arguments])
-
-
-def damage(model: Path, gain: float) -> None:
-    save_upscaler(model, metadata=nystra_metadata(), gain=gain)
+    return save_checked_upscaler(tmp_path)
 
 
 def test_accept_then_pass(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +55,8 @@ def test_a_damaged_model_is_exit_code_1(model: Path, capsys: pytest.CaptureFixtu
     assert "failed" in out
     cases = ElementTree.parse(junit_file).getroot().findall("testsuite/testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
-    assert failed == {"max_abs", "psnr", "weights"}
-    assert "3 of 8 items failed" in summary.read_text()
+    assert failed == {"max_abs", "psnr", "outputs", "weights"}
+    assert "4 of 9 items failed" in summary.read_text()
 
 
 def record(model: Path, **meta: Any) -> None:
@@ -312,7 +296,7 @@ def test_github_annotations_and_summary(
     captured = capsys.readouterr()
     assert not json.loads(captured.out)["passed"], "annotations do not disturb the JSON"
     assert "::error file=model.onnx,title=nystra check%3A max_abs::largest" in captured.err
-    assert summary.read_text().startswith("before\n### nystra check model.onnx: 3 of 8")
+    assert summary.read_text().startswith("before\n### nystra check model.onnx: 4 of 9")
     assert check(model, "-q") == 1
     assert "::error" in capsys.readouterr().out
     monkeypatch.delenv("GITHUB_ACTIONS")

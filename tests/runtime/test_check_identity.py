@@ -74,7 +74,7 @@ def test_an_honest_export_of_other_weights_is_not_what_was_accepted(
     assert failed(model, capsys) == set()
     export_honestly(model, 1.3)
     assert main(["validate", str(model), "--threads", "1", "-q"]) == 0, "it is right by itself"
-    assert failed(model, capsys) == {"references", "weights"}
+    assert failed(model, capsys) == {"outputs", "references", "weights"}
     assert "accept them with --update" in items(model, capsys)["weights"][1]
     assert check(model, "--update", "-q") == 0
     assert failed(model, capsys) == set()
@@ -85,13 +85,14 @@ def test_a_baseline_of_a_former_version_is_read_and_says_what_it_lacks(
 ) -> None:
     path = model.with_name("accepted.json")
     document = json.loads(path.read_text())
-    del document["digests"], document["items"]["kernels"]
+    del document["digests"], document["items"]["kernels"], document["outputs"]
     path.write_text(json.dumps(document))
     export_honestly(model, 1.3)  # what the digests are for: nothing else sees it
     found = items(model, capsys)
     assert failed(model, capsys) == set()
     lacking = {name: text for name, (state, text) in found.items() if state == "skipped"}
-    assert set(lacking) == {"references", "weights", "kernels"}
+    assert set(lacking) == {"outputs", "references", "weights", "kernels"}
+    assert "--update adds them" in lacking.pop("outputs")
     for text in lacking.values():
         assert text.endswith("earlier version without this item: add it with --update")
     assert check(model, "--update", "-q") == 0
