@@ -9,7 +9,6 @@ from functools import partial
 
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import torch
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from ..core.files.scratch import scratch_folder
 from ..core.text import counted, milliseconds
 from ..models.facts import Facts
 from ..plugins.domain import DOMAIN
+from ..runtime.ort_values import OrtValue, copy_from_ort
 from ..runtime.session import Session
 from ..runtime.timing.turns import median_ratio, timed_in_turns
 from .attention.full.parameters import Full
@@ -126,7 +126,7 @@ def _replaced_together(
     replaced = rewritten(network, resolved, {*network.paths} - paths).model
     attach_bodies(replaced)
     feeds = network.feeds(_images(facts))
-    arrays = {name: value.numpy() for name, value in feeds.items()}
+    arrays = {name: copy_from_ort(value) for name, value in feeds.items()}
     return Timed(network.source.model, replaced, arrays)
 
 
@@ -139,7 +139,8 @@ def _piece(
         _model(network.source.searched, nodes, item, values) for nodes in (item.own, planned.nodes)
     )
     attach_bodies(replaced)
-    feeds = {v.name: values[v.name].numpy() for v in (*own.graph.input, *replaced.graph.input)}
+    names = {entry.name for entry in (*own.graph.input, *replaced.graph.input)}
+    feeds = {name: copy_from_ort(values[name]) for name in names}
     return Timed(own, replaced, feeds)
 
 
@@ -147,14 +148,15 @@ def _model(
     network: ir.Model,
     nodes: Sequence[ir.Node],
     item: Replacement,
-    values: Mapping[str, onnxruntime.OrtValue],
+    values: Mapping[str, OrtValue],
 ) -> onnx.ModelProto:
     (part,) = parts_between([nodes], [str(item.output.name)])
     model = part_model(network, part, values)
     for entry in list(model.graph.input):
         value = values[entry.name]
         if entry.name in item.fixed:
-            model.graph.initializer.append(onnx.numpy_helper.from_array(value.numpy(), entry.name))
+            constant = onnx.numpy_helper.from_array(copy_from_ort(value), entry.name)
+            model.graph.initializer.append(constant)
             model.graph.input.remove(entry)
         else:
             sized = onnx.helper.make_tensor_value_info(

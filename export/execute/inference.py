@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ...core.arrays import Array
+from ...runtime.ort_values import copy_from_ort
 from .parts import Values, names_read
 
 _SMALL = 1024
@@ -71,11 +72,12 @@ def infer(
         if name in data and name in shapes and name not in feeds:
             proto.graph.input.append(make(name, types[name], shapes[name]))
     proto.graph.node.extend(map(ir.serde.serialize_node, nodes))
-    for name, value in (item for held in known.values() for item in held.items()):
-        if math.prod(value.shape()) <= _SMALL:
-            proto.graph.initializer.append(onnx.numpy_helper.from_array(value.numpy(), name))
+    for name, result in (item for results in known.values() for item in results.items()):
+        if math.prod(result.shape()) <= _SMALL:
+            tensor = onnx.numpy_helper.from_array(copy_from_ort(result), name)
+            proto.graph.initializer.append(tensor)
         else:
-            proto.graph.input.append(make(name, value.element_type(), value.shape()))
+            proto.graph.input.append(make(name, result.element_type(), result.shape()))
     proto.graph.output.extend(
         onnx.ValueInfoProto(name=value.name)
         for value in model.graph.outputs

@@ -12,8 +12,9 @@ import onnx_ir as ir
 import onnxruntime
 
 from ...core.errors import UnsupportedModelError, foreign_text
+from ...runtime.ort_values import OrtValue
 
-Values = dict[str, onnxruntime.OrtValue]
+Values = dict[str, OrtValue]
 
 MOST_BYTES = 3 << 29
 """Most bytes of all values that are needed at one time; onnxruntime takes up to twice as much."""
@@ -195,7 +196,7 @@ class PartRunner:
     def session(
         self,
         part: Part,
-        feeds: Mapping[str, onnxruntime.OrtValue],
+        feeds: Mapping[str, OrtValue],
         *,
         optimized: bool = False,
         sized: bool = False,
@@ -217,7 +218,7 @@ class PartRunner:
 def part_model(
     model: ir.Model,
     part: Part,
-    feeds: Mapping[str, onnxruntime.OrtValue],
+    feeds: Mapping[str, OrtValue],
     functions: Sequence[onnx.FunctionProto] = (),
     *,
     sized: bool = False,

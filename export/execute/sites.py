@@ -10,6 +10,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
+from ...runtime.ort_values import copy_from_ort, copy_to_ort
 from .parts import PartRunner, Values, is_held, names_read, parts_between
 
 SITE = "nystra.site"
@@ -82,10 +83,13 @@ def _computed(node: ir.Node, values: Values, compute: Compute) -> Values:
             given.append(None)
             continue
         constant = held.const_value if is_held(held) else None
-        array = values[str(held.name)].numpy() if constant is None else constant.numpy()
-        given.append(torch.from_numpy(np.array(array)))
+        if constant is None:
+            array = copy_from_ort(values[str(held.name)])
+        else:
+            array = np.array(constant.numpy())
+        given.append(torch.from_numpy(array))
     made = compute(str(node.name), given).contiguous().numpy()
-    return {str(node.outputs[0].name): onnxruntime.OrtValue.ortvalue_from_numpy(made)}
+    return {str(node.outputs[0].name): copy_to_ort(made)}
 
 
 def computed(

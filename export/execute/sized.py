@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import torch
 from torch import Tensor
 
 from ...core.arrays import Array
 from ...runtime.machine.memory import release_free_memory
+from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from .inference import infer
 from .parts import (
     MOST_BYTES,
@@ -60,9 +60,11 @@ class Sized:
     def constant(self, value: ir.Value) -> Tensor:
         """Return a value that depends on no pixel; half precision as float32."""
         held = value.const_value if is_held(value) else None
-        return as_tensor(self.held(value).numpy() if held is None else held.numpy())
+        if held is None:
+            return as_tensor(copy_from_ort(self.held(value)))
+        return as_tensor(np.array(held.numpy()))
 
-    def held(self, value: ir.Value) -> onnxruntime.OrtValue:
+    def held(self, value: ir.Value) -> OrtValue:
         """Return a value that depends on no pixel as onnxruntime takes it."""
         name = str(value.name)
         if name in self._constants or self._large is None:
@@ -92,7 +94,7 @@ class _Large:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def value(self, name: str, known: Values) -> onnxruntime.OrtValue:
+    def value(self, name: str, known: Values) -> OrtValue:
         """Return a constant; ``known`` are those that are computed already."""
         made = self.recent.pop(name, None)
         if made is None:
@@ -117,7 +119,7 @@ def as_tensor(array: Array) -> Tensor:
         np.uint64,
     ):
         array = array.astype(np.int64 if array.dtype.kind == "u" else np.float32)
-    return torch.from_numpy(np.array(array))
+    return torch.from_numpy(array)
 
 
 def pixel_values(graph: ir.Graph) -> frozenset[str]:
@@ -283,14 +285,12 @@ def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:
         slice(None if start is None else start.as_int(), None if end is None else end.as_int())
     ]
     array = np.array(cut if node.op_type == "Shape" else math.prod(shape), np.int64)
-    return {str(node.outputs[0].name): onnxruntime.OrtValue.ortvalue_from_numpy(array)}
+    return {str(node.outputs[0].name): copy_to_ort(array)}
 
 
 def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
     nodes = list(model.graph)
-    values = {
-        name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()
-    }
+    values = {name: copy_to_ort(array) for name, array in feeds.items()}
     wanted = {str(value.name) for node in nodes for value in node.outputs if value.name}
     last, kept = last_uses(nodes), {str(value.name) for value in model.graph.outputs}
     for node in nodes:  # what is combined with pixels; what only that is made of may be large

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from ...core.arrays import Array
+from ...runtime.ort_values import copy_from_ort
 from ..execute.parts import PartRunner, Values, is_held, names_read, parts_of
 from ..execute.sites import scheduled
 from ..rewrite.fixing import write_constant
@@ -52,7 +52,7 @@ def fold_constants(model: ir.Model) -> None:
         for part in parts_of(scheduled(inside, wanted), wanted):
             values |= runner.run(part, values)
         for name, held in wanted.items():
-            array: Array = values[name].numpy()
+            array = copy_from_ort(values[name])
             if not _is_small(array.shape, made_of[held]):
                 todo += _read_by_maker(held)
             elif array.dtype.kind == "f":

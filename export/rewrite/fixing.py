@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
+from ...runtime.ort_values import copy_from_ort
 from ..execute.parts import constant_of, names_read
 from ..execute.sized import at_size
 from .sources import inputs_of, kind_of
@@ -40,7 +41,7 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
                 if producer is not None and str(value.name) not in sized.data:
                     held.setdefault(str(value.name), value)
     for value in held.values():
-        write_constant(graph, value, sized.held(value).numpy(), "fixed")
+        write_constant(graph, value, copy_from_ort(sized.held(value)), "fixed")
 
 
 def write_constant(graph: ir.Graph, value: ir.Value, array: Array, suffix: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ from ...models.sites import WindowSite
 from ..attention.full.parameters import Full
 from ..attention.graph_flops import graph_flops
 from ..attention.implementation import as_trained
-from ..execute.parts import PartRunner
+from ..execute.parts import PartRunner, Values
 from ..execute.sites import SitedRunner, computed
 from ..execute.sized import at_size, pixel_values
 from ..rounding.layers import Rounding
@@ -115,16 +114,12 @@ class GraphNetwork(nn.Module):
         """Let the layers of the graph round, in place; the source is not run then."""
         self._rounding = rounding
 
-    def values(
-        self, names: Collection[str], images: Sequence[Tensor]
-    ) -> dict[str, onnxruntime.OrtValue]:
+    def values(self, names: Collection[str], images: Sequence[Tensor]) -> Values:
         """Return values of the graph with its own attention by name."""
         model = self.source.searched
         return computed(list(model.graph), list(names), PartRunner(model), self.feeds(images))
 
-    def feeds(
-        self, images: Sequence[Tensor], *, wide: bool = False
-    ) -> dict[str, onnxruntime.OrtValue]:
+    def feeds(self, images: Sequence[Tensor], *, wide: bool = False) -> Values:
         """Return inputs as onnxruntime takes them, by name; half precision as float32 if wide."""
         inputs = inputs_of(self.source.searched)
         float32 = int(ir.DataType.FLOAT)

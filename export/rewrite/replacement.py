@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import torch
 from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.errors import NystraError, foreign_text
+from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..execute.parts import PartRunner, Values, is_held, names_read
 from ..execute.sites import SITE, Compute, SitedRunner, computed, scheduled
 from ..execute.sized import Sized
@@ -168,7 +168,7 @@ def _described_at(sized: Sized, value: ir.Value) -> bytes:
         and math.prod(shape) > 1
     ):
         return repr((dtype.numpy().str, shape)).encode()
-    return _described(sized.held(value).numpy())
+    return _described(copy_from_ort(sized.held(value)))
 
 
 def _described(array: Array) -> bytes:
@@ -242,12 +242,12 @@ def noise(replacement: Replacement, sized: Sized) -> Values:
         array: Array = random.standard_normal(sized.shapes[name], np.float32)
         if not dtype.is_floating_point():
             array = np.zeros(sized.shapes[name], np.float32)
-        values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array.astype(dtype.numpy()))
+        values[name] = copy_to_ort(array.astype(dtype.numpy()))
     return values
 
 
-def _floats(value: onnxruntime.OrtValue) -> Array:
-    made: Array = value.numpy().astype(np.float64)
+def _floats(value: OrtValue) -> Array:
+    made: Array = copy_from_ort(value).astype(np.float64)
     return made
 
 

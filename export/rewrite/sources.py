@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError, foreign_text
+from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..execute.parts import session_of
 from ..rounding.widening import has_half
 
@@ -65,9 +66,7 @@ class FileSource(GraphSource):
     is_converted: bool = False
     title = "the file"
     own = "the original file"
-    _last: tuple[list[onnxruntime.OrtValue], tuple[Tensor, ...]] | None = field(
-        default=None, init=False
-    )
+    _last: tuple[list[OrtValue], tuple[Tensor, ...]] | None = field(default=None, init=False)
 
     @cached_property
     def is_half(self) -> bool:
@@ -146,24 +145,24 @@ def kind_of(value: ir.Value) -> int:
     return int(value.dtype or ir.DataType.FLOAT)
 
 
-def as_value(tensor: Tensor, kind: int) -> onnxruntime.OrtValue:
+def as_value(tensor: Tensor, kind: int) -> OrtValue:
     """Return a tensor as onnxruntime takes it, in a type as ONNX numbers it."""
     if kind == _BFLOAT16:
         array = tensor.detach().bfloat16().view(torch.int16).numpy().view(np.uint16)
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
-    array = tensor.detach().numpy().astype(onnx.helper.tensor_dtype_to_np_dtype(kind))
-    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+        return copy_to_ort(array, kind)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    return copy_to_ort(tensor.detach().numpy().astype(dtype, copy=False))
 
 
-def as_tensor(value: onnxruntime.OrtValue) -> Tensor:
+def as_tensor(value: OrtValue) -> Tensor:
     """Return a result of onnxruntime; half precision as float32."""
-    made = torch.from_numpy(np.array(value.numpy()))
+    made = torch.from_numpy(copy_from_ort(value))
     return made.float() if made.dtype in (torch.float16, torch.bfloat16) else made
 
 
-def _same(one: onnxruntime.OrtValue, other: onnxruntime.OrtValue) -> bool:
+def _same(one: OrtValue, other: OrtValue) -> bool:
     if one.element_type() != other.element_type() or one.shape() != other.shape():
         return False
     if one.element_type() == _BFLOAT16:
         return False
-    return bool(np.array_equal(one.numpy(), other.numpy()))
+    return bool(np.array_equal(copy_from_ort(one), copy_from_ort(other)))

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
 from ...core.installation import install_command, installed, not_installed
@@ -22,6 +20,7 @@ from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import CUDA_LIBRARY, LibraryChoice, has_cuda_kernels
 from ..machine.gpu import find_device
+from ..ort_values import copy_to_ort
 from ._onnxruntime import OnnxRuntimeBackend
 
 
@@ -85,12 +84,9 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         onnxruntime's stream is its own, so this is the time of a run that ends when the GPU is
         done, starting its kernels included; the copies are not.
         """
-        import onnxruntime
-
         binding = self._session.io_binding()
         for name, array in feeds.items():
-            value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", 0)
-            binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_input(name, copy_to_ort(array, device="cuda"))
         for tensor in self.outputs:
             binding.bind_output(tensor.name, "cuda", 0)
         binding.synchronize_inputs()

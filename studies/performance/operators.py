@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from nystra.plugins.library import library_path
 from nystra.plugins.operators.functions import operator_body
 from nystra.plugins.operators.schema import VERSION, node_attributes
 from nystra.plugins.operators.window_geometry import WindowGeometry
+from nystra.runtime.ort_values import OrtValue, copy_to_ort
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
 KINDS = ("softmax", "nystrom", "nystromformer", "cluster")
@@ -89,8 +91,14 @@ def runner(name: str, threads: int, side: int = SIDE) -> Callable[[], None]:
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     binding = session.io_binding()
-    for n, array in zip(names, inputs, strict=True):
-        binding.bind_ortvalue_input(n, ort.OrtValue.ortvalue_from_numpy(array))
-    result = np.zeros((1, side, side, HEADS * HEAD_DIM), np.float32)
-    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(result))
-    return lambda: session.run_with_iobinding(binding)
+    given = [copy_to_ort(array) for array in inputs]
+    result = copy_to_ort(np.zeros((1, side, side, HEADS * HEAD_DIM), np.float32))
+    for n, value in zip(names, given, strict=True):
+        binding.bind_ortvalue_input(n, value)
+    binding.bind_ortvalue_output("y", result)
+    return partial(_run, session, binding, [*given, result])
+
+
+def _run(session: ort.InferenceSession, binding: Any, bound: Sequence[OrtValue]) -> None:
+    """Run a session; before release 1.32 a binding does not keep the values that are bound."""
+    session.run_with_iobinding(binding)

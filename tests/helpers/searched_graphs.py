@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
-import onnxruntime
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
@@ -27,11 +26,6 @@ AXES = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
 def noise(*shape: int) -> Tensor:
     """Return the same noise for a shape."""
     return torch.rand(shape, generator=torch.Generator().manual_seed(0))
-
-
-def ort_value(tensor: Tensor) -> onnxruntime.OrtValue:
-    """Return a tensor as onnxruntime takes it."""
-    return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
 
 
 @dataclass

@@ -18,6 +18,7 @@ from nystra.export.execute import sized
 from nystra.export.execute.parts import PartRunner, parts_of
 from nystra.export.execute.sized import at_size
 from nystra.export.load.onnx_file import load_onnx
+from nystra.runtime.ort_values import copy_from_ort, copy_to_ort
 from onnx_files import window_attention
 from plain_onnxruntime import in_onnxruntime
 
@@ -27,16 +28,10 @@ def test_parts_of_any_length_give_what_the_file_gives(size: int, tmp_path: Path)
     path = window_attention(tmp_path / "theirs.onnx")
     model = ir.load(path)
     image = np.random.default_rng(0).random((1, 3, 8, 12)).astype(np.float32)
-    values = {"x": ort_value(image)}
+    values = {"x": copy_to_ort(image)}
     for part in parts_of(list(model.graph), ["y"], size):
         values |= PartRunner(model).run(part, values)
-    np.testing.assert_allclose(values["y"].numpy(), in_onnxruntime(path, image), atol=1e-5)
-
-
-def ort_value(array: np.ndarray) -> Any:
-    import onnxruntime
-
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    np.testing.assert_allclose(copy_from_ort(values["y"]), in_onnxruntime(path, image), atol=1e-5)
 
 
 def test_shapes_and_constants_are_those_of_a_run(tmp_path: Path) -> None:
