@@ -71,6 +71,28 @@ class _Parser(argparse.ArgumentParser):
         self.given = set()
         return super().parse_known_args(args, namespace)
 
+    def format_usage(self) -> str:
+        """Return one line: what has to be given; the options are listed below it."""
+        self._set_usage()
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        """Return the help, which begins with the line of `format_usage`."""
+        self._set_usage()
+        return super().format_help()
+
+    def _set_usage(self) -> None:
+        if any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            return
+        words = [self.prog]
+        for action in self._actions:
+            name = action.metavar or action.dest.upper()
+            if not action.option_strings:
+                words.append(f"{name} [{name} ...]" if action.nargs == "+" else str(name))
+            elif action.required:
+                words.append(f"{action.option_strings[0]} {name}")
+        self.usage = " ".join([*words, "[options]"]).replace("%", "%%")
+
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
 

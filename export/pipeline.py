@@ -123,6 +123,7 @@ def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
         validated.speed,
         planned.proposal,
         _suggestion(prepared, planned),
+        validated.notes,
         (*planned.warnings, *built.warnings, *validated.warnings),
         steps.seconds,
     )

@@ -67,8 +67,11 @@ class TransformResult(Protocol):
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form, for the manifest."""
 
-    def sentences(self) -> list[str]:
-        """Return what the user should know, one sentence each."""
+    def notes(self) -> list[str]:
+        """Return what was done, one sentence each."""
+
+    def warnings(self) -> list[str]:
+        """Return what the user should act on, one sentence each."""
 
 
 Apply: TypeAlias = "Callable[[onnx.ModelProto, TransformInputs], TransformResult]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Folder
 from ...export.report.figures import figures_of
-from ..console import echo, print_json, print_table, steps, warn
+from ..console import echo, echo_error, in_flags, print_json, print_table, steps, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
 from ..flags.option_flags import SHEET, add_options, add_output_arguments, option_values
 
@@ -21,21 +22,11 @@ if TYPE_CHECKING:
 SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
 
 
-_EXPORT = (
-    "opset",
-    "static",
-    "precision",
-    "target",
-    "pad_heads",
-    "with_preprocessing",
-    "functions",
-    "calibrate",
-    "min_psnr",
-    "overwrite",
-    "keep",
-    "speed",
-)
-"""Options of an export, in the order in which they are described."""
+_FILE = ("opset", "target", "pad_heads", "with_preprocessing", "functions")
+"""Options of an export that say how the file is written, in the order of the help."""
+
+_CHECKS = ("min_psnr", "calibrate", "speed", "keep")
+"""Options of an export that say how the file is checked."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +54,31 @@ class PageOptions(Options):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ...export.options import ExportOptions
-    from ..flags.plan_flags import add_auto_arguments, add_plan_arguments
+    from ..flags.plan_flags import (
+        add_auto_arguments,
+        add_mechanism_argument,
+        add_parameter_arguments,
+        add_plan_arguments,
+    )
 
     parser.add_argument(
         "checkpoint",
         type=Path,
+        metavar="CHECKPOINT",
         help=".safetensors, .pth or .pt file, name of a shipped network such as swinir_x2_w16, or "
         ".onnx file of another program",
     )
+    add_mechanism_argument(parser, auto=True)
     add_options(parser, PageOptions, ("output",))
-    add_plan_arguments(parser, auto=True)
-    add_auto_arguments(parser)
-    add_checkpoint_arguments(parser)
-    add_options(parser, ExportOptions, _EXPORT)
+    add_options(parser, ExportOptions, ("precision", "static", "overwrite"))
     add_options(parser, PageOptions, ("sheet", "report"))
     add_output_arguments(parser)
+    add_checkpoint_arguments(parser.add_argument_group("the network"))
+    add_plan_arguments(parser.add_argument_group("single sites"))
+    add_options(parser.add_argument_group("the file"), ExportOptions, _FILE)
+    add_options(parser.add_argument_group("checks"), ExportOptions, _CHECKS)
+    add_auto_arguments(parser)
+    add_parameter_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
             progress("report")
             page = write_export_page(result, args.report)
     if not args.quiet:
+        for text in result.notes:
+            echo_error(f"note: {in_flags(text)}")
         for text in result.warnings:
             warn(text)
     if args.json:
@@ -117,7 +120,26 @@ def run(args: argparse.Namespace) -> int:
         print_table(figures_of(result))
         if page is not None:
             echo(f"report: {page}")
+        model = shlex.quote(str(result.model))
+        echo(f"next: nystra run {model} {_example_arguments(result)}")
     return 0
+
+
+def _example_arguments(result: ExportResult) -> str:
+    """Return what ``nystra run`` takes after the model, with names of files for show."""
+    from ...core.ports.port import CONDITION
+    from ...runtime.tasks.registry import task_named
+
+    facts = result.source.loaded.facts
+    task = task_named(facts.task)
+    source, target = ("IN", "OUT") if task is None else task.example
+    words = [f"-i {source} -o {target}"]
+    for port in facts.inputs:
+        if port.role in ("mask", "reference"):
+            words.append(f"--{port.role} {port.role}.png")
+        elif port.role == CONDITION:
+            words.append(f"--inputs {port.name}=VALUE")
+    return " ".join(words)
 
 
 def _draw(result: ExportResult, sheet: Path) -> None:
@@ -147,5 +169,6 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "speed": None if result.speed is None else result.speed.as_dict(),
         "suggestion": result.suggestion or None,
         "seconds": dict(result.seconds),
+        "notes": list(result.notes),
         "warnings": list(result.warnings),
     }

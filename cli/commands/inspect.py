@@ -51,11 +51,17 @@ class InspectOptions(Options):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    from ..flags.plan_flags import add_plan_arguments
+    from ..flags.plan_flags import (
+        add_mechanism_argument,
+        add_parameter_arguments,
+        add_plan_arguments,
+    )
 
     named = "checkpoint, name of a shipped network, or .onnx file"
     parser.add_argument("file", type=Path, help=named)
+    add_mechanism_argument(parser)
     add_plan_arguments(parser)
+    add_parameter_arguments(parser)
     add_checkpoint_arguments(parser)
     add_options(parser, InspectOptions)
     add_session_arguments(parser)

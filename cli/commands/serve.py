@@ -83,4 +83,25 @@ def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
                 echo(f"  {model.session.library_reason}", file=sys.stderr)
             if model.session.assignment is not None:
                 echo(f"  {model.session.assignment.sentence()}", file=sys.stderr)
+        echo(f"try: {_example_request(address, models)}", file=sys.stderr)
     sys.stdout.flush()
+
+
+def _example_request(address: str, models: Models) -> str:
+    """Return a command that sends a file to the first model, with names of files for show."""
+    from ...runtime.tasks.registry import find_task
+
+    model = models.served[0]
+    source, target = find_task(model.session).example
+    words = ["curl"]
+    for part in model.facts()["parts"]:
+        value = "VALUE"
+        if part in model.handler.parts:
+            value = f"@{source}" if part == "image" else f"@{part}.png"
+        words.append(f"-F {part}={value}")
+    if model.handler.media_types[0].startswith("image/"):
+        words.append(f"-o {target}")
+    if os.environ.get(TOKEN):
+        words.append(f'-H "Authorization: Bearer ${TOKEN}"')
+    query = f"?model={model.name}" if len(models.served) > 1 else ""
+    return " ".join([*words, f"'{address}/v1/{model.handler.route}{query}'"])

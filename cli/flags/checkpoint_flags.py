@@ -34,7 +34,7 @@ _OPTIONS = {
 }
 
 
-def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+def add_checkpoint_arguments(parser: argparse._ActionsContainer) -> None:
     """Add what a checkpoint may lack: its code, window, heads, other hyper-parameters."""
     for name, kind in _OPTIONS.items():
         add_option(parser, name, kind, type=partial(kind.read, name))

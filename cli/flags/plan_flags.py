@@ -44,8 +44,8 @@ class SearchOptions(Options):
     )
 
 
-def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
-    """Add how attention is computed: the mechanism, and a flag for each parameter of any.
+def add_mechanism_argument(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
+    """Add ``--attn``.
 
     Args:
         parser: Of a command.
@@ -60,6 +60,10 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -
         metavar="MECHANISM",
         help=f"{summaries} (default: as_trained)",
     )
+
+
+def add_plan_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add what decides on single sites: a plan file, and sites that stay exact."""
     add_options(parser, PlanOptions)
     parser.add_argument(
         "--keep-full",
@@ -68,6 +72,10 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, auto: bool = False) -
         metavar="SITE",
         help="keep exact attention at this site; may be repeated",
     )
+
+
+def add_parameter_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each parameter of any mechanism, in groups by the mechanisms that have it."""
     add_shared_options(parser, _records(), "--attn {}")
 
 

@@ -71,24 +71,37 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
     full = None
     if is_timed(prepared, planned):
         own = () if graph is None else graph.paths
-        full = _graph(prepared, planned.neutral, own, progress)[0]
+        of_full = transform if changes_attention(prepared, planned) else UNCHANGED
+        full = _graph(prepared, planned.neutral, own, progress, transform=of_full)[0]
         _finish(full, prepared)
-        _describe(full, prepared, planned, planned.neutral, transform)
+        _describe(full, prepared, planned, planned.neutral, of_full)
     return BuiltModel(model, metadata, transformed, full, notes)
 
 
 def build_steps(prepared: Prepared, planned: Planned) -> int:
     """Return the number of steps that `build` reports."""
-    graphs = 1 + is_timed(prepared, planned)
-    return graphs * (1 if prepared.transform.apply is None else 2)
+    traces = 1 + is_timed(prepared, planned)
+    if prepared.transform.apply is None:
+        return traces
+    both = is_timed(prepared, planned) and changes_attention(prepared, planned)
+    return traces + (2 if both else 1)
 
 
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
-    """Whether the file is timed against full attention: requested, different, and for CPUs."""
+    """Return whether the file is timed: requested, for CPUs, and other than full attention.
+
+    Where only the precision differs, it is timed against float32.
+    """
     runs_on_cpu = prepared.transform.label in find_backend("ort-cpu").precisions
-    graph = prepared.graph
-    other = not planned.is_neutral if graph is None else graph.replaces
-    return prepared.options.speed and runs_on_cpu and other
+    differs = changes_attention(prepared, planned) or prepared.transform.apply is not None
+    return prepared.options.speed and runs_on_cpu and differs
+
+
+def changes_attention(prepared: Prepared, planned: Planned) -> bool:
+    """Return whether attention in the file is computed in another way than in the network."""
+    if prepared.graph is None:
+        return not planned.is_neutral
+    return prepared.graph.replaces
 
 
 def _graph(
@@ -97,8 +110,10 @@ def _graph(
     left: Collection[str],
     progress: Steps,
     padding: int | None = None,
+    transform: Transform | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
-    options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
+    options, facts = prepared.options, prepared.traced.facts
+    transform = prepared.transform if transform is None else transform
     progress("trace")
     notes = list[str]()
     if prepared.graph is not None:

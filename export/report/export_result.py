@@ -30,6 +30,7 @@ class ExportResult:
         speed: Against the full-attention file, or None.
         proposal: The chosen plan, and the result of a search.
         suggestion: One sentence about faster mechanisms, or "".
+        notes: What a transform did, one sentence each.
         warnings: One sentence each.
         seconds: Kind of step -> its time in seconds.
     """
@@ -46,5 +47,6 @@ class ExportResult:
     speed: Speed | None
     proposal: Proposal
     suggestion: str
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]

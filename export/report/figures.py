@@ -36,6 +36,10 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         rows.append(("against trained", _figures(fidelity.measure, fidelity.as_trained)))
     if result.speed is not None:
         rows.append(("speed", speed_text(result.speed)))
+    elif not _runs_on_cpu(result.precision):
+        rows.append(
+            ("speed", f"not timed: CPUs do not compute in {result.precision}; use `nystra bench`")
+        )
     if result.suggestion:
         rows.append(("faster", result.suggestion))
     rows.append(("took", _duration(result.seconds)))
@@ -69,12 +73,16 @@ def _duration(seconds: Mapping[str, float]) -> str:
 
 
 def _precision(result: ExportResult) -> str:
-    from ...runtime.backends import find_backend
-
     text = result.precision
-    if text in find_backend("ort-cpu").precisions:
+    if _runs_on_cpu(text):
         return text
     return f"{text}, which CPUs do not compute in: validated by a rounded float32 copy"
+
+
+def _runs_on_cpu(precision: str) -> bool:
+    from ...runtime.backends import find_backend
+
+    return precision in find_backend("ort-cpu").precisions
 
 
 def _agreement(validation: FileValidation) -> str:
@@ -120,6 +128,6 @@ def _against_full(result: ExportResult) -> str:
 def _figures(measure: Measure, values: dict[str, float]) -> str:
     if all(value == measure.best for value in values.values()):
         return "identical"
-    mean, beyond = sum(values.values()) / len(values), "lowest" if measure.higher else "highest"
+    mean = measure.text(sum(values.values()) / len(values))
     worst = measure.text(measure.worst(values.values()))
-    return f"{measure.text(mean)} mean, {worst} {beyond} of {counted(len(values), 'image')}"
+    return f"{mean} on average of {counted(len(values), 'image')}, {worst} in the worst"

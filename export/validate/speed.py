@@ -38,6 +38,9 @@ _BOTH = 3.0
 FULL = "full attention"
 """The reference of a plan's timing, except for ONNX files of other programs."""
 
+FLOAT32 = "the same file in float32"
+"""The reference where only the precision differs."""
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -81,6 +84,11 @@ class Speed:
 def slower_warning(speed: Speed) -> str:
     """Return the warning about a plan that was measured to be slower than exact attention."""
     size = "x".join(map(str, speed.size))
+    if speed.other == FLOAT32:
+        return (
+            f"on this machine the file has {speed.ratio:.2f}x the speed of {speed.other} at "
+            f"{size}: keep float32 here"
+        )
     advice = "`mechanism` full is exact and faster here"
     if speed.other != FULL:
         advice = f"{speed.other} is exact and faster here"

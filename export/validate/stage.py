@@ -13,14 +13,14 @@ from ...core.files.scratch import scratch_folder
 from ...runtime.model.references import References
 from ..attention.advice import improvements
 from ..attention.memory import quadratic_bytes
-from ..graph.stage import BuiltModel, is_timed, serialized
+from ..graph.stage import BuiltModel, changes_attention, is_timed, serialized
 from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
-from .speed import Speed, compare_speed, slower_warning, timed_size, untimed_warning
+from .speed import FLOAT32, FULL, Speed, compare_speed, slower_warning, timed_size, untimed_warning
 from .tiles import TilePsnr, measure_tiles, tile_sides
 
 
@@ -34,6 +34,7 @@ class Validated:
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         tile_psnr: The plan in tiles against the same on the whole image, where they differ.
+        notes: What the transform did, one sentence each.
         warnings: One sentence each.
         failures: Why the file must not be written, one sentence each; empty if it may.
     """
@@ -43,6 +44,7 @@ class Validated:
     fidelity: Fidelity
     speed: Speed | None
     tile_psnr: TilePsnr
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
     failures: tuple[str, ...]
 
@@ -107,11 +109,12 @@ def validate(
             untimed = untimed_warning(size, file.seconds_per_pixel)
             if not untimed:
                 speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
-            if speed is not None and prepared.graph is not None:
-                speed = replace(speed, other=prepared.graph.source.own)
+            if speed is not None:
+                speed = replace(speed, other=_timed_against(prepared, planned))
     tile_psnr = measure_tiles(network, planned.resolved, facts, progress)
     below = _below(fidelity, options.min_psnr, network, planned)
-    warnings = () if transformed is None else tuple(transformed.sentences())
+    notes = () if transformed is None else tuple(transformed.notes())
+    warnings = () if transformed is None else tuple(transformed.warnings())
     if speed is not None and speed.is_slower:
         warnings += (slower_warning(speed),)
     if untimed:
@@ -121,7 +124,13 @@ def validate(
         warnings += below
     else:
         failures += below
-    return Validated(references, file, fidelity, speed, tile_psnr, warnings, failures)
+    return Validated(references, file, fidelity, speed, tile_psnr, notes, warnings, failures)
+
+
+def _timed_against(prepared: Prepared, planned: Planned) -> str:
+    if not changes_attention(prepared, planned):
+        return FLOAT32
+    return FULL if prepared.graph is None else prepared.graph.source.own
 
 
 def _has_bodies(prepared: Prepared) -> bool:

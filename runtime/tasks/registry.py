@@ -51,6 +51,7 @@ class Task:
 
     Attributes:
         names: Its values of ``nystra.task``.
+        example: Names of an input file and an output file, for messages.
         inputs: Roles that the inputs of a file must have.
         optional_inputs: Roles of further inputs, each any number of times.
         output: Role of the first output.
@@ -66,6 +67,7 @@ class Task:
     """
 
     names: tuple[str, ...]
+    example: tuple[str, str]
     inputs: tuple[str, ...]
     optional_inputs: tuple[str, ...]
     output: str
@@ -90,6 +92,7 @@ _RESTORING: tuple[Callable[[], type[Options]], ...] = (
 TASKS = [
     Task(
         names=("restoration", "inpainting", "colorization"),
+        example=("photo.png", "restored.png"),
         inputs=("image",),
         optional_inputs=("mask", "reference", CONDITION),
         output="picture",
@@ -102,6 +105,7 @@ TASKS = [
     ),
     Task(
         names=("video",),
+        example=("clip.mp4", "restored.mp4"),
         inputs=("frames",),
         optional_inputs=(),
         output="frames",
@@ -113,6 +117,7 @@ TASKS = [
     ),
     Task(
         names=("classification",),
+        example=("photo.jpg", "classes.csv"),
         inputs=("image",),
         optional_inputs=(),
         output="logits",

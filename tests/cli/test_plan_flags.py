@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from nystra.cli.flags.plan_flags import add_plan_arguments, plan_from
+from nystra.cli.flags.plan_flags import (
+    add_mechanism_argument,
+    add_parameter_arguments,
+    add_plan_arguments,
+    plan_from,
+)
 from nystra.core.errors import NystraError
 from nystra.core.option import Option
 from nystra.core.option_kinds import Number, Switch
@@ -31,7 +36,9 @@ EVERY = {
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser()
+    add_mechanism_argument(made)
     add_plan_arguments(made)
+    add_parameter_arguments(made)
     return made
 
 

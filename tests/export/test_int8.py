@@ -342,9 +342,9 @@ def test_a_limit_below_that_of_every_file_is_raised_to_it(
 
 def test_a_file_with_few_multiplications_in_int8_says_so(model: onnx.ModelProto) -> None:
     everything = quantize_model(copy_of(model), PrecisionPolicy(), FEEDS, IMAGE, -100.0)
-    assert not any("gains little" in text for text in everything.sentences())
+    assert not any("gains little" in text for text in everything.warnings())
     kept = replace(everything, share=0.27)
-    said = [text for text in kept.sentences() if "gains little" in text]
+    said = [text for text in kept.warnings() if "gains little" in text]
     assert len(said) == 1
     assert "73% of the multiplications of layers stay float32" in said[0]
     assert "`nystra bench`" in said[0]
@@ -373,7 +373,7 @@ def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> 
     assert done.as_dict()["kept"] == {"node_0": "places in an image"}
     assert len(done.kept.layers) == 3
     assert done.share == 1.0
-    assert any("3 layers in int8, 100%" in text for text in done.sentences())
+    assert any("3 layers in int8, 100%" in text for text in done.notes())
     everything = PrecisionPolicy(modules={"*": "places in an image"})
     with pytest.raises(UnsupportedModelError, match="can be int8: places in an image"):
         quantize_model(copy_of(model), everything, FEEDS, IMAGE, -100.0)

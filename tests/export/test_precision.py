@@ -143,7 +143,7 @@ def test_values_near_the_limit_stay_float_and_are_reported() -> None:
     }
     assert done.largest < 65504 / 8
     assert types(model)["first"] == TensorProto.FLOAT
-    assert done.sentences()[0].startswith("1 nodes stay in float32: values up to 3.2e+04")
+    assert done.notes()[0].startswith("1 nodes stay in float32: values up to 3.2e+04")
 
 
 @pytest.mark.parametrize("opset", [20, 22])

@@ -248,6 +248,7 @@ ROW = """
 TASKS = [
     Task(
         names=("toy",),
+        example=("photo.png", "depth.png"),
         inputs=("image",),
         optional_inputs=(),
         output="depth",

@@ -45,9 +45,13 @@ class Stepped:
         """Return the JSON form."""
         return {"weights": self.weights}
 
-    def sentences(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return one sentence."""
         return [f"{self.weights} weights in steps"]
+
+    def warnings(self) -> list[str]:
+        """Return none."""
+        return []
 
 
 def stepped(

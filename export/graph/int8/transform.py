@@ -74,7 +74,7 @@ class Quantized:
             "kept": dict(self.refused),
         }
 
-    def sentences(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
         measure, kept = self.measure, self.kept
         done = (
@@ -82,12 +82,6 @@ class Quantized:
         )
         left = f"{measure.text(kept.figure)} against float32 on the calibration images"
         texts = [f"{done}: {left} and on copies of higher contrast"]
-        if self.share < LITTLE:
-            texts.append(
-                f"int8 gains little here: {1 - self.share:.0%} of the multiplications of layers "
-                "stay float32 for accuracy. Compare the file with `precision` bf16 or fp32 by "
-                "`nystra bench`"
-            )
         if kept.returned:
             named = [
                 f"{layer.path} ({measure.text(layer.alone)} with only {layer.tried} in int8)"
@@ -96,6 +90,17 @@ class Quantized:
             count = counted(len(kept.returned), "layer")
             texts.append(f"{count} returned to float32: {first_named(named, 3)}")
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
+
+    def warnings(self) -> list[str]:
+        """Return the sentence on a network of which little is in int8."""
+        if self.share >= LITTLE:
+            return []
+        text = (
+            f"int8 gains little here: {1 - self.share:.0%} of the multiplications of layers "
+            "stay float32 for accuracy. Compare the file with `precision` bf16 or fp32 by "
+            "`nystra bench`"
+        )
+        return [text]
 
 
 def quantize_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantized:

@@ -52,10 +52,14 @@ class Lowered:
         """Return the JSON form."""
         return {"low_nodes": self.low, "kept": self.kept, "largest_value": self.largest}
 
-    def sentences(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return one sentence for each reason why nodes stay float32."""
         counts = Counter(self.kept.values())
         return [f"{count} nodes stay in float32: {why}" for why, count in counts.items()]
+
+    def warnings(self) -> list[str]:
+        """Return none."""
+        return []
 
 
 def lower_model(
