@@ -48,13 +48,20 @@ def decompose(graph: fx.Graph, table: Table) -> bool:
             parts = table.get(target)
             if parts is None and target._schema.name.partition("::")[2] in _COMPOSITE:
                 parts = target.decompose
-            written = parts is None or _write(graph, node, parts, table)
+            written = parts is None or write_parts(graph, node, parts, table)
             done = done and written and not target._schema.is_mutable
     return done
 
 
-def _write(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table: Table) -> bool:
-    """Write the operators of a function instead of a node; return whether that was done."""
+def write_parts(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table: Table) -> bool:
+    """Write the operators of a function instead of a node; return whether that was done.
+
+    Args:
+        graph: The graph, whose nodes have their values.
+        node: The node.
+        parts: The function.
+        table: What operators that it calls are written as.
+    """
     leaves, spec = tree_flatten((node.args, node.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
     given = [leaves[place] for place in places]

@@ -85,10 +85,9 @@ def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
     name = name_of(node)
     if name == "detach_":
         return _same(graph, node)
-    packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
-    pure: Any = getattr(packet, target._overloadname, None)
+    pure = _without_write_of(target)
     written: Any = node.args[0]
-    if pure is None or pure._schema.is_mutable:
+    if pure is None:
         return False
     chain, base = [], written
     while base.target in _PARTS:
@@ -116,6 +115,23 @@ def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
     base.replace_all_uses_with(whole, later)
     graph.erase_node(node)
     return True
+
+
+def _without_write_of(target: Any) -> Any:
+    """Return the overload that returns what another one writes in place; None if there is none.
+
+    Its name may be another: that of ``pow_.Scalar`` is ``pow.Tensor_Scalar``.
+    """
+    name = target._schema.name.partition("::")[2]
+    packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
+    if packet is None:
+        return None
+    expected = [(one.name, str(one.type)) for one in target._schema.arguments]
+    for overload in (getattr(packet, name) for name in packet.overloads()):
+        parameters = [(one.name, str(one.type)) for one in overload._schema.arguments]
+        if parameters == expected and not overload._schema.is_mutable:
+            return overload
+    return None
 
 
 def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> bool:

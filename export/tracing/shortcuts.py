@@ -12,6 +12,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from .decomposition import Table, decompose
+from .size_operands import has_size, tensor_types_of, write_sizes
 
 _QUADRATIC = "SlicesSplit"
 """A rule of onnxscript that compares every node with every other. It looks for two Slices that
@@ -114,11 +115,16 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
 
 
 def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
-    """Promote types only in a program that mixes types, since that is another run."""
+    """Promote types only in a program that mixes types, since that is another run.
+
+    Sizes beside tensors become tensors first; PyTorch's promotion does not know all of them.
+    """
     from torch.onnx._internal.exporter import _fx_passes
 
     def change(promote: Any) -> Any:
         def promoted(graph: fx.GraphModule) -> None:
+            if write_sizes(graph.graph):
+                graph.recompile()
             if not all(_is_of_one_type(node) for node in graph.graph.nodes):
                 promote(graph)
 
@@ -128,16 +134,6 @@ def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
 
 
 _aten = torch.ops.aten
-
-_TYPED = {
-    _aten.where,
-    _aten.index,
-    _aten.index_select,
-    _aten.embedding,
-    _aten.masked_fill,
-    _aten.scaled_dot_product_attention,
-}
-"""Operators that take a condition, a mask or indices in addition to their values."""
 
 _WHOLE = {torch.int64, torch.bool}
 
@@ -153,10 +149,9 @@ def _is_of_one_type(node: fx.Node) -> bool:
     made = node.meta.get("val")
     if target.overloadpacket in (_aten._to_copy, _aten.sym_size):
         return True
-    values = [source.meta.get("val") for source in node.all_input_nodes]
-    types = {value.dtype for value in values if isinstance(value, torch.Tensor)}
-    if target.overloadpacket in _TYPED:
-        types -= _WHOLE
+    types = tensor_types_of(node)
+    if has_size(node) and types != {torch.int64}:
+        return False
     if types <= {torch.float32}:
         return True
     fractions = any(isinstance(argument, float) for argument in node.args)

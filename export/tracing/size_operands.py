@@ -1,0 +1,175 @@
+"""Writes sizes of the image that are operands beside tensors as tensors of the type computed in.
+
+``x * x.shape[-1]`` has a size, an int64 number, beside a float32 tensor. ONNX has no numbers of
+another type than that of the tensor beside them, and many translations expect numbers that they can
+read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import decomposition_table
+
+from .decomposition import write_parts
+from .lowering import name_of
+
+_NUMBERS, _TENSORS = {"number", "Optional[number]"}, {"Tensor", "Optional[Tensor]"}
+"""Types of parameters that take operands; those of shapes and axes have others."""
+
+_NO_OPERANDS = {"attn_mask", "condition", "index", "indices", "mask"}
+"""Parameters whose tensors do not decide the type of the result."""
+
+_OF_THE_FIRST = {"masked_fill", "fill", "index_fill"}
+"""Operators whose result has the type of their first tensor, whatever the number is."""
+
+_NUMBER_LIKE: dict[type, int | float] = {torch.SymInt: 1, torch.SymFloat: 1.0}
+"""Type of a size -> a number that promotes types as it does."""
+
+
+def write_sizes(graph: fx.Graph) -> bool:
+    """Write sizes among the operands of a graph as tensors; return whether something was written.
+
+    Args:
+        graph: Graph of a program whose nodes have their values; it is modified.
+    """
+    written = [_write_sizes_of(graph, node, {node.target}) for node in list(graph.nodes)]
+    return any(written)
+
+
+def has_size(node: fx.Node) -> bool:
+    """Return whether an operator has a size among its operands."""
+    return any(_is_size(value) for value in _operands_of(node).values())
+
+
+def tensor_types_of(node: fx.Node) -> set[torch.dtype]:
+    """Return the types of the tensors that decide the type of an operator's result."""
+    sources: list[fx.Node] = []
+    fx.map_arg(list(_given(node).values()), sources.append)
+    return {source.meta["val"].dtype for source in sources if _is_tensor(source)}
+
+
+def _operands_of(node: fx.Node) -> dict[str, Any]:
+    """Return the tensors and numbers that an operator computes with, by the names of parameters."""
+    given = _given(node)
+    types = _types_of(node.target) if given else {}
+    return {name: value for name, value in given.items() if types[name] in _NUMBERS | _TENSORS}
+
+
+def _given(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of an operator of PyTorch that decide the type of its result."""
+    target = node.target
+    known = isinstance(target, torch._ops.OpOverload)
+    if not known or target.namespace not in ("aten", "prims"):  # type: ignore[union-attr]
+        return {}
+    given = dict(zip(_types_of(target), node.args, strict=False)) | node.kwargs
+    return {name: value for name, value in given.items() if name not in _NO_OPERANDS}
+
+
+def _types_of(overload: Any) -> dict[str, str]:
+    return {parameter.name: str(parameter.type) for parameter in overload._schema.arguments}
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, fx.Node) and type(value.meta.get("val")) in _NUMBER_LIKE
+
+
+def _write_sizes_of(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
+    """Write the sizes of an operator as tensors.
+
+    Args:
+        graph: The graph.
+        node: The operator.
+        parents: It and the operators that it is a part of, which are not decomposed again.
+
+    Returns:
+        Whether something was written.
+    """
+    operands = _operands_of(node)
+    if not has_size(node) or not isinstance(node.meta.get("val"), Tensor):
+        return False
+    overload = _overload_of_tensors(node)
+    kind = _type_of(node, operands)
+    if overload is None:
+        return _decompose(graph, node, parents)
+    tensors = {value.meta["val"].dtype for value in operands.values() if _is_tensor(value)}
+    if overload is node.target and {kind} | tensors == {torch.int64}:
+        return False  # sizes are int64
+    types = _types_of(overload)
+    written = {
+        name: _converted(graph, node, value, kind)
+        for name, value in operands.items()
+        if types[name] in _TENSORS and value is not None
+    }
+    node.args = tuple(written.get(n, value) for n, value in zip(types, node.args, strict=False))
+    node.kwargs = {name: written.get(name, value) for name, value in node.kwargs.items()}
+    node.target = overload
+    return True
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), Tensor)
+
+
+def _type_of(node: fx.Node, operands: dict[str, Any]) -> torch.dtype:
+    """Return the type that an operator computes in."""
+    total = torch.zeros((), dtype=torch.bool)  # any other type comes before it
+    for value in operands.values():
+        if _is_tensor(value):
+            tensor: Tensor = value.meta["val"]
+            other: Any = torch.zeros((1,) * min(tensor.dim(), 1), dtype=tensor.dtype)
+            if name_of(node) in _OF_THE_FIRST:
+                return tensor.dtype
+        elif _is_size(value):
+            other = _NUMBER_LIKE[type(value.meta["val"])]
+        elif isinstance(value, int | float):
+            other = value
+        else:
+            continue
+        dims = max(total.dim(), other.dim() if isinstance(other, Tensor) else 0)
+        total = torch.zeros((1,) * dims, dtype=torch.result_type(total, other))
+    return total.dtype
+
+
+def _overload_of_tensors(node: fx.Node) -> Any:
+    """Return the overload of an operator that takes tensors for its sizes, or None."""
+    target: Any = node.target
+    sized = [name for name, value in _operands_of(node).items() if _is_size(value)]
+    packet = target.overloadpacket
+    for overload in (target, *(getattr(packet, name) for name in packet.overloads())):
+        types = _types_of(overload)
+        if [*types] == [*_types_of(target)] and all(types[name] in _TENSORS for name in sized):
+            return overload
+    return None
+
+
+def _converted(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) -> fx.Node:
+    """Return a tensor or number as a tensor of a type, computed before a node."""
+    made: Tensor = node.meta["val"]
+    aten, shape = torch.ops.aten, ()
+    convert: Any = aten.scalar_tensor.default
+    if _is_tensor(value):
+        if value.meta["val"].dtype == kind:
+            return value  # type: ignore[no-any-return]
+        convert, shape = aten._to_copy.default, value.meta["val"].shape
+    with graph.inserting_before(node):
+        tensor = graph.call_function(convert, (value,), {"dtype": kind})
+    tensor.meta = {**node.meta, "val": made.new_empty(shape, dtype=kind)}
+    return tensor
+
+
+def _decompose(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
+    """Write an operator that takes a size by others, in which sizes are tensors."""
+    target: Any = node.target
+    parts = decomposition_table.get(target)
+    if parts is None:
+        return False
+    before = {*graph.nodes}
+    if not write_parts(graph, node, parts, {}):
+        return False
+    for part in [one for one in graph.nodes if one not in before]:
+        if part.target not in parents:
+            _write_sizes_of(graph, part, {*parents, part.target})
+    return True
