@@ -16,6 +16,16 @@ def first_named(names: Sequence[str], limit: int = 4) -> str:
     return ", ".join(names[:limit]) + more
 
 
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs more than once, or None."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 def milliseconds(seconds: float) -> str:
     """Return ``0.52 ms``, ``8.3 ms``, ``163 ms``: seconds with two or three digits."""
     value = 1e3 * seconds

@@ -61,7 +61,7 @@ def read_checkpoint(
     Raises:
         CheckpointError: No such file, no regular file, not a checkpoint, truncated, a pickle that
             wants to run code, a zip bomb, no tensors, several networks, or tensors that are not
-            plain and finite.
+            plain and finite or would take much more memory than the file.
     """
     path = Path(path)
     config: dict[str, Any] = {}
@@ -72,18 +72,18 @@ def read_checkpoint(
         files = [path]
     try:
         files = [regular_file(file, "the checkpoint", CheckpointError) for file in files]
-        _refuse_sizes(files)
+        file_bytes = _total_size(files)
         digest = sha256_of(files)
         content, hyper = _content(files)
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(f"cannot read the checkpoint {path}: {reason}") from error
-    state, wrapper, notes = find_network(content, path, wanted, chosen)
+    state, wrapper, notes = find_network(content, path, file_bytes, wanted, chosen)
     check_tensors(state, path)
     return Checkpoint(path, digest, state, wrapper, hyper, notes, config)
 
 
-def _refuse_sizes(files: list[Path]) -> None:
+def _total_size(files: list[Path]) -> int:
     sizes = {file: file.stat().st_size for file in files}
     for file, size in sizes.items():
         if size == 0:
@@ -93,6 +93,7 @@ def _refuse_sizes(files: list[Path]) -> None:
             f"{files[0]} has {sum(sizes.values())} bytes; expected a checkpoint of "
             f"{MAX_BYTES >> 30} GiB at most"
         )
+    return sum(sizes.values())
 
 
 def _content(files: list[Path]) -> tuple[Any, dict[str, Any]]:

@@ -6,6 +6,7 @@ nothing, except that of a moving average.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from .forms import Leaf, Leaves, unwrapped
 from .holders import holders
 from .pickle_values import Standin
 from .rebuilding import MAX_TENSORS, Unreadable
-from .tensor_checks import not_plain
+from .tensor_checks import check_budget, not_plain
 
 _TRAINING_ONLY = frozenset(
     (
@@ -97,13 +98,14 @@ class _Search:
 
 
 def find_network(
-    content: Any, path: Path, wanted: Wanted, chosen: str | None = None
+    content: Any, path: Path, file_bytes: int, wanted: Wanted, chosen: str | None = None
 ) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
     """Return the state dict of the network in the content of a checkpoint.
 
     Args:
         content: The content of the file: a state dict, or dictionaries, lists and objects around.
         path: The file, for messages.
+        file_bytes: Its size, which limits what its tensors may take together.
         wanted: The network.
         chosen: The name of one of several networks in the file.
 
@@ -114,7 +116,7 @@ def find_network(
 
     Raises:
         CheckpointError: There are no tensors, or several networks and no way to tell which is
-            meant, or tensors are not plain.
+            meant, or tensors are not plain or take too much memory.
     """
     inside = holders(content)
     if not inside:
@@ -123,6 +125,8 @@ def find_network(
         raise CheckpointError(f"{path} holds no tensors by name, but a {kind}{keys}")
     for state in inside.values():
         _check_keys(state, path)
+    leaves = itertools.chain.from_iterable(state.values() for state in inside.values())
+    check_budget((leaf for leaf in leaves if isinstance(leaf, Tensor)), file_bytes, path)
     search = _Search(wanted)
     found = _in_all(inside, _wanted(search))
     if not found or any(_names(one.left) - _TRAINING_ONLY for one in found):

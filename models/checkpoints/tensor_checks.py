@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -16,8 +16,46 @@ MAX_BLOCKS = 500
 one."""
 
 
+_EXPANSION = 32
+_ALWAYS_ALLOWED = 64 * 10**6
+_BUILT_BYTES = 4
+"""Bytes of a number that a network is built with: float32."""
+
+
+def byte_budget(file_bytes: int) -> int:
+    """Return the most bytes that the tensors of a file of this size may take together."""
+    return _EXPANSION * file_bytes + _ALWAYS_ALLOWED
+
+
+def check_budget(tensors: Iterable[Tensor], file_bytes: int, path: Path) -> None:
+    """Check how much memory all tensors of a file take together once they are built.
+
+    Tensors may be views of one storage, or one tensor under many keys: each is counted, floating
+    point as float32.
+
+    Args:
+        tensors: Those of the whole file.
+        file_bytes: Size of the file, or of all shards.
+        path: The file, for the message.
+
+    Raises:
+        CheckpointError: They take more than `byte_budget`.
+    """
+    total = 0
+    for value in tensors:
+        width = value.element_size()
+        total += value.numel() * (max(width, _BUILT_BYTES) if value.is_floating_point() else width)
+    limit = byte_budget(file_bytes)
+    if total > limit:
+        raise CheckpointError(
+            f"{path} has {file_bytes} bytes and its tensors would take {total}, expected at most "
+            f"{limit} ({_EXPANSION} times the file and 64 MB): they repeat the same numbers. Save "
+            "the state dict of the network alone with safetensors.torch.save_file"
+        )
+
+
 def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
-    """Check that tensors are plain, as large as they say, and finite.
+    """Check that tensors are plain and finite.
 
     Raises:
         CheckpointError: One is not; the message names its key and kind.
@@ -55,9 +93,6 @@ def _fault(value: Tensor) -> str:
         return f"on the device {value.device.type!r}, without values"
     if value.dim() > HIGHEST_RANK:
         return f"of {value.dim()} dimensions"
-    held = value.untyped_storage().nbytes()
-    if value.numel() * value.element_size() > held:
-        return f"an expanded view, {value.numel()} elements of {held} bytes"
     return ""
 
 

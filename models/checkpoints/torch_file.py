@@ -11,12 +11,13 @@ from typing import Any, BinaryIO
 import torch
 
 from ...core.errors import CheckpointError
+from ...core.text import first_repeated
 from .other_files import archive_kind, file_kind
 from .pickle_values import LimitError, RunsCodeError, read_pickle
 from .rebuilding import Rebuilder, Storage, storage_dtype
+from .tensor_checks import byte_budget
 
 MAX_BYTES = 16 * 1024**3
-_MAXIMUM_EXPANSION = 200  # a zip file that unpacks to more than this multiple of its size is a bomb
 _LARGEST_PICKLE = 1 << 28
 _MAX_RECORDS = 200_000  # of an archive
 _ZIP = b"PK\x03\x04"
@@ -79,18 +80,24 @@ def _read_archive(path: Path, file: BinaryIO) -> Any:
         unpacked = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise CheckpointError(f"{path} is a broken zip archive: {error}") from error
-    if unpacked > min(MAX_BYTES, _MAXIMUM_EXPANSION * path.stat().st_size):
+    if unpacked > min(MAX_BYTES, byte_budget(path.stat().st_size)):
         raise CheckpointError(
             f"{path} is refused as a zip bomb: {path.stat().st_size} bytes would unpack to "
             f"{unpacked}; PyTorch writes checkpoints uncompressed; see docs/security.md"
         )
     with archive:
         names = archive.namelist()
+        twice = first_repeated(names)
+        if twice is not None:
+            raise CheckpointError(
+                f"{path} holds {twice!r:.80} more than once, and programs differ in which they "
+                "read: get the file again from its source"
+            )
         kind = archive_kind(path, names)
         if kind:
             raise CheckpointError(f"{path} is not a checkpoint that nystra reads: it is {kind}")
-        content = next(name for name in names if name.endswith("/data.pkl"))
-        root = content.removesuffix("data.pkl")
+        root = names[0].partition("/")[0] + "/"
+        content = f"{root}data.pkl"
         if archive.getinfo(content).file_size > _LARGEST_PICKLE:
             raise LimitError(f"has a pickle of more than {_LARGEST_PICKLE} bytes")
         order = f"{root}byteorder"

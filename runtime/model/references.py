@@ -26,6 +26,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import is_there, regular_file
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import MAXIMUM_BYTES, parse_json, stable_json
+from ...core.text import first_repeated
 
 RECORDED_METADATA = "metadata"
 """The key of the meta that holds the model file's metadata."""
@@ -196,6 +197,9 @@ def _read_arrays(file: Path | IO[bytes]) -> dict[str, Array]:
         left = _LIMIT
         if len(entries) > _MAX_ARRAYS:
             raise ValueError(f"they hold {len(entries)} arrays, expected {_MAX_ARRAYS} or fewer")
+        twice = first_repeated([entry.filename for entry in entries])
+        if twice is not None:
+            raise ValueError(f"they hold {twice!r:.80} more than once")
         _check_size(sum(entry.file_size for entry in entries), left)
         for entry in entries:
             if entry.flag_bits & 1 or entry.compress_type not in _COMPRESSIONS:

@@ -264,7 +264,7 @@ def test_attacks(tmp_path: Path, name: str, bare: bool, monkeypatch: pytest.Monk
         (-1, 2, 1, 4, "whole numbers from 0"),
         (0, -2, 1, 4, "whole numbers from 0"),
         (0, 2, -1, 4, "whole numbers from 0"),
-        (0, 1 << 61, 0, 4, "an expanded view"),
+        (0, 1 << 61, 0, 4, "its tensors would take"),
         (0, 4, 1, 5, "has 16 bytes, expected 5 elements"),
         (0, 4, 1, -1, "without a key or a length"),
     ],

@@ -1,5 +1,6 @@
 """Checkpoints that attack or confuse the reader: each is refused quickly in one clear line."""
 
+import io
 import json
 import os
 import time
@@ -43,7 +44,7 @@ def refused(path: Path, words: str, **hyper: Any) -> None:
         (lambda x: x.to("meta"), "norm.weight is on the device 'meta', without values"),
         (
             lambda x: torch.zeros(1).expand(1 << 40),
-            "norm.weight is an expanded view, 1099511",
+            "its tensors would take 4398046",
         ),
         (lambda x: x.view([1] * 20 + [8]), "norm.weight is of 21 dimensions"),
         (lambda x: torch.zeros([1] * 70), "not a checkpoint|70 dimensions|too many|refused"),
@@ -164,6 +165,83 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "open", denied)
     refused(tmp_path / "a.safetensors", "cannot read the checkpoint .*: Permission denied")
+
+
+def checkpoint_bytes(state: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    return stream.getvalue()
+
+
+def deflated(content: bytes) -> bytes:
+    stream = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as plain,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    return stream.getvalue()
+
+
+ONE = torch.zeros(1 << 20)
+HALF = ONE.half()
+SHARED: dict[str, Callable[[], bytes]] = {
+    "views": lambda: checkpoint_bytes({f"{n}.weight": ONE[: (1 << 20) - n] for n in range(60)}),
+    "one tensor": lambda: checkpoint_bytes({f"{n}.weight": ONE for n in range(60)}),
+    "half": lambda: checkpoint_bytes({f"{n}.weight": HALF for n in range(60)}),
+    "expanded": lambda: checkpoint_bytes({"a": torch.zeros(1).expand(1 << 26), "b": ONE}),
+    "wrapped": lambda: checkpoint_bytes({str(n): {"weight": ONE, "bias": ONE} for n in range(40)}),
+    "optimizer": lambda: checkpoint_bytes(
+        {
+            "params": state_of(),
+            "optimizer": {"state": {f"{n}": {"exp_avg": ONE} for n in range(60)}},
+        }
+    ),
+    "deflated": lambda: deflated(checkpoint_bytes({"a": torch.zeros(24 << 20)})),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_tensors_that_share_their_numbers_are_limited_together(tmp_path: Path, name: str) -> None:
+    """82 kB took 4.3 GB: each tensor was no larger than the one storage behind all of them."""
+    (tmp_path / "a.pth").write_bytes(SHARED[name]())
+    refused(tmp_path / "a.pth", "its tensors would take|zip bomb")
+
+
+def test_tensors_that_share_numbers_as_networks_do_are_read(tmp_path: Path) -> None:
+    """Tied weights, averages beside them, stored in half precision, and expanded buffers."""
+    state = {key: value.half() for key, value in state_of().items() if value.is_floating_point()}
+    averaged = dict(state)
+    averaged["norm.bias"] = torch.zeros(1, dtype=torch.float16).expand(8)
+    torch.save({"params": state, "params_ema": averaged}, tmp_path / "a.pth")
+    network = load(tmp_path / "a.pth").network
+    assert torch.equal(network.state_dict()["norm.bias"], torch.zeros(8))
+
+
+def parts_of(value: float) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(checkpoint_bytes({"w": torch.full((3,), value)}))) as archive:
+        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.parametrize("name", ["data/0", "data.pkl", "version"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_with_a_name_twice_is_refused(tmp_path: Path, name: str) -> None:
+    """PyTorch read the first record, nystra the last one: one file was two checkpoints."""
+    with zipfile.ZipFile(tmp_path / "a.pth", "w") as archive:
+        for part, content in parts_of(1.0).items():
+            archive.writestr(f"a/{part}", content)
+        archive.writestr(f"a/{name}", parts_of(2.0)[name])
+    refused(tmp_path / "a.pth", f"holds 'a/{name}' more than once")
+
+
+def test_the_pickle_is_that_of_the_archive(tmp_path: Path) -> None:
+    """One in a folder below was read if it came first."""
+    with zipfile.ZipFile(tmp_path / "a.pth", "w") as archive:
+        for folder, value in (("a/b", 2.0), ("a", 1.0)):
+            for part, content in parts_of(value).items():
+                archive.writestr(f"{folder}/{part}", content)
+    assert read_checkpoint(tmp_path / "a.pth").state["w"].tolist() == [1.0] * 3
 
 
 def test_a_zip_of_another_version(tmp_path: Path) -> None:

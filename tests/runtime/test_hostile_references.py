@@ -66,6 +66,16 @@ def test_the_members_as_they_are_can_be_read(tmp_path: Path) -> None:
     assert read_references(written(tmp_path / "r.npz", meta=meta('{"a": 1}'))).meta == {"a": 1}
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_twice_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("meta.npy", meta("{}"))
+        archive.writestr("meta.npy", meta("{}"))
+    with pytest.raises(NystraError, match=r"'meta.npy' more than once"):
+        read_references(path)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
