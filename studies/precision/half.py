@@ -4,7 +4,6 @@ The table is in studies/measurements/precision.md.
 
     python -m studies.precision.half           # all of it
     python -m studies.precision.half uformer   # the rows with this prefix
-    python -m studies.precision.half --golden FOLDER   # with the golden cases of that folder
 
 Every number comes from the export's own images at its three sizes. ``values`` and ``stream`` are
 the largest absolute values in tensors of the low type and in sums of two maps; ``PSNR`` is the
@@ -55,14 +54,14 @@ STRESS = 3000.0
 """Factor of the weights that write into the residual stream of the stressed network."""
 
 
-def networks(folder: Path, golden: Path | None) -> Iterator[tuple[str, Path, str]]:
-    """Yield a label, a checkpoint and a mechanism; also golden cases if their folder is given."""
+def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
+    """Yield a label, a checkpoint and a mechanism."""
     for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "hat_x2_w16", "uformer_denoise25_w16"):
         for mechanism in ("full", "nystra"):
             yield name, pretrained_path(name), mechanism
     yield f"{'swinir_x2_w16'} (stress)", stressed(folder / "stress.safetensors"), "nystra"
-    for name in GOLDEN if golden else ():
-        path = save_golden(name, golden, folder / f"{name}.safetensors")
+    for name in GOLDEN:
+        path = save_golden(name, folder / f"{name}.safetensors")
         yield f"{name} (random)", path, "full"
     for mechanism in ("full", "nystra"):
         yield "rvrt (random, tiny)", save_rvrt(folder / "rvrt.safetensors"), mechanism
@@ -72,12 +71,12 @@ def networks(folder: Path, golden: Path | None) -> Iterator[tuple[str, Path, str
             yield f"{name} (random, tiny)", path, mechanism
 
 
-def save_golden(name: str, golden: Path, path: Path) -> Path:
-    """Write the weights of a golden case as a checkpoint."""
-    sys.path.insert(0, str(golden))
-    from golden_loader import Golden
+def save_golden(name: str, path: Path) -> Path:
+    """Write the weights of a reference case of the tests as a checkpoint."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "helpers"))
+    from golden_cases import golden
 
-    case = Golden(golden / "cases" / f"{name}.json")
+    case = golden(name)
     weights = {
         key: torch.from_numpy(np.ascontiguousarray(weight))
         for key, weight in case.weights().items()
@@ -192,7 +191,6 @@ def main() -> None:
     """Print the rows of the networks whose label starts so."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("label", nargs="?", default="", help="how labels begin; default: all rows")
-    parser.add_argument("--golden", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     print(
         "| network | plan | precision | PSNR dB | tolerance | half() | autocast | values | stream "
@@ -200,7 +198,7 @@ def main() -> None:
     )
     print("|" + " --- |" * 12)
     with tempfile.TemporaryDirectory() as name:
-        for label, path, mechanism in networks(Path(name), options.golden):
+        for label, path, mechanism in networks(Path(name)):
             if label.startswith(options.label):
                 measure(label, path, mechanism, Path(name))
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from golden_cases import golden
 from nystra.cli.main import main
 from nystra.core.ports.examples import example_array
 from nystra.core.ports.port import Port
@@ -23,7 +24,6 @@ from nystra.models import load
 from nystra.models.sites import PatchSite
 from nystra.runtime import ImageData, Session, read_image, write_image
 from patch_networks import BUILDERS, checkpoint, network_of
-from shared import golden
 
 TOLERANCE = 2e-5
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from conformance_models import session
+from golden_cases import compare, golden
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.full.sites import FEWEST_SCORES
 from nystra.export.attention.implementation import Form, implement
@@ -20,7 +21,6 @@ from nystra.export.tracing.trace import trace_piece
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import MapSite, TokenSite, WindowSite
 from nystra.plugins.library import library_path
-from shared import golden
 
 FORMS: tuple[Form, ...] = ("plain", "operator")
 
@@ -46,8 +46,6 @@ def projections(weights: dict[str, Tensor], x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("name", CASES)
 def test_attention_layers_of_the_reference(name: str) -> None:
     case = golden(name)
-    from golden_loader import compare
-
     grid, landmarks, architecture = CASES[name]
     constructor = case.constructor
     heads = constructor["num_heads"]
@@ -57,7 +55,7 @@ def test_attention_layers_of_the_reference(name: str) -> None:
     site = TokenSite(TokenGeometry(grid, grid, scale))
     site.implementation = implement(parameters, site, "plain")  # type: ignore[assignment]
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}
-    for run, inputs, _, expected, _ in case.runs():
+    for run, inputs, _, expected in case.runs():
         x = torch.from_numpy(inputs["x"])
         q, k, v = (
             part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in projections(weights, x)
@@ -72,13 +70,11 @@ def test_attention_layers_of_the_reference(name: str) -> None:
 
 def test_nystromformer_of_the_reference() -> None:
     case = golden("nystromformer_attn_noconv_original")
-    from golden_loader import compare
-
     tokens, landmarks = case.constructor["seq_len"], case.constructor["num_landmarks"]
     site = TokenSite(TokenGeometry((1, tokens), (1, tokens), case.constructor["head_dim"] ** -0.5))
     parameters = Nystromformer((1, landmarks), 6, "batch")
     site.implementation = implement(parameters, site, "plain")  # type: ignore[assignment]
-    run, inputs, _, expected, _ = next(case.runs())
+    run, inputs, _, expected = next(case.runs())
     q, k, v = (torch.from_numpy(inputs[name]) for name in ("Q", "K", "V"))
     assert compare(run, "", site.attend(q, k, v).numpy(), expected[""]) < 1e-5
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
+from golden_cases import compare
+
 
 def check(case: Any, network: torch.nn.Module) -> None:
-    from golden_loader import compare
-
-    for run, inputs, _, expected, _ in case.runs():
+    for run, inputs, _, expected in case.runs():
         with torch.no_grad():
             got = network(*[torch.from_numpy(value) for value in inputs.values()])
         for name, values in expected.items():

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from golden_cases import compare
 from nystra.core.option_kinds import most_square
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.models.geometry import WindowGeometry
@@ -37,8 +38,6 @@ def check(run: Any, outputs: list[Tensor], expected: dict[str, Any]) -> None:
 
     Runs with random weights are that exact.
     """
-    from golden_loader import compare
-
     for got, (name, values) in zip(outputs, expected.items(), strict=True):
         output = next(output for output in run["outputs"] if output["name"] == name)
         unit = output.get("max_abs_f32_minus_f64") or 0.0

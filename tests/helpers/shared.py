@@ -1,6 +1,5 @@
 """The path of the reference material for tests, which are skipped without it."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,6 @@ def shared_path(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"reference material absent: shared/{'/'.join(parts)} beside the checkout")
     return path
-
-
-def golden(case: str):  # type: ignore[no-untyped-def]
-    """Return the golden case of that name (a ``golden_loader.Golden``), or skip the test."""
-    folder = str(shared_path("golden"))
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    from golden_loader import Golden
-
-    return Golden(shared_path("golden", "cases", f"{case}.json"))
 
 
 def hide_spandrel(monkeypatch: pytest.MonkeyPatch) -> None:

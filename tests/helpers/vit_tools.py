@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from golden_cases import golden
 from nystra.models.loading import LoadedModel, load
 from nystra.models.vit.network import ViT
-from shared import golden
 
 GOLDEN: dict[str, dict[str, Any]] = {
     "standard": {},

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden_cases import golden, state_dict_text
 from golden_networks import check
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.models.architecture import Request
@@ -15,7 +16,6 @@ from nystra.models.dehazeformer.layers import Attention, BiasedWindows, Block, F
 from nystra.models.dehazeformer.network import DehazeFormer
 from nystra.models.geometry import WindowGeometry
 from nystra.models.registry import find_architecture
-from shared import golden, shared_path
 
 NETWORKS = [
     "dwconv",
@@ -91,7 +91,7 @@ def test_official_window_attention() -> None:
             )
         ),
     )
-    ((_, inputs, _, expected, _),) = case.runs()
+    ((_, inputs, _, expected),) = case.runs()
     packed = torch.from_numpy(inputs["qkv"]).unflatten(1, (side, side))
     with torch.no_grad():
         got = site(packed).flatten(1, 2)
@@ -101,7 +101,7 @@ def test_official_window_attention() -> None:
 def test_official_norm() -> None:
     case = golden("dehazeformer_rln")
     norm = filled(case, WholeNorm(case.constructor["dim"]), "norm.")
-    ((_, inputs, _, expected, _),) = case.runs()
+    ((_, inputs, _, expected),) = case.runs()
     with torch.no_grad():
         (x,) = inputs.values()
         got = norm(torch.from_numpy(x))
@@ -117,8 +117,7 @@ def test_official_fusion() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("file", ["tsb", "dw", "ml"])
 def test_hyper_parameters_of_every_published_form(file: str) -> None:
-    path = shared_path("golden", "facts", "keys", f"dehazeformer_{file}.json")
-    for entry in json.loads(path.read_text()).values():
+    for entry in json.loads(state_dict_text(f"dehazeformer_{file}")).values():
         state = {
             key.removeprefix("module."): torch.empty(shape, device="meta")
             for key, shape, *_ in entry["state_dict"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from golden_cases import compare, golden, state_dict_text
 from golden_networks import check
 from nystra.core.errors import NystraError
 from nystra.models.architecture import Request
@@ -24,7 +25,6 @@ from nystra.models.esc.real import ESCReal, ESCRealM
 from nystra.models.layers.map_attention import TableAttention
 from nystra.models.layers.position_channels import plain_geometry
 from nystra.models.registry import find_architecture
-from shared import golden, shared_path
 
 NETWORKS = [
     ("esc_x2_w8", ESC),
@@ -103,7 +103,7 @@ def test_official_convolutional_attention(name: str) -> None:
         if name == "esc"
         else (state["lk_channel"], state["lk_spatial"])
     )
-    ((_, inputs, _, expected, _),) = case.runs()
+    ((_, inputs, _, expected),) = case.runs()
     image = torch.from_numpy(inputs["x"])
     with torch.no_grad():
         got = torch.cat([module(image[:, :part], *shared), image[:, part:]], 1)
@@ -121,12 +121,10 @@ def test_a_filter_of_each_image() -> None:
 
 def test_official_evaluation_procedure() -> None:
     case = golden("esc_evaluation_procedure")
-    from golden_loader import compare
-
     network = ESC(**case.constructor)
     network.load_state_dict(weights(case))
     side, scale = case.constructor["window_size"], case.constructor["upscaling_factor"]
-    ((run, inputs, _, expected, _),) = case.runs()
+    ((run, inputs, _, expected),) = case.runs()
     image = torch.from_numpy(inputs["x"])
     height, width = image.shape[2:]
     padded = F.pad(image, (0, -width % side, 0, -height % side), "reflect")
@@ -143,7 +141,7 @@ def test_official_evaluation_procedure() -> None:
     [("esc", ESC), ("esc_xl", ESC), ("esc_real", ESCReal), ("escrib", ESCRIB)],
 )
 def test_hyper_parameters_of_every_published_form(file: str, kind: type[EscNetwork]) -> None:
-    entries = json.loads(shared_path("golden", "facts", "keys", f"{file}.json").read_text())
+    entries = json.loads(state_dict_text(f"{file}"))
     for name, entry in entries.items():
         state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
         build = variant(state)

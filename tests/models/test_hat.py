@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from golden_cases import golden, state_dict_text
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.export import Plan, mechanism
 from nystra.export.attention.advice import plan_warnings
@@ -19,7 +20,6 @@ from nystra.models.hat.index import published_index, published_rows
 from nystra.models.hat.network import HAT
 from nystra.models.registry import ARCHITECTURES, find_architecture
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
-from shared import golden, shared_path
 from studies.training.enlarging import EnlargingByHat
 
 SMALL: dict[str, Any] = {
@@ -64,7 +64,7 @@ def test_rows_turn_the_published_order_into_that_of_sites() -> None:
 
 @pytest.mark.parametrize("name", ["HAT-S_x2", "HAT-S_x4", "HAT_x2", "HAT_x3", "HAT_x4", "HAT-L_x4"])
 def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
-    text = shared_path("golden", "facts", "keys", f"hat_{name}.json").read_text()
+    text = state_dict_text(f"hat_{name}")
     entry = json.loads(text)[name]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     assert find_architecture(state).name == "hat"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden_cases import compare, golden, state_dict_text
 from golden_networks import check
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
@@ -14,7 +15,6 @@ from nystra.models.hat.network import HAT
 from nystra.models.layers.image_network import ImageNetwork
 from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
-from shared import golden, shared_path
 from swinir_procedure import official_procedure
 
 OFFICIAL = [
@@ -115,7 +115,7 @@ def _key_lists() -> list[str]:
 
 @pytest.mark.parametrize("name", _key_lists())
 def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
-    text = shared_path("golden", "facts", "keys", f"swinir_{name}.json").read_text()
+    text = state_dict_text(f"swinir_{name}")
     entry = json.loads(text)[name]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     hyper = swinir_hyper(state)
@@ -131,15 +131,13 @@ def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
 
 def test_official_test_procedure() -> None:
     case = golden("swinir_evaluation_procedure")
-    from golden_loader import compare
-
     network = build(case)
 
     def restore(image: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             return network(torch.from_numpy(np.ascontiguousarray(image))).numpy()
 
-    for run, inputs, kwargs, expected, _ in case.runs():
+    for run, inputs, kwargs, expected in case.runs():
         (image,) = inputs.values()
         got = official_procedure(
             restore, image, window=8, scale=2, tile=kwargs["tile"], overlap=kwargs["tile_overlap"]

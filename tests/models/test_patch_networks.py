@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from golden_cases import compare, golden, state_dict_text
 from golden_networks import check
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.models import load
@@ -32,7 +33,6 @@ from nystra.models.layers.patches import (
     usable_keys,
 )
 from nystra.models.registry import find_architecture
-from shared import golden, shared_path
 
 
 def filled(network: nn.Module, case: Any) -> nn.Module:
@@ -76,11 +76,9 @@ def test_a_wrong_cross_scale_attention_is_noticed(change: str) -> None:
 @pytest.mark.parametrize("name", ["fuse_rate2", "nofuse_rate2"])
 def test_contextual_attention(name: str) -> None:
     case = golden(f"inpaint_contextual_attention_{name}")
-    from golden_loader import compare
-
     arguments = {key: value for key, value in case.constructor.items() if key != "stride"}
     network = ContextualAttention(**arguments)
-    for run, inputs, more, expected, _ in case.runs():
+    for run, inputs, more, expected in case.runs():
         f, b = (torch.from_numpy(value) for value in inputs.values())
         mask = torch.from_numpy(more["mask"]) if "mask" in more else None
         got = network(f, b, mask).numpy()
@@ -90,11 +88,9 @@ def test_contextual_attention(name: str) -> None:
 
 def test_inpainting_generator() -> None:
     case = golden("inpaint_generator")
-    from golden_loader import compare
-
     network = filled(InpaintingGenerator(**case.constructor), case)
     assert isinstance(network, InpaintingGenerator)
-    for run, inputs, _, expected, _ in case.runs():
+    for run, inputs, _, expected in case.runs():
         x, mask = (torch.from_numpy(value) for value in inputs.values())
         with torch.no_grad():
             stages = network.stages(x, mask)
@@ -246,7 +242,7 @@ def test_shrinking_is_bilinear(factor: int) -> None:
 
 @pytest.mark.parametrize("name", ["x2", "x3", "x4"])
 def test_every_official_csnln_is_recognized(name: str) -> None:
-    text = shared_path("golden", "facts", "keys", "csnln.json").read_text()
+    text = state_dict_text("csnln")
     entry = json.loads(text)[name]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     state["sub_mean.bias"] = torch.tensor([-0.4488, -0.4371, -0.4040])
@@ -263,7 +259,7 @@ def test_every_official_csnln_is_recognized(name: str) -> None:
 
 
 def test_the_official_generator_is_recognized() -> None:
-    text = shared_path("golden", "facts", "keys", "inpaint_generator.json").read_text()
+    text = state_dict_text("inpaint_generator")
     entry = json.loads(text)["ngf32"]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     assert find_architecture(state).name == "contextual_attention"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from golden_cases import golden
 from nystra.core.errors import NystraError
 from nystra.models.psal.search import PsalOptions, matches
 from nystra.models.psal.values import aggregate_values, match_logits, match_weights
 from psal_maps import field, maps, pair, patch, slow_aggregate
-from shared import golden
 
 
 @pytest.mark.parametrize("metric", ["l2", "dot", "cosine"])
@@ -75,7 +75,7 @@ def test_weighting_of_the_reference(name: str) -> None:
     the same formula.
     """
     case = golden("psal_weighting")
-    ((run, given, _, expected, _),) = (
+    ((run, given, _, expected),) = (
         run for run in case.runs() if run[0]["name"] == f"{name}_aggregate"
     )
     shift, cost, value = (torch.from_numpy(given[key]) for key in ("shift_map", "cost_map", "v"))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from golden_cases import golden, state_dict_text
 from nystra.core.errors import NystraError
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
@@ -27,7 +28,6 @@ from nystra.models.rvrt.windows import Depth, Group, Stage, WindowAttention, Win
 from nystra.plugins.operators.window_geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import token_regions
 from rvrt_tools import attending, check, filled, paper_windows, published
-from shared import golden, shared_path
 from studies.precision.small import save_rvrt
 
 full, release = pytest.mark.full, pytest.mark.release
@@ -35,7 +35,7 @@ full, release = pytest.mark.full, pytest.mark.release
 
 def runs(name: str) -> Any:
     """The runs of a golden case with their inputs as tensors."""
-    for run, inputs, kwargs, expected, _ in golden(name).runs():
+    for run, inputs, kwargs, expected in golden(name).runs():
         yield run, [torch.from_numpy(value) for value in inputs.values()], kwargs, expected
 
 
@@ -235,7 +235,7 @@ KEYS = ["001_videosr_bi_REDS_30frames", "004_deblur_DVD", "006_denoise_DAVIS"]
 
 @pytest.mark.parametrize("name", KEYS)
 def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
-    text = shared_path("golden", "facts", "keys", f"rvrt_{name}.json").read_text()
+    text = state_dict_text(f"rvrt_{name}")
     entry = json.loads(text)[name]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     hyper = rvrt_hyper(state)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden_cases import golden, state_dict_text
 from golden_networks import check
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.models.architecture import Request
@@ -17,7 +18,6 @@ from nystra.models.registry import find_architecture
 from nystra.models.sst.checkpoint import load
 from nystra.models.sst.hyper import sst_hyper
 from nystra.models.sst.network import SST
-from shared import golden, shared_path
 
 NETWORKS = [
     "x2_direct_w8_16_12",
@@ -80,7 +80,7 @@ def test_position_features() -> None:
     )
     known = {key: value for key, value in weights(case).items() if key in site.state_dict()}
     site.load_state_dict(known, strict=False)
-    ((_, _, _, expected, _),) = case.runs()
+    ((_, _, _, expected),) = case.runs()
     with torch.no_grad():
         of_queries, of_keys = site.places()
     np.testing.assert_allclose(of_queries, expected["q_pos"], atol=1e-5)
@@ -97,7 +97,7 @@ def test_coordinates_are_rounded_as_published(window: int) -> None:
 
 
 def _published(file: str, name: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], int]:
-    entry = json.loads(shared_path("golden", "facts", "keys", f"{file}.json").read_text())[name]
+    entry = json.loads(state_dict_text(f"{file}"))[name]
     state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     return entry["constructor"], state, entry["param_count"]
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
+from golden_cases import compare, golden
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.geometry import WindowGeometry
 from nystra.models.uformer.layers import Block, Leff, Modulator, WindowAttention
 from nystra.models.uformer.network import Uformer
-from shared import golden
 
 OFFICIAL = [
     "dd6",
@@ -41,9 +41,7 @@ def build(case: Any, **more: Any) -> nn.Module:
 
 
 def check(case: Any, network: nn.Module, runs: tuple[str, ...] = ()) -> None:
-    from golden_loader import compare
-
-    for run, inputs, _, expected, _ in case.runs():
+    for run, inputs, _, expected in case.runs():
         if runs and run["name"] not in runs:
             continue
         with torch.no_grad():

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from golden_cases import state_dict_text
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.models import load
 from nystra.models.registry import find_architecture
 from nystra.models.uformer.hyper import uformer_hyper
 from nystra.models.uformer.network import STAGE_NAMES, Uformer
-from shared import shared_path
 
 TINY: dict[str, Any] = {
     "embed_dim": 4,
@@ -48,7 +48,7 @@ def saved(path: Path, tensors: dict[str, Tensor], **hyper: Any) -> Path:
     "name", ["Uformer_T", "Uformer_S", "Uformer_S_noshift", "Uformer_B", "Uformer_B_dd6"]
 )
 def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
-    text = shared_path("golden", "facts", "keys", f"uformer_{name}.json").read_text()
+    text = state_dict_text(f"uformer_{name}")
     entry = json.loads(text)[name]
     tensors = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     assert find_architecture(tensors).name == "uformer"

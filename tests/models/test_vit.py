@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from golden_cases import golden, state_dict_names, state_dict_text
 from golden_networks import check
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
@@ -18,7 +19,6 @@ from nystra.export.attention.site import neutral
 from nystra.models.loading import load
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.vit.network import ViT
-from shared import golden, shared_path
 from vit_tools import GOLDEN, TINY, load_golden, tiny_checkpoint
 
 STUDY = [name for name in GOLDEN if name != "nystromformer_noconv"]
@@ -62,15 +62,15 @@ def test_a_wrong_scale_is_noticed(tmp_path: Path) -> None:
 def test_every_key_list_is_of_one_architecture() -> None:
     """The rows of the table are distinct, whatever their order."""
     seen = set()
-    for path in sorted(shared_path("golden", "facts", "keys").glob("*.json")):
-        for name, entry in json.loads(path.read_text()).items():
+    for file in state_dict_names():
+        for name, entry in json.loads(state_dict_text(file)).items():
             state = _state(entry)
             if state is None:
                 continue
             rows = [row.name for row in ARCHITECTURES if row.keys and row.matches(state)]
-            assert len(rows) <= 1, (path.name, name, rows)
-            assert rows != ["vit"] or path.stem == "vit_cifar", (path.name, name)
-            if path.stem == "vit_cifar":
+            assert len(rows) <= 1, (file, name, rows)
+            assert rows != ["vit"] or file == "vit_cifar", (file, name)
+            if file == "vit_cifar":
                 assert rows == ["vit"], name
                 seen.add(name)
     assert seen == set(GOLDEN)

@@ -8,17 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from golden_cases import compare, golden
 from nystra.models.vit.linformer import linformer_attention
 from nystra.models.vit.nystromformer import segment_attention, segment_means
 from nystra.models.vit.performer import orthogonal_features, performer_attention
-from shared import golden
 
 
 def runs(case: Any) -> Any:
     """Yield the inputs of each run by name and what checks a result, in tensors."""
-    from golden_loader import compare
-
-    for run, inputs, kwargs, expected, _ in case.runs():
+    for run, inputs, kwargs, expected in case.runs():
         (name,) = expected
         unit = run["outputs"][0].get("max_abs_f32_minus_f64") or 0.0
         limit = max(10 * unit, 1e-5 * run["outputs"][0]["absmax"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golden_cases import golden
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.tasks.restoration.quality import official_pad
@@ -18,7 +19,6 @@ from nystra.runtime.tiling.tile_plan import (
     tile_positions,
 )
 from runtime_models import save_blur
-from shared import golden
 from swinir_procedure import official_procedure
 
 
@@ -137,7 +137,7 @@ def test_official_pad(size: tuple[int, int]) -> None:
 
 def test_official_tiles_follow_the_golden_notes() -> None:
     case = golden("swinir_evaluation_procedure")
-    for run, inputs, kwargs, _, _ in case.runs():
+    for run, inputs, kwargs, _ in case.runs():
         image = inputs["x"]
         seen = np.zeros((1, 1, *((side // 8 + 1) * 8 for side in image.shape[2:])))
         shapes = set()

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from golden_cases import golden
 from nystra.core.errors import NystraError
 from nystra.models.colorization.checkpoint import colorization_hyper
 from nystra.models.colorization.network import Colorization
 from nystra.models.psal.search import PsalOptions
 from nystra.models.psal.values import match_logits
 from psal_maps import field, maps, slow_aggregate
-from shared import golden
 from studies.psal import scores
 from studies.psal.colorization import ATTENTIONS, put
 from studies.psal.competitors import full, linear, local, performer, reformer
@@ -203,8 +203,8 @@ def test_weighting_of_the_reference(name: str, form: str) -> None:
     the same formula.
     """
     case = golden("psal_weighting")
-    runs = {run["name"]: (run, expected) for run, _, _, expected, _ in case.runs()}
-    inputs = {run["name"]: given for run, given, _, _, _ in case.runs()}[f"{name}_aggregate"]
+    runs = {run["name"]: (run, expected) for run, _, _, expected in case.runs()}
+    inputs = {run["name"]: given for run, given, _, _ in case.runs()}[f"{name}_aggregate"]
     run, expected = runs[f"{name}_{form}"]
     shift, cost, value = (torch.from_numpy(inputs[key]) for key in ("shift_map", "cost_map", "v"))
     aggregate = form == "aggregate"
