@@ -40,14 +40,23 @@ class Computing:
 
 
 def stop_engines() -> None:
-    """Make all runs end early, where their engines can do that."""
+    """Make all runs end early, where their engines can do that; an error of one is ignored."""
     for stop in list(_running.values()):
-        stop()
+        with contextlib.suppress(BaseException):
+            stop()
 
 
 def engines_compute() -> bool:
     """Return whether a run is under way."""
     return bool(_running)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal: ``SIGTERM``; real-time signals have a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 GRACE = 1.0
@@ -114,7 +123,7 @@ class EndingSignals:
             if hasattr(signal, "pthread_kill"):
                 signal.pthread_kill(main, number)  # wakes it, where it sleeps
             else:
-                _thread.interrupt_main(signal.Signals(number))
+                _thread.interrupt_main(number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._handled = True
@@ -134,10 +143,11 @@ class EndingSignals:
             self._first = now
         elif now - self._first > _AGAIN:
             self._end(number)
-        stop_engines()
         timer = threading.Timer(GRACE, self._end_if_busy, (number,))
         timer.daemon = True
         timer.start()
+        # Not in this thread: one that never returns would delay the next signal for ever.
+        threading.Thread(target=stop_engines, name="nystra-stop", daemon=True).start()
 
     def _end_if_busy(self, number: int) -> None:
         if not self._over and (not self._handled or engines_compute()):

@@ -2,7 +2,7 @@
 
 In a folder that others can write to, such as ``/tmp``, a file may have any name that nystra gives
 its own. It is read or removed only if its owner could do that without us: this user, root, or the
-owner of the folder. Links are never followed: another user may have made them.
+owner of the folder. Links are not followed, except to write where a link of such an owner leads.
 """
 
 from __future__ import annotations
@@ -17,14 +17,26 @@ from ..errors import NystraError
 def is_trusted(path: Path) -> bool:
     """Return whether a path is a folder, or a file with one name, that nystra acts on."""
     try:
-        status, folder = path.lstat(), path.parent.stat()
+        status = path.lstat()
     except OSError:
         return False
     if not (
         stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink <= 1)
     ):
         return False
-    return is_mine(path) or status.st_uid in (0, folder.st_uid)
+    return _has_trusted_owner(path)
+
+
+def may_follow(link: Path) -> bool:
+    """Return whether a link may be followed to write a file: Linux has the same rule in /tmp."""
+    return _has_trusted_owner(link)
+
+
+def _has_trusted_owner(path: Path) -> bool:
+    try:
+        return is_mine(path) or path.lstat().st_uid in (0, path.parent.stat().st_uid)
+    except OSError:
+        return False
 
 
 def is_mine(path: Path) -> bool:

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NystraError
-from .temporary import locked, remove_leftovers, temporary_path
+from .replacing import exchange, follow_links, keep_access, sync_file, sync_tree
+from .temporary import is_temporary, locked, remove_entry, remove_leftovers, temporary_path
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path next to ``path``, which is moved to ``path`` when the block succeeds.
+    """Yield a temporary path, which is moved to ``path`` when the block succeeds.
 
     The temporary name keeps the suffix, since many writers choose a format by it. If the block
     raises, the temporary file is removed and an existing file at ``path`` is unchanged; leftovers
-    of killed processes in the folder are removed.
+    of killed processes in the folder are removed. More is said at `file_set`.
 
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
-    check_writable_folder(Path(path).parent)
     with file_set(path) as files:
         yield files.temporary(path)
 
 
 def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a whole file, or leave the existing one unchanged.
+    """Write a whole file, or leave the existing one unchanged; see `file_set`.
 
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
-    check_writable_folder(Path(path).parent)
     with file_set(path) as files:
         files.write(path, data)
 
@@ -50,21 +53,57 @@ def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
     is killed between two renames, the leader is the former one, whole, and some of the others are
     new: they name the leader's hash, by which readers see that.
 
+    A file keeps its mode and, where that is permitted, its owner. Of a link the file that it leads
+    to is replaced, unless another user may have planted the link: then the link is.
+
     Args:
         leader: The file that the others describe, and that readers open.
 
     Raises:
-        NystraError: The folder does not exist or cannot be written, or the disk is full.
+        NystraError: The folder does not exist or cannot be written, or the disk is full. An
+            `OSError` of the block that concerns other files is raised as it is.
     """
     files = FileSet(Path(leader))
     try:
-        yield files
-        files.commit()
-    except OSError as error:
-        reason = error.strerror or error
-        raise NystraError(f"cannot write {files}: {reason}. Check the folder and disk.") from error
+        with _failed_writing(files):
+            yield files
+        with _failed_writing(files, all_errors=True):
+            files.commit()
     finally:
         files.discard()
+
+
+@contextmanager
+def _failed_writing(target: object, *, all_errors: bool = False) -> Iterator[None]:
+    """Turn an `OSError` into a `NystraError`, if it is one of writing the target.
+
+    Args:
+        target: For the message.
+        all_errors: Whether all are: else those of temporary files, and of a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        paths = [name for name in (error.filename, error.filename2) if _is_path(name)]
+        ours = any(is_temporary(os.fsdecode(name)) for name in paths)
+        full = not paths and error.errno in _FULL
+        if not (all_errors or ours or full):
+            raise
+        reason = error.strerror or error
+        raise NystraError(f"cannot write {target}: {reason}. Check the folder and disk.") from error
+
+
+def _is_path(name: object) -> bool:
+    return isinstance(name, str | bytes | os.PathLike)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file to write: the name that was given, the file it leads to, and the new content."""
+
+    given: Path
+    target: Path
+    temporary: Path
 
 
 class FileSet:
@@ -72,62 +111,70 @@ class FileSet:
 
     def __init__(self, leader: Path) -> None:
         self._leader = leader
-        self._temporary: dict[Path, Path] = {}
+        self._files: dict[Path, _File] = {}
         self._former: dict[Path, Path] = {}
 
     def __str__(self) -> str:
-        return ", ".join(str(target) for target in self._temporary) or "nothing"
+        return ", ".join(map(str, self._files)) or str(self._leader)
 
     def temporary(self, path: str | os.PathLike[str]) -> Path:
-        """Return the temporary path for the new content of ``path``, which keeps its suffix."""
-        target = Path(path)
+        """Return the temporary path for the new content of ``path``, which keeps its suffix.
+
+        Raises:
+            NystraError: The folder does not exist or cannot be written, or ``path`` is neither a
+                file nor a link.
+        """
+        given = Path(path)
+        with _failed_writing(given, all_errors=True):
+            target = follow_links(given)
+        check_writable_folder(target.parent)
+        if target.exists() and not (target.is_file() or target.is_symlink()):
+            what = "a folder" if target.is_dir() else "a device or pipe"
+            raise NystraError(
+                f"cannot write {path}: it is {what}, expected a file. Choose another output."
+            )
         remove_leftovers(target.parent.absolute())
-        self._temporary[target] = temporary_path(target)
-        return self._temporary[target]
+        new = temporary_path(target.with_name(given.name))
+        self._files[given] = _File(given, target, new)
+        return new
 
     def write(self, path: str | os.PathLike[str], data: bytes) -> None:
         """Write the whole new content of ``path``."""
-        with self.temporary(path).open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        self.temporary(path).write_bytes(data)
 
     def commit(self) -> None:
         """Rename all files, the leader last; on an error restore the former ones."""
-        targets = sorted(self._temporary, key=lambda target: target == self._leader)
-        if len(targets) == 1:
-            os.replace(self._temporary[targets[0]], targets[0])
+        files = sorted(self._files.values(), key=lambda file: file.given == self._leader)
+        for file in files:
+            sync_file(file.temporary)
+            keep_access(file.target, file.temporary)
+        if len(files) == 1:
+            os.replace(files[0].temporary, files[0].target)
             return
         with locked(self._leader.parent):
-            for target in targets:
-                _sync(self._temporary[target])
-                if os.path.lexists(target):
-                    self._former[target] = _second_name(target)
+            for file in files:
+                if os.path.lexists(file.target):
+                    self._former[file.target] = _second_name(file.target)
             try:
-                for target in targets:
-                    os.replace(self._temporary[target], target)
+                for file in files:
+                    os.replace(file.temporary, file.target)
             except BaseException:
-                self._restore(targets)
+                self._restore(files)
                 raise
 
     def discard(self) -> None:
         """Remove the remaining temporary files."""
-        for path in (*self._temporary.values(), *self._former.values()):
-            path.unlink(missing_ok=True)
+        for path in (*(file.temporary for file in self._files.values()), *self._former.values()):
+            remove_entry(path)
 
-    def _restore(self, targets: list[Path]) -> None:
-        for target in targets:
-            if os.path.lexists(self._temporary[target]):  # not renamed
+    def _restore(self, files: list[_File]) -> None:
+        for file in files:
+            if os.path.lexists(file.temporary):  # not renamed
                 continue
-            if target in self._former:
-                os.replace(self._former[target], target)
+            if file.target in self._former:
+                os.replace(self._former[file.target], file.target)
             else:
-                target.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as stream, contextlib.suppress(OSError):  # Windows: open for writing only
-        os.fsync(stream.fileno())
+                file.target.unlink(missing_ok=True)
 
 
 def _second_name(target: Path) -> Path:
@@ -141,47 +188,57 @@ def _second_name(target: Path) -> Path:
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a new folder next to ``path``, which is moved to ``path`` when the block succeeds.
+    """Yield a new folder, which is moved to ``path``, synced, when the block succeeds.
 
     If the block raises, the new folder is removed and an existing one at ``path`` is unchanged.
+    Both are exchanged in one step where the system can do that. Elsewhere a process that is killed
+    between two renames leaves the former one as ``<name>.former-<number>``.
 
     Args:
         path: The folder; its parents are created.
-        overwrite: Replace an existing folder with all its content.
+        overwrite: Replace an existing folder with all its content; it keeps its mode.
 
     Raises:
-        NystraError: It exists and may not be replaced, or it cannot be written.
+        NystraError: It exists and may not be replaced, or it cannot be written. An `OSError` of the
+            block that concerns other files is raised as it is.
     """
-    target = Path(path).absolute()
-    if target.exists() and not (overwrite and target.is_dir()):
+    with _failed_writing(path, all_errors=True):
+        target = follow_links(Path(path).absolute())
+    if os.path.lexists(target) and not (overwrite and target.is_dir() and not target.is_symlink()):
         what = "exists" if target.is_dir() else "is a file, expected a folder"
         raise NystraError(f"{path} {what}: choose another output or add `overwrite`")
     make_folder(target.parent)
     remove_leftovers(target.parent)
     temporary = temporary_path(target)
     try:
-        temporary.mkdir()
-        yield temporary
-        _move_folder(temporary, target)
-    except OSError as error:
-        reason = error.strerror or error
-        raise NystraError(f"cannot write {path}: {reason}. Check the folder and disk.") from error
+        with _failed_writing(path, all_errors=True):
+            temporary.mkdir()
+        with _failed_writing(path):
+            yield temporary
+        with _failed_writing(path, all_errors=True):
+            sync_tree(temporary)
+            _move_folder(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _move_folder(temporary: Path, target: Path) -> None:
+    """Move a new folder to its place; a former one has the temporary name then, or is gone."""
     if not target.exists():
         os.rename(temporary, target)
         return
-    former = temporary_path(target)
+    keep_access(target, temporary)
+    if exchange(temporary, target):
+        return
+    # Clean-up never removes this name, which holds the only copy until the second rename.
+    former = target.with_name(f"{target.name}.former-{secrets.token_hex(4)}")
     os.rename(target, former)
     try:
         os.rename(temporary, target)
     except BaseException:
         os.rename(former, target)
         raise
-    shutil.rmtree(former, ignore_errors=True)
+    os.rename(former, temporary)
 
 
 def check_writable_folder(folder: Path) -> None:

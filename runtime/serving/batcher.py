@@ -8,8 +8,10 @@ small ones.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -84,6 +86,11 @@ class Batcher:
             self._changed.notify()
         return order.result.result()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread can run the model."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """End the thread, once its last run ends, or soon; waiting calls are refused."""
         with self._changed:
@@ -92,18 +99,34 @@ class Batcher:
         self._thread.join(_GRACE)
 
     def _serve(self) -> None:
-        while (orders := self._next()) is not None:
-            self._run(orders)
+        try:
+            while (first := self._next()) is not None:
+                self._answer(first)
+        finally:  # whatever ended the thread: no caller waits for it
+            with self._changed:
+                self._closed = True
+                self._drop_cancelled()
 
-    def _next(self) -> list[_Order] | None:
+    def _next(self) -> _Order | None:
         with self._changed:
             while True:
                 self._drop_cancelled()
                 if self._orders:
-                    return self._take()
+                    return self._orders.popleft()
                 if self._closed:
                     return None
                 self._changed.wait()
+
+    def _answer(self, first: _Order) -> None:
+        """Run the model for an order and others that fit; every error is an answer to them."""
+        orders = [first]
+        try:
+            self._add_fitting(orders)
+            self._run(orders)
+        except BaseException as error:  # even SystemExit: others wait for this thread
+            for order in orders:
+                if not order.result.done():
+                    order.result.set_exception(_failed(error))
 
     def _drop_cancelled(self) -> None:
         for order in [order for order in self._orders if order.work.cancelled or self._closed]:
@@ -114,21 +137,23 @@ class Batcher:
             except NystraError as refusal:
                 order.result.set_exception(refusal)
 
-    def _take(self) -> list[_Order]:
-        first = self._orders.popleft()
+    def _add_fitting(self, orders: list[_Order]) -> None:
+        """Move waiting orders that may share a run with the first to its list."""
+        first = orders[0]
+        if first.others:
+            return
         count = len(first.images)
-        area = first.images[0, 0].size
         limit = self._images
         if self._pixels is not None:
+            area = math.prod(first.images.shape[2:])
             limit = min(limit, self._pixels // max(area, 1))
-        taken = [first]
-        for order in () if first.others else list(self._orders):
-            fits = order.images.shape[1:] == first.images.shape[1:] and not order.others
-            if fits and count + len(order.images) <= limit:
-                self._orders.remove(order)
-                taken.append(order)
-                count += len(order.images)
-        return taken
+        with self._changed:
+            for order in list(self._orders):
+                fits = order.images.shape[1:] == first.images.shape[1:] and not order.others
+                if fits and count + len(order.images) <= limit:
+                    self._orders.remove(order)
+                    orders.append(order)
+                    count += len(order.images)
 
     def _run(self, orders: list[_Order]) -> None:
         begin = time.perf_counter()
@@ -148,14 +173,21 @@ class Batcher:
             else:
                 orders[0].result.set_exception(_failed(error))
             return
-        self._on_run(count, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
         first = 0
         for order in orders:
             order.result.set_result(outputs[first : first + len(order.images)])
             first += len(order.images)
+        self._report(count, seconds)
+
+    def _report(self, images: int, seconds: float) -> None:
+        try:
+            self._on_run(images, seconds)
+        except Exception:  # the answers are right
+            traceback.print_exc()
 
 
-def _failed(error: Exception) -> ModelFailedError:
+def _failed(error: BaseException) -> ModelFailedError:
     if isinstance(error, MemoryError):
         return ModelFailedError(
             "not enough memory to run the model: start the service with a smaller `tile`"

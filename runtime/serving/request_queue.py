@@ -55,6 +55,8 @@ class Work(Generic[T]):
 
     def run(self) -> None:
         """Run it in this thread; errors go into the future."""
+        if not self.future.set_running_or_notify_cancel():
+            return
         begin = time.perf_counter()
         self.waited = begin - self._created
         try:
@@ -128,6 +130,11 @@ class RequestQueue:
         """Whether it refuses new requests."""
         return self._closed
 
+    @property
+    def alive(self) -> bool:
+        """Whether all threads can do work."""
+        return all(thread.is_alive() for thread in self._threads)
+
     def submit(self, work: Work[Any]) -> None:
         """Put a request at the end of the queue.
 
@@ -174,6 +181,7 @@ class RequestQueue:
         with self._changed:
             for work in (*self._waiting, *self._under_way):
                 work.cancel(StoppingError("the service stopped before this request was done"))
+            self._changed.notify_all()  # threads that wait for memory answer what waits
         return done
 
     def _work(self) -> None:

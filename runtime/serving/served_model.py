@@ -87,6 +87,11 @@ class ServedModel:
         except UnusableOutputError as error:
             raise ModelFailedError(str(error)) from error
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread that runs the model lives."""
+        return self._batcher.alive
+
     def close(self) -> None:
         """End the thread that runs the model."""
         self._batcher.close()

@@ -13,13 +13,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import IO, Any, TypeVar
+
+from ...core.ending import signal_name
+
+T = TypeVar("T")
 
 _ENVIRONMENT = {
     *("HOME", "USER", "LOGNAME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
@@ -48,8 +54,8 @@ not passed on."""
 _FLAGS = ("-P",) if sys.version_info >= (3, 11) else ()
 
 # Run by `python -c`; the arguments are the parent's process id, the module and the path. Until the
-# path is set it imports only what is built in. Then Linux is told to end this process with its
-# parent; elsewhere it ends when it next reads from stdin.
+# path is set it imports only what is built in. Then Linux is told to end this process with the
+# thread that started it; elsewhere it ends when it next reads from stdin.
 _START = """
 import sys
 parent, module, *path = sys.argv[1:]
@@ -82,7 +88,8 @@ def start_child(
         environment: Added to the variables that it gets from this process.
     """
     kept = {name: value for name, value in os.environ.items() if _is_needed(name)}
-    return subprocess.Popen(
+    return _starter().call(
+        subprocess.Popen,
         [sys.executable, *_FLAGS, "-c", _START, str(os.getpid()), module, *_path()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -90,6 +97,45 @@ def start_child(
         env={**kept, "PYTHONSAFEPATH": "1", **(environment or {})},
         close_fds=True,
     )
+
+
+class _Starter:
+    """A thread that lives as long as the process, and starts all its children.
+
+    Linux ends a child with the thread that started it, not with the process.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        threading.Thread(target=self._work, name="nystra-starter", daemon=True).start()
+
+    def call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call a function in the thread."""
+        result: Future[T] = Future()
+        self._calls.put((result, partial(function, *arguments, **options)))
+        return result.result()
+
+    def _work(self) -> None:
+        while True:
+            result, function = self._calls.get()
+            try:
+                result.set_result(function())
+            except BaseException as error:
+                result.set_exception(error)
+            del result, function
+
+
+_lock = threading.Lock()
+_last: _Starter | None = None
+
+
+def _starter() -> _Starter:
+    global _last
+    with _lock:
+        if _last is None or _last.process != os.getpid():  # a fork has no threads of its parent
+            _last = _Starter()
+        return _last
 
 
 def _is_needed(name: str) -> bool:
@@ -245,7 +291,7 @@ class Child:
         code = self._wait(10.0)
         if code >= 0:
             return f"ended with exit code {code}"
-        name = signal.Signals(-code).name
+        name = signal_name(-code)
         return f"was ended by {name}{': out of memory?' if name == 'SIGKILL' else ''}"
 
     def _wait(self, seconds: float) -> int:

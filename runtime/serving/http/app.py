@@ -80,6 +80,8 @@ def create_app(
     async def ready() -> Response:
         if queue.closed:
             return error_response(StoppingError("the service is stopping"))
+        if not (queue.alive and all(model.alive for model in models.served)):
+            return error_response(StoppingError("a thread of the service ended: restart it"))
         return JSONResponse({"status": "ok"})
 
     @app.get("/v1/models", summary="The models that are served")
