@@ -1,4 +1,4 @@
-"""Common code for the C interfaces of the kernels (``csrc/nystra_cpu.h``, ``nystra_cuda.h``)."""
+"""Calls of the C interface of the kernels (``csrc/nystra_cpu.h``)."""
 
 from __future__ import annotations
 

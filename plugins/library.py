@@ -17,7 +17,6 @@ from ..core.errors import BackendUnavailableError, NystraError
 
 __all__ = [
     "CPU_LIBRARY",
-    "CUDA_KERNELS",
     "CUDA_LIBRARY",
     "INSTRUCTION_SETS",
     "LIBRARY_DIR_VARIABLE",
@@ -29,9 +28,6 @@ __all__ = [
 
 CPU_LIBRARY = "nystra_cpu"
 """The library with the C interface of the CPU kernels, as `library_path` names it."""
-
-CUDA_KERNELS = "nystra_cuda"
-"""The library with the C interface of the CUDA kernels, as `library_path` names it."""
 
 CUDA_LIBRARY = "nystra_onnxruntime_cuda"
 """The onnxruntime library with CPU and CUDA kernels, as `library_path` names it."""
@@ -83,7 +79,7 @@ def library_path(name: str = "nystra_onnxruntime") -> Path:
 
 
 def _hint(name: str) -> str:
-    if name in (CUDA_KERNELS, CUDA_LIBRARY):
+    if name == CUDA_LIBRARY:
         return _CUDA_HINT
     return _TENSORRT_HINT if name.startswith("nystra_trt") else _BUILD_HINT
 

@@ -33,7 +33,7 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 find_package(CUDAToolkit REQUIRED)
 
-list(TRANSFORM operators REPLACE "(.+)" "csrc/kernels/cuda/\\1.cu" OUTPUT_VARIABLE sources)
+list(TRANSFORM cuda_operators REPLACE "(.+)" "csrc/kernels/cuda/\\1.cu" OUTPUT_VARIABLE sources)
 add_library(nystra_cuda_kernels STATIC ${sources})
 # In place of the options for C++, which nvcc does not know.
 set_target_properties(nystra_cuda_kernels PROPERTIES COMPILE_OPTIONS "-Xcompiler=-Wall,-Wextra")
@@ -41,12 +41,3 @@ if(NYSTRA_WERROR)
   target_compile_options(nystra_cuda_kernels PRIVATE "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
 endif()
 target_link_libraries(nystra_cuda_kernels PUBLIC CUDA::cudart_static)
-
-# ---- libnystra_cuda.so: the kernels for any program, in C; the torch ops call them on CUDA tensors.
-add_library(nystra_cuda SHARED csrc/c_api/nystra_cuda.cc)
-target_link_libraries(nystra_cuda PRIVATE nystra_operators nystra_cuda_kernels CUDA::cudart_static)
-target_link_options(nystra_cuda PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cmake/cuda_exports.map)
-if(NOT NYSTRA_SANITIZE)
-  target_link_options(nystra_cuda PRIVATE -Wl,--no-undefined)
-endif()
-install(TARGETS nystra_cuda LIBRARY DESTINATION nystra/plugins)

@@ -149,6 +149,7 @@ def table() -> str:
     )
     rows = "\n".join(_schema(owner, schema) for owner, schema in schemas.items())
     listed = " ".join(f"X({owner})" for owner in schemas)
+    on_cuda = " ".join(f"X({name.removeprefix('Nystra')})" for name in cuda_operators())
     return f"""\
 {_HEADER.format(what="The schemas of all operators.")}#pragma once
 
@@ -164,6 +165,9 @@ namespace nystra {{
 
 // X(class) of every operator.
 #define NYSTRA_OPERATORS(X) {listed}
+
+// X(class) of every operator with a CUDA kernel.
+#define NYSTRA_CUDA_OPERATORS(X) {on_cuda}
 """
 
 
@@ -190,8 +194,16 @@ def kernels() -> str:
 
 
 def build_list() -> str:
-    """Return ``operators.cmake``: each operator has sources of this name."""
-    return f"set(operators {' '.join(OPERATORS.values())})\n"
+    """Return ``operators.cmake``: the names of the CUDA kernels' sources."""
+    return f"set(cuda_operators {' '.join(cuda_operators().values())})\n"
+
+
+def cuda_operators() -> dict[str, str]:
+    """Return the rows of ``OPERATORS`` for which there is a CUDA kernel."""
+    kernels = Path(__file__).with_name("kernels") / "cuda"
+    return {
+        name: folder for name, folder in OPERATORS.items() if (kernels / f"{folder}.cu").is_file()
+    }
 
 
 def _includes(part: str) -> str:

@@ -16,7 +16,6 @@ TABLE = ROOT / "tests" / "plugins" / "enqueue_table.py"
 TIGHT = "shared=26112,warps=2,blocks=3"
 WAYS: dict[str, dict[str, str]] = {
     "default": {},
-    "no tensor cores": {"NYSTRA_CUDA_TENSOR_CORES": "0"},
     "tight": {"NYSTRA_CUDA_LIMITS": TIGHT},
     "48 KiB": {"NYSTRA_CUDA_LIMITS": "shared=49152"},
 }
@@ -31,8 +30,6 @@ STEPS = (
     Step("first-times", 60, f"{_OWN}:first_times"),
     Step("table", 150, f"{_OWN}:table"),
     Step("times", 150, f"{_OWN}:times"),
-    Step("big-maps", 60, f"{_OWN}:big_maps"),
-    Step("ceilings", 90, f"{_OWN}:ceilings"),
     Step("counters", 60, f"{_OWN}:counters"),
     Step("sanitizer", 20, f"{_OWN}:sanitizer"),
 )
@@ -129,7 +126,7 @@ def first_times(context: Context) -> None:
 
 
 def times(context: Context) -> None:
-    """Every operator, window and type."""
+    """Both operators in every type."""
     _times(context, 0.05 if context.settings.quick else 1.0)
 
 
@@ -149,19 +146,6 @@ def _times(context: Context, seconds: float) -> None:
     failed = [one["case"] for one in context.data["times"] if one.get("reason")]
     if failed:
         raise StepError(f"not timed: {', '.join(failed)}")
-
-
-def big_maps(context: Context) -> None:
-    """Maps of more than 2^31 elements, through the torch ops."""
-    env = environment(context)
-    if context.settings.library is not None:
-        env["NYSTRA_LIBRARY_DIR"] = str(context.settings.library)
-    script(context, "big_maps", env, *["--small"] * context.settings.quick)
-
-
-def ceilings(context: Context) -> None:
-    """The limits of the device: copies, matrix products, attention by PyTorch."""
-    script(context, "ceilings", machine.cuda_libraries())
 
 
 def script(context: Context, name: str, env: dict[str, str], *more: str) -> None:

@@ -1,8 +1,8 @@
 """The files for a device, packed on a machine without one.
 
 Three bundles: ``kernels`` (the wheel with the CUDA libraries, the conformance host, the references
-of the conformance table, exported files), ``ort`` (onnxruntime-gpu) and ``tensorrt``, the machine
-code of other GPUs made zeros. Needs g++, network, and the scripts that bring nvcc and TensorRT
+of its rows, exported files), ``ort`` (onnxruntime-gpu) and ``tensorrt``, the machine code of other
+GPUs made zeros. Needs g++, network, and the scripts that bring nvcc and TensorRT
 (NYSTRA_SDK_TOOLS, as `.ci/tensorrt`).
 """
 

@@ -1,8 +1,7 @@
 """The TensorRT plugins and their host with emulated kernels, for machines without a GPU.
 
-``PYTHONPATH=tests/plugins python tests/helpers/emulated_device.py FOLDER`` builds both there, and
-the library that the torch ops call. They need TensorRT's headers (TENSORRT_ROOT), but neither nvcc
-nor a library of TensorRT or CUDA.
+``PYTHONPATH=tests/plugins python tests/helpers/emulated_device.py FOLDER`` builds both there. They
+need TensorRT's headers (TENSORRT_ROOT), but neither nvcc nor a library of TensorRT or CUDA.
 """
 
 from __future__ import annotations
@@ -28,22 +27,6 @@ def missing() -> str | None:
     return emulator_build.missing()
 
 
-def build_cuda(folder: Path) -> Path:
-    """Build ``libnystra_cuda.so`` over the emulated kernels, whose device memory is the host's.
-
-    Returns:
-        The library of the kernels, which a process that loads the other has loaded too.
-
-    Raises:
-        EmulatorError: g++ refused the sources.
-    """
-    kernels = emulator_build.build("plain")
-    command = ["g++", *emulator_build.FLAGS, "plugins/csrc/c_api/nystra_cuda.cc", str(kernels)]
-    command += ["-shared", f"-Wl,-rpath,{kernels.parent}", "-o", str(folder / "libnystra_cuda.so")]
-    _compile(command)
-    return kernels
-
-
 def _compile(command: list[str]) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -51,13 +34,13 @@ def _compile(command: list[str]) -> None:
 
 
 def build(folder: Path) -> Path:
-    """Build ``libnystra_trt.so``, ``nystra_trt_host`` and ``libnystra_cuda.so``; return the folder.
+    """Build ``libnystra_trt.so`` and ``nystra_trt_host``; return the folder.
 
     Raises:
         EmulatorError: g++ refused the sources.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kernels = shutil.copy(build_cuda(folder), folder / "libnystra_emulated.so")
+    kernels = shutil.copy(emulator_build.build("plain"), folder / "libnystra_emulated.so")
     headers = Path(os.environ.get("TENSORRT_ROOT", "/usr"), "include")
     flags = [
         *("-Itests/plugins/emulator_device", *emulator_build.FLAGS),

@@ -26,6 +26,7 @@ import emulator_columns
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
+from operator_tests import CUDA_OPERATORS
 
 ROOT = emulator_build.ROOT
 BINDING = ROOT / "plugins" / "csrc" / "onnxruntime"
@@ -80,7 +81,12 @@ def _compile(kernels: Path, library: Path) -> None:
 
 
 def dtypes(case: Case) -> tuple[str, ...]:
-    """Return the types of a row; none if it is too large. Every third row runs in all its types."""
+    """Return the types of a row; none if it is too large or has no CUDA kernel.
+
+    Every third row runs in all its types.
+    """
+    if case.operator not in CUDA_OPERATORS:
+        return ()
     if case.refused_by:
         return case.dtypes
     if np.prod(case.shape) > LARGEST or case.search_entries > emulator_columns.MANY:

@@ -22,16 +22,15 @@ import emulator_build
 import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
-from operator_tests import find_tests
+from operator_tests import CUDA_OPERATORS
 
 LIMITS = {
-    "default": (48 * 1024, 4, 512, 1, 48 * 1024),
-    "tight": (25 * 1024 + 512, 2, 3, 1, 25 * 1024 + 512),
-    "simt": (48 * 1024, 4, 512, 0, 48 * 1024),
-    "large": (48 * 1024, 4, 512, 1, 227 * 1024),
+    "default": (48 * 1024, 4, 512, 48 * 1024),
+    "tight": (25 * 1024 + 512, 2, 3, 25 * 1024 + 512),
+    "large": (48 * 1024, 4, 512, 227 * 1024),
 }
-"""Shared bytes, warps, blocks, tensor cores, shared bytes of the device for kernels that ask. Tight
-ones send most rows through the workspace, a large device hardly any."""
+"""Shared bytes, warps, blocks, shared bytes of the device for kernels that ask. Tight ones send
+most rows through the workspace, a large device hardly any."""
 
 ORDERS = {"plain": (0, 1, 2), "asan": (2,), "race": (0,)}
 """Seeds of the order of threads: forwards, backwards, shuffled. The slow builds take one each.
@@ -42,11 +41,6 @@ FEW, MANY = 700, 1200
 which the slow builds run it at all; AddressSanitizer's runs every third of those between."""
 
 
-def on_tensor_cores(case: Case) -> bool:
-    """Whether a row may run on tensor cores, in float16 and bfloat16."""
-    return find_tests(case.operator).tensor_cores
-
-
 def gpu_types(case: Case) -> tuple[str, ...]:
     """The types of a GPU's kernels; bfloat16 only if the reference can be compared in it."""
     return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
@@ -55,31 +49,25 @@ def gpu_types(case: Case) -> tuple[str, ...]:
 def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
 
-    Tight limits are for what reads them, in one type for each way to multiply; a large device for
-    what may want more of it (`Case.wants_more_shared`). Large searches run
-    in one type, the largest not in the slow builds: small ones reach every branch. What adds
-    little to others of a row, AddressSanitizer's build runs of every third row, before a release
-    of all: types that differ in how a number is read and written alone, large searches, half
-    types without tensor cores.
+    Only operators with a CUDA kernel run. Tight limits are for what reads them, a large device for
+    what may want more of it (`Case.wants_more_shared`): both in one type. Large searches run in one
+    type, the largest not in the slow builds: small ones reach every branch. What adds little to
+    others of a row, AddressSanitizer's build runs of every third row, before a release of all:
+    types that differ in how a number is read and written alone, and large searches.
     """
-    tensor = on_tensor_cores(case)
-    if case.large and build != "plain":
+    if case.operator not in CUDA_OPERATORS or (case.large and build != "plain"):
         return ()
-    if limits == "simt":  # without tensor cores; float32 has none anyway
-        runs = tensor and build != "race" and (build == "plain" or _thorough(case))
-        return ("float16", "bfloat16") if runs else ()
     if limits == "tight":
-        types = case.dtypes[: 1 + tensor]
-        return () if case.search_entries else types
+        return () if case.search_entries else case.dtypes[:1]
     if limits == "large":
-        return case.dtypes[: 1 + tensor] if case.wants_more_shared else ()
+        return case.dtypes[:1] if case.wants_more_shared else ()
     if build == "plain":
         return gpu_types(case) if case.search_entries <= FEW else case.dtypes[:1]
     if case.search_entries > (MANY if build == "race" or _thorough(case) else FEW):
         return ()
     if case.search_entries:
         return case.dtypes[:1]
-    return case.dtypes if tensor or (build == "asan" and _thorough(case)) else case.dtypes[:1]
+    return case.dtypes if build == "asan" and _thorough(case) else case.dtypes[:1]
 
 
 def _thorough(case: Case) -> bool:
@@ -122,8 +110,7 @@ def _orders(
 ) -> tuple[np.ndarray, ...]:
     """The outputs of a row, which must be equal in every order of the threads."""
     first: tuple[np.ndarray, ...] = ()
-    every = dtype == case.dtypes[0] or (on_tensor_cores(case) and dtype == "float16")
-    every = every and case.search_entries <= FEW
+    every = dtype == case.dtypes[0] and case.search_entries <= FEW
     for seed in ORDERS[build] if every else ORDERS[build][:1]:
         library.emulator_seed(seed)
         results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])

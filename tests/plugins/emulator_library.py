@@ -41,8 +41,8 @@ def run(
         case: The row.
         arrays: Its inputs; bfloat16 as their bits in uint16.
         dtype: Of TYPES.
-        limits: Shared bytes, warps and blocks a launch may use; 1 for tensor cores, else 0; shared
-            bytes of the device, for kernels that ask.
+        limits: Shared bytes, warps and blocks a launch may use; shared bytes of the device, for
+            kernels that ask.
 
     Returns:
         The outputs, of the types of the inputs.

@@ -1,4 +1,4 @@
-"""The conformance table through the conformance host: writing cases and judging outputs.
+"""Rows of operators with plugins through the conformance host: writing and judging them.
 
     python tests/plugins/enqueue_table.py write FOLDER [--every N] [--types float32,float16]
     python tests/plugins/enqueue_table.py judge FOLDER OUT FILE.json
@@ -28,19 +28,21 @@ from conformance_tolerance import allowed, compare, difficulty
 from emulator_columns import gpu_types
 from enqueue_files import read_row, write_row
 from enqueue_times import write_times
+from operator_tests import CUDA_OPERATORS
 
 Row = tuple[int, str]
 """A row's number in the table, and the type it runs in."""
 
 
 def rows(every: int = 1, types: Iterable[str] = ()) -> list[Row]:
-    """Every n-th row of the table, in all its types or in those of ``types``."""
-    wanted = set(types)
+    """Every n-th row of the table with a plugin, in all its types or in those of ``types``."""
+    chosen = [row for row, case in enumerate(CASES) if case.operator in CUDA_OPERATORS]
+    requested = set(types)
     return [
         (row, dtype)
-        for row, case in enumerate(CASES)
-        for dtype in gpu_types(case)
-        if row % every == 0 and (not wanted or dtype in wanted)
+        for row in chosen[::every]
+        for dtype in gpu_types(CASES[row])
+        if not requested or dtype in requested
     ]
 
 

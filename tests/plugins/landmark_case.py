@@ -15,11 +15,6 @@ class LandmarkCase(WindowCase):
     """A row of a form."""
 
     @property
-    def wants_more_shared(self) -> bool:
-        attributes = self.all_attributes()
-        return attributes["landmark_rows"] * attributes["landmark_cols"] > 16
-
-    @property
     def large(self) -> bool:
         return self.attributes["window_h"] * self.attributes["window_w"] >= 2304
 
@@ -98,8 +93,3 @@ GOOD_LANDMARKS: dict[str, Any] = {
     "landmark_cols": 2,
     "iterations": 3,
 }
-
-
-def fills_workspace(case: Case) -> bool:
-    """Return whether the maxima of a whole batch go through the workspace."""
-    return case.all_attributes()["batch_init"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from conformance_case import Case
@@ -12,6 +13,14 @@ from nystra.plugins.operators import OPERATORS
 
 Shape = tuple[int | str, ...]
 """A shape with open sizes, which have names."""
+
+
+_KERNELS = Path(__file__).parents[2] / "plugins" / "csrc" / "kernels" / "cuda"
+
+CUDA_OPERATORS = tuple(
+    name for name, folder in OPERATORS.items() if (_KERNELS / f"{folder}.cu").is_file()
+)
+"""The operators with a CUDA kernel and a TensorRT plugin."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +52,8 @@ class OperatorTests:
         attributes: A good node: attributes that have no default, or another value.
         shapes: The shapes of its inputs.
         open_node: A node for TensorRT.
-        tensor_cores: Its CUDA kernel multiplies float16 and bfloat16 on tensor cores.
         fills_workspace: Whether the CUDA kernel takes a workspace for a row and fills all of it;
-            None: it takes none.
+            None: there is no CUDA kernel.
     """
 
     cases: list[Case]
@@ -54,7 +62,6 @@ class OperatorTests:
     attributes: dict[str, Any]
     shapes: list[tuple[int, ...]]
     open_node: OpenNode
-    tensor_cores: bool = False
     fills_workspace: Callable[[Case], bool] | None = None
 
 

@@ -16,8 +16,7 @@ import ort_cuda_tools as tools
 from conformance_case import Case
 from conformance_cases import CASES
 from conformance_tolerance import compare
-from nystra.plugins.operators import OPERATORS
-from operator_tests import find_tests
+from operator_tests import CUDA_OPERATORS, find_tests
 
 pytestmark = pytest.mark.full  # its library takes long to compile
 
@@ -53,27 +52,30 @@ def test_refused_row(case: Case, dtype: str) -> None:
 
 def test_the_rows_are_a_good_part_of_the_table() -> None:
     cases = {case.id for case, _ in ROWS}
-    assert len(cases) > 0.7 * len([case for case in CASES if not case.refused_by])
-    for operator in OPERATORS:
+    rows = [case for case in CASES if case.operator in CUDA_OPERATORS and not case.refused_by]
+    assert len(cases) > 0.7 * len(rows)
+    for operator in CUDA_OPERATORS:
         types = {dtype for case, dtype in ROWS if case.operator == operator}
         assert types == {"float32", "float16", "bfloat16"}
 
 
 def test_everything_is_given_back() -> None:
     in_use, allocators, handed_out = tools.outcomes()["use"]
-    assert handed_out > 50  # rows whose kernels need a workspace
+    assert handed_out > 20  # rows whose kernels need a workspace
     assert (in_use, allocators) == (0, 0)
 
 
 def test_the_tests_of_the_cpu_library_hold(tmp_path: Path) -> None:
     """The same refusals, empty maps and NaN as on the CPU: the checks are one code."""
-    chosen = "test_wrong or test_missing or test_zero or test_nan"
+    chosen = (
+        f"(test_wrong or test_missing or test_zero or test_nan) and ({' or '.join(CUDA_OPERATORS)})"
+    )
     tests = str(tools.ROOT / "tests" / "plugins" / "test_library.py")
     library = tools.build()
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
     done = tools.child([*arguments, "-k", chosen], NYSTRA_LIBRARY_DIR=str(library.parent))
     assert done.returncode == 0, done.stdout[-4000:]
-    assert int(done.stdout.split(" passed")[0].split()[-1]) > 80
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 20
     assert "skipped" not in done.stdout
 
 
@@ -95,7 +97,7 @@ print("use", *tools.use(library)[:2])
 
 def _rows_with_workspace() -> list[int]:
     """The smallest row of every operator that fills its whole workspace."""
-    chosen = {name: find_tests(name).fills_workspace for name in OPERATORS}
+    chosen = {name: find_tests(name).fills_workspace for name in CUDA_OPERATORS}
     return [
         CASES.index(min(rows, key=lambda case: int(np.prod(case.shape))))
         for operator, fits in chosen.items()
@@ -118,7 +120,7 @@ def _rows_with_workspace() -> list[int]:
 )
 def test_planted_faults_are_caught(fault: str, message: str) -> None:
     rows = _rows_with_workspace()
-    assert len(rows) == len(OPERATORS) - 4  # exact attention takes none
+    assert len(rows) == len(CUDA_OPERATORS)
     done = tools.child(["-c", FAULTS, str(tools.build()), *map(str, rows)], NYSTRA_FAULT=fault)
     assert done.returncode == 0, done.stderr
     *lines, use = done.stdout.splitlines()

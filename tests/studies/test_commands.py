@@ -38,7 +38,7 @@ def test_each_study_has_a_command() -> None:
     assert {name.split(".")[1] for name in COMMANDS} == STUDIES
 
 
-@pytest.mark.parametrize("command", ["studies.gpu.loads", "studies.serving.service"])
+@pytest.mark.parametrize("command", ["studies.device", "studies.serving.service"])
 def test_a_command_says_what_it_takes(command: str) -> None:
     helps(command)
 

@@ -5,7 +5,7 @@
 // other key gets zeros.
 #pragma once
 
-#include "cuda_launch.h"
+#include "kernel.h"
 
 namespace nystra {
 
@@ -28,11 +28,4 @@ struct AttentionTensors {
     (const AttentionParams&, Type, const AttentionTensors&, int64_t first, int64_t last, \
      float* scratch))
 
-namespace cuda {
-
-size_t attention_workspace(const AttentionParams& params, const LaunchLimits& limits = {});
-Status attention(const AttentionParams& params, Type type, const AttentionTensors& tensors,
-                 void* workspace, Stream stream, const LaunchLimits& limits = {});
-
-}  // namespace cuda
 }  // namespace nystra

@@ -18,10 +18,9 @@ using Stream = void*;  // a cudaStream_t
 
 // What a launch may use; tests pass less. Every architecture from sm_75 on has the defaults.
 struct LaunchLimits {
-  int64_t shared_bytes = 48 * 1024;  // of a block; more where the device has more and it helps
-  int64_t warps = 4;                 // of a block: 1, 2 or 4
-  int64_t blocks = 512;              // that share a workspace among them
-  bool tensor_cores = true;          // where they pay; NYSTRA_CUDA_TENSOR_CORES=0 forbids them too
+  int64_t shared_bytes = 48 * 1024;      // of a block; more where the device has more and it helps
+  int64_t warps = 4;                     // of a block: 1, 2 or 4
+  int64_t blocks = 512;                  // that share a workspace among them
   int64_t max_shared_bytes = INT64_MAX;  // of a block, on devices that have more
 };
 

@@ -2,7 +2,6 @@
 // (B, H, W, h e).
 #pragma once
 
-#include "cuda_launch.h"
 #include "window_shape.h"
 
 namespace nystra {
@@ -29,14 +28,4 @@ struct WindowClusterParams {
     (const WindowClusterParams&, Type, const void* qkv, void* out, int64_t first, int64_t last, \
      float* scratch))
 
-namespace cuda {
-
-// bias_table ((2wh-1)(2ww-1), h), or null: none.
-size_t window_cluster_workspace(const ClusterParams& params, bool biased,
-                                const LaunchLimits& limits = {});
-Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
-                      const void* bias_table, void* out, void* workspace, Stream stream,
-                      const LaunchLimits& limits = {});
-
-}  // namespace cuda
 }  // namespace nystra

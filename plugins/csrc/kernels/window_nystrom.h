@@ -2,7 +2,6 @@
 #pragma once
 
 #include "batch_maxima.h"
-#include "cuda_launch.h"
 #include "window_shape.h"
 
 namespace nystra {
@@ -24,14 +23,4 @@ struct WindowNystromParams {
     (const WindowNystromParams&, Type, const void* qkv, const BatchMaxima&, void* out, \
      int64_t first, int64_t last, float* scratch))
 
-namespace cuda {
-
-// To kMaxLandmarks landmarks.
-size_t window_nystrom_workspace(const WindowNystromParams& params, bool batch_init,
-                                const LaunchLimits& limits = {});
-Status window_nystrom(const WindowNystromParams& params, bool batch_init, Type type,
-                      const void* qkv, void* out, void* workspace, Stream stream,
-                      const LaunchLimits& limits = {});
-
-}  // namespace cuda
 }  // namespace nystra

@@ -1,5 +1,4 @@
-// The kernels of NystraWindowNystromformer: qkv (B, H, W, h(2d+e)) to (B, H, W, h e). On CUDA its
-// workspace is that of NystraWindowNystrom.
+// The kernels of NystraWindowNystromformer: qkv (B, H, W, h(2d+e)) to (B, H, W, h e).
 #pragma once
 
 #include "window_nystrom.h"
@@ -15,11 +14,4 @@ namespace nystra {
     (const WindowNystromParams&, Type, const void* qkv, const BatchMaxima&, void* out, \
      int64_t first, int64_t last, float* scratch))
 
-namespace cuda {
-
-Status window_nystromformer(const WindowNystromParams& params, bool batch_init, Type type,
-                            const void* qkv, void* out, void* workspace, Stream stream,
-                            const LaunchLimits& limits = {});
-
-}  // namespace cuda
 }  // namespace nystra

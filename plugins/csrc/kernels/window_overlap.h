@@ -8,11 +8,4 @@ namespace nystra {
 
 #define NYSTRA_WINDOW_OVERLAP_CPU(X)
 
-namespace cuda {
-
-// bias_table ((wh+kh-1)(ww+kw-1), h), or null: none.
-Status window_overlap(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                      void* out, Stream stream, const LaunchLimits& limits = {});
-
-}  // namespace cuda
 }  // namespace nystra

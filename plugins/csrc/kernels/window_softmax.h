@@ -1,7 +1,6 @@
 // The kernels of NystraWindowSoftmax, exact attention: qkv (B, H, W, h(2d+e)) to (B, H, W, h e).
 #pragma once
 
-#include "cuda_launch.h"
 #include "window_shape.h"
 
 namespace nystra {
@@ -23,11 +22,4 @@ struct WindowSoftmaxParams {
     (const WindowSoftmaxParams&, Type, const void* qkv, void* out, int64_t first, int64_t last, \
      float* scratch))
 
-namespace cuda {
-
-// bias_table ((2wh-1)(2ww-1), h), or null: none.
-Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                      void* out, Stream stream, const LaunchLimits& limits = {});
-
-}  // namespace cuda
 }  // namespace nystra

@@ -1,6 +1,7 @@
 // The operators registered with one onnxruntime, and their registration by a library.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -17,14 +18,11 @@ class Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // Adds every operator for a device.
-  template <class Device>
+  // Adds an operator for a device, in every type of the device.
+  template <class Operator, class Device>
   void add() {
-#define NYSTRA_ADD(Operator)             \
-  for (const Type type : Device::kTypes) \
-    add(std::make_shared<Registered<Operator, Device>>(api, type));
-    NYSTRA_OPERATORS(NYSTRA_ADD)
-#undef NYSTRA_ADD
+    for (const Type type : Device::kTypes)
+      add(std::make_shared<Registered<Operator, Device>>(api, type));
   }
 
   const Table table;
@@ -36,9 +34,15 @@ class Registration {
   void add(std::shared_ptr<CustomOp> op);
 };
 
-// The operators of a device. The first throws Refusal if NYSTRA_CPU_ISA is not available.
-void add_cpu_operators(Registration&);
-void add_cuda_operators(Registration&);
+// Throws Refusal if NYSTRA_CPU_ISA is not available. Inline: a library without the kernels of the
+// CPU does not call it.
+inline void require_cpu_kernels() {
+  if (kernels() != nullptr) return;
+  const std::string forced = std::getenv("NYSTRA_CPU_ISA");
+  throw Refusal("NYSTRA_CPU_ISA is '" + forced +
+                "'; expected generic, avx2, avx512, avx512_bf16 or amx, one that this CPU and "
+                "this build have");
+}
 
 // The implementation of RegisterCustomOps: registers the operators of `add`, once for each
 // onnxruntime of the process. `version` is the lowest of its API with everything that the operators

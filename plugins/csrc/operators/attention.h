@@ -23,14 +23,6 @@ class Attention {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
-    return cuda::attention_workspace(params(in), limits);
-  }
-  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::attention(params(t.shapes), t.type, tensors_of(t), workspace, stream, limits);
-  }
-
  private:
   static AttentionTensors tensors_of(const Tensors& t) {
     return {t.inputs[0], t.inputs[1], t.inputs[2], t.inputs[3], t.outputs[0]};

@@ -18,16 +18,6 @@ class WindowCluster {
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
 
-  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_cluster_workspace(params(in), bias_, limits);
-  }
-  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_cluster(params(t.shapes), t.type, t.inputs[0],
-                                bias_ ? t.inputs[1] : nullptr, t.outputs[0], workspace, stream,
-                                limits);
-  }
-
  private:
   Windows windows_;
   ClusterParams params_{};

@@ -15,12 +15,6 @@ class WindowCosine : public WindowSoftmax {
   void check(const Shape* in) const;
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
-
-  Status launch(const Tensors& t, void*, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_cosine(params(t.shapes), t.type, t.inputs[0], bias_table(t), t.inputs[2],
-                               t.outputs[0], stream, limits);
-  }
 };
 
 }  // namespace nystra

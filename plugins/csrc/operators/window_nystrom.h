@@ -22,15 +22,6 @@ class WindowNystrom {
             kernels.window_nystrom);
   }
 
-  size_t workspace(const Shape* in, Type, const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_nystrom_workspace(params(in), batch_init_, limits);
-  }
-  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_nystrom(params(t.shapes), batch_init_, t.type, t.inputs[0], t.outputs[0],
-                                workspace, stream, limits);
-  }
-
  protected:
   WindowNystrom(const Attributes&, float threshold, float guard);
 

@@ -13,12 +13,6 @@ class WindowNystromformer : public WindowNystrom {
   explicit WindowNystromformer(const Attributes& a) : WindowNystrom(a, 0, 0) {}
 
   void compute(const Tensors&, const Threads&, const Kernels&) const;
-
-  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_nystromformer(params(t.shapes), batch_init(), t.type, t.inputs[0],
-                                      t.outputs[0], workspace, stream, limits);
-  }
 };
 
 }  // namespace nystra

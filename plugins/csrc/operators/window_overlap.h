@@ -11,12 +11,6 @@ class WindowOverlap : public WindowSoftmax {
   static constexpr const Schema& kSchema = kWindowOverlapSchema;
 
   explicit WindowOverlap(const Attributes& a) : WindowSoftmax(Windows::around(a), a) {}
-
-  Status launch(const Tensors& t, void*, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_overlap(params(t.shapes), t.type, t.inputs[0], bias_table(t), t.outputs[0],
-                                stream, limits);
-  }
 };
 
 }  // namespace nystra

@@ -20,13 +20,6 @@ class WindowSoftmax {
   void compute(const Tensors&, const Threads&, const Kernels&,
                const float* factors = nullptr) const;
 
-  size_t workspace(const Shape*, Type, const cuda::LaunchLimits& = {}) const { return 0; }
-  Status launch(const Tensors& t, void*, cuda::Stream stream,
-                const cuda::LaunchLimits& limits = {}) const {
-    return cuda::window_softmax(params(t.shapes), t.type, t.inputs[0], bias_table(t), t.outputs[0],
-                                stream, limits);
-  }
-
  protected:
   WindowSoftmax(const Windows& windows, const Attributes& a)
       : windows_(windows), bias_(a.flag("bias")) {}

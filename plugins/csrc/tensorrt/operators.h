@@ -1,4 +1,4 @@
-// The plugins of this library: one of each operator.
+// The plugins of this library: one of each operator that has a CUDA kernel.
 #pragma once
 
 #include <memory>
@@ -83,7 +83,7 @@ nvinfer1::IPluginCreatorInterface* const* creators_of(int32_t& count) {
   static const std::vector<std::unique_ptr<Creator>> owned = [] {
     std::vector<std::unique_ptr<Creator>> result;
 #define NYSTRA_CREATE(Work) result.push_back(std::make_unique<Creator>(description<Work>()));
-    NYSTRA_OPERATORS(NYSTRA_CREATE)
+    NYSTRA_CUDA_OPERATORS(NYSTRA_CREATE)
 #undef NYSTRA_CREATE
     return result;
   }();

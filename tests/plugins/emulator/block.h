@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -28,15 +27,7 @@ constexpr size_t kSharedArrays = 64;        // of a block at most
 constexpr int kWarp = 32;
 
 enum class Waits { kReady, kAtBarrier, kInWarp, kDone };
-enum class WarpOp { kSync, kIndex, kUp, kDown, kXor, kBallot, kTogether };
-
-// An asynchronous copy into shared memory that its thread has begun.
-struct Copy {
-  unsigned char* to;
-  const unsigned char* from;
-  int bytes, source_bytes;  // zeros behind the source's
-  int group;                // of copies that are waited for together
-};
+enum class WarpOp { kSync, kIndex, kUp, kDown, kXor, kBallot };
 
 struct Fiber {
   Context context;
@@ -52,8 +43,6 @@ struct Fiber {
   uint64_t value, result;
   size_t shared_arrays;      // taken so far
   int barriers, warp_syncs;  // passed so far, for the race detector
-  std::vector<Copy> copies;  // not yet waited for
-  int copy_groups;           // committed so far
 };
 
 struct Emulator {
@@ -100,8 +89,6 @@ __attribute__((noinline)) inline void to_fiber(int i) {
 inline void fiber_main() {
   SwitchNotice().end(&state.scheduler_stack, &state.scheduler_stack_bytes);
   state.body();
-  if (!state.fibers[size_t(state.current)].copies.empty() && state.error.empty())
-    state.error = "a thread left the kernel with asynchronous copies that it never waited for";
   state.fibers[size_t(state.current)].state = Waits::kDone;
   to_scheduler();
 }
@@ -144,12 +131,6 @@ inline int source_lane(const Fiber& f, int lane) {
   }
 }
 
-// What all lanes of a warp do at once: the value of each lane points to one of these, and the last
-// lane to arrive calls `run` with the values of all.
-struct Together {
-  void (*run)(const std::array<uint64_t, kWarp>& lanes);
-};
-
 // The last lane of the mask to arrive checks, computes the results of all and lets them go.
 inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
                                const char* file, int line) {
@@ -176,11 +157,6 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
     if (other.mask != mask || other.op != op || other.line != line)
       fail("lanes of one warp are in different warp operations: " + whereabouts(other) + " and " +
            place(file, line));
-  }
-  if (op == WarpOp::kTogether) {
-    std::array<uint64_t, kWarp> values;
-    for (int i = 0; i < kWarp; ++i) values[size_t(i)] = lane_fiber(i).value;
-    reinterpret_cast<const Together*>(value)->run(values);
   }
   uint64_t ballot = 0;
   for (int i = 0; op == WarpOp::kBallot && i < kWarp; ++i)

@@ -5,9 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "async_copy.h"
 #include "block.h"
-#include "tensor_core.h"
 
 namespace emu {
 
@@ -65,9 +63,8 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const bool of_block = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin;
-  *value = int(emu::state.device_shared) + (of_block ? 0 : 1024);
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = int(emu::state.device_shared);
   return cudaSuccess;
 }
 inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
@@ -80,12 +77,6 @@ inline cudaError_t cudaGetLastError() {
   const cudaError_t error = emu::state.last_error;
   emu::state.last_error = cudaSuccess;
   return error;
-}
-
-// The emulator has the tensor cores of sm_80.
-template <class... P>
-int architecture_of(void (*)(P...)) {
-  return 80;
 }
 
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {

@@ -37,10 +37,7 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorLaunchFailure = 719
 };
-enum cudaDeviceAttr {
-  cudaDevAttrMaxSharedMemoryPerBlockOptin,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor
-};
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 using cudaStream_t = struct CUstream_st*;
 
@@ -49,12 +46,6 @@ struct __half {
 };
 inline __half __float2half(float x) { return {static_cast<_Float16>(x)}; }
 inline float __half2float(__half x) { return static_cast<float>(x.value); }
-inline __half __ushort_as_half(uint16_t bits) {
-  __half x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 struct __nv_bfloat16 {
   uint16_t bits;
 };
@@ -83,16 +74,6 @@ inline float __uint_as_float(unsigned bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
-
-namespace emu {
-
-// The twin of ex2.approx.ftz, but for its last two places.
-inline float power_of_two(float x) {
-  const float power = std::exp2(x);
-  return power < FLT_MIN ? 0.0f : power;
-}
-
-}  // namespace emu
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 

@@ -1,6 +1,6 @@
-// The operators under the emulator as a C function, for ctypes. It copies the inputs, and passes
-// the kernels outputs and a workspace of exactly the right size that hold NaN: AddressSanitizer
-// sees what is read or written beyond them.
+// The operators with CUDA kernels under the emulator as a C function, for ctypes. It copies the
+// inputs, and passes the kernels outputs and a workspace of exactly the right size that hold NaN:
+// AddressSanitizer sees what is read or written beyond them.
 #include "operators/operators.h"
 
 #include <cstring>
@@ -116,22 +116,22 @@ EMULATED void emulator_device(int64_t shared_bytes) {
 // The most that a launch took since then.
 EMULATED int64_t emulator_most_shared() { return int64_t(emu::state.most_shared); }
 
-// Runs the operator of a node type. limits: shared bytes, warps, blocks, tensor cores (0 or 1).
+// Runs the operator of a node type. limits: shared bytes, warps, blocks.
 EMULATED int emulated_run(const char* operator_name, const char* const* names,
                           const double* numbers, int64_t attributes, int type, const int64_t* ranks,
                           const int64_t* sizes, const void* const* inputs, void* const* outputs,
                           const int64_t* limits) {
   const Request request{names,      numbers, attributes,
                         Type{type}, ranks,   sizes,
-                        inputs,     outputs, {limits[0], limits[1], limits[2], limits[3] != 0}};
+                        inputs,     outputs, {limits[0], limits[1], limits[2]}};
   emu::state.error.clear();
   try {
 #define EMULATED_TRY(Operator)                                         \
   if (std::strcmp(operator_name, nystra::Operator::kSchema.name) == 0) \
     return run<nystra::Operator>(request);
-    NYSTRA_OPERATORS(EMULATED_TRY)
+    NYSTRA_CUDA_OPERATORS(EMULATED_TRY)
 #undef EMULATED_TRY
-    throw nystra::Refusal("no such operator");
+    throw nystra::Refusal("no such operator with a CUDA kernel");
   } catch (const std::exception& error) {
     emu::state.error = error.what();
     return kRefused;

@@ -110,5 +110,4 @@ TESTS = OperatorTests(
         [("b", 2, "n", 4)],
         [{"b": 2, "n": 6, "m": 33}, {"b": 1, "n": 1, "m": 7}, {"b": 3, "n": 70, "m": 2}],
     ),
-    tensor_cores=True,
 )

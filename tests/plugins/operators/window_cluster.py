@@ -25,10 +25,6 @@ class ClusterCase(WindowCase):
     """A row of attention with clustered keys."""
 
     @property
-    def wants_more_shared(self) -> bool:
-        return self.attributes["window_h"] * self.attributes["window_w"] >= 256
-
-    @property
     def large(self) -> bool:
         return self.attributes["window_h"] * self.attributes["window_w"] >= 2304
 
@@ -144,6 +140,4 @@ TESTS = OperatorTests(
     },
     shapes=[QKV, (15 * 7, 2)],
     open_node=open_node(15 * 7),
-    tensor_cores=True,
-    fills_workspace=lambda case: case.all_attributes()["bias"] == 1,
 )

@@ -74,5 +74,4 @@ TESTS = OperatorTests(
     attributes={**GOOD, "bias": 1},
     shapes=[QKV, (15 * 7, 2), (2,)],
     open_node=replace(_OPEN, inputs=[*_OPEN.inputs, (2,)]),
-    tensor_cores=True,
 )

@@ -10,7 +10,6 @@ from landmark_case import (
     LANDMARK_BASE,
     LANDMARK_CHANGES,
     LandmarkCase,
-    fills_workspace,
     landmark_rows,
 )
 from operator_tests import OperatorTests
@@ -50,6 +49,4 @@ TESTS = OperatorTests(
     attributes=GOOD_LANDMARKS,
     shapes=[QKV],
     open_node=open_node(),
-    tensor_cores=True,
-    fills_workspace=fills_workspace,
 )

@@ -6,7 +6,6 @@ from landmark_case import (
     GOOD_LANDMARKS,
     LANDMARK_BASE,
     LANDMARK_CHANGES,
-    fills_workspace,
     landmark_rows,
 )
 from operator_tests import OperatorTests
@@ -19,6 +18,4 @@ TESTS = OperatorTests(
     attributes=GOOD_LANDMARKS,
     shapes=[QKV],
     open_node=open_node(),
-    tensor_cores=True,
-    fills_workspace=fills_workspace,
 )

@@ -70,5 +70,4 @@ TESTS = OperatorTests(
     attributes={**GOOD_SIZES, "margin_h": 2, "margin_w": 1, "bias": 1},
     shapes=[QKV, (19 * 9, 2)],
     open_node=open_node(19 * 9),
-    tensor_cores=True,
 )

@@ -25,10 +25,6 @@ class SoftmaxCase(WindowCase):
     """A row of exact attention."""
 
     @property
-    def wants_more_shared(self) -> bool:
-        return self.attributes["window_w"] >= 36 and bool(self.attributes.get("bias"))
-
-    @property
     def large(self) -> bool:
         return self.attributes["window_h"] * self.attributes["window_w"] >= 2304
 
@@ -77,5 +73,4 @@ TESTS = OperatorTests(
     attributes={**GOOD, "bias": 1},
     shapes=[QKV, (15 * 7, 2)],
     open_node=open_node(15 * 7),
-    tensor_cores=True,
 )

@@ -1,7 +1,5 @@
 #include "examples.h"
 
-#include <algorithm>
-#include <cmath>
 #include <iomanip>
 #include <sstream>
 #include <stdexcept>
@@ -12,30 +10,11 @@
 namespace nystra::host {
 namespace {
 
-const std::vector<std::string> kWindowed = {"NystraWindowSoftmax", "NystraWindowNystrom",
-                                            "NystraWindowNystromformer", "NystraWindowCluster"};
-const std::vector<std::string> kBiased = {"NystraWindowSoftmax", "NystraWindowCluster"};
-const std::vector<std::string> kLandmarks = {"NystraWindowNystrom", "NystraWindowNystromformer"};
 #define NYSTRA_NAME(owner) k##owner##Schema.name,
-const std::vector<std::string> kAll = {NYSTRA_OPERATORS(NYSTRA_NAME)};
+const std::vector<std::string> kAll = {NYSTRA_CUDA_OPERATORS(NYSTRA_NAME)};
 #undef NYSTRA_NAME
 
-Fields with(Fields fields, const Fields& more) {
-  for (const auto& [name, value] : more) fields[name] = value;
-  return fields;
-}
-
 std::vector<Example> make_examples() {
-  const Fields window = {{"heads", 2},    {"head_dim", 5}, {"value_dim", 3}, {"window_h", 8},
-                         {"window_w", 4}, {"shift_h", 4},  {"shift_w", 2},   {"mask", 1},
-                         {"scale", 0.4f}, {"revision", 1}};
-  const Fields landmarks = with(
-      window, {{"landmark_rows", 2}, {"landmark_cols", 2}, {"iterations", 3}, {"batch_init", 0}});
-  const Shape qkv = {2, 16, 8, 26}, out = {2, 16, 8, 6};
-  const std::vector<bool> open = {true, true, true, false}, list = {true, false, true, false};
-  const Fields overlap = {{"heads", 2},    {"head_dim", 5}, {"value_dim", 3}, {"window_h", 8},
-                          {"window_w", 4}, {"margin_h", 2}, {"margin_w", 1},  {"bias", 1},
-                          {"scale", 0.4f}, {"revision", 1}};
   const Fields search = {{"patch_size", 3}, {"iterations", 2}, {"neighbors", 3},
                          {"metric", 0},     {"seed", 7},       {"revision", 1}};
   const std::vector<bool> all = {true, true, true, true}, map = {true, false, true, true};
@@ -55,48 +34,6 @@ std::vector<Example> make_examples() {
        {{3, 6, 6}},
        {{true, true, true}},
        {{3, 6, 6}}},
-      {"NystraAttention",
-       "TTTT",
-       "T",
-       {{"bias", 1}, {"scale", 0.4f}, {"revision", 1}},
-       {{2, 3, 6, 5}, {2, 3, 7, 5}, {2, 3, 7, 4}, {1, 3, 1, 7}},
-       {list, list, list, {false, false, false, true}},
-       {{2, 3, 6, 4}}},
-      {"NystraWindowSoftmax",
-       "TT",
-       "T",
-       with(window, {{"bias", 1}}),
-       {qkv, {105, 2}},
-       {open, {false, false}},
-       {out}},
-      {"NystraWindowOverlap", "TT", "T", overlap, {qkv, {171, 2}}, {open, {false, false}}, {out}},
-      {"NystraWindowCosine",
-       "TTT",
-       "T",
-       with(window, {{"bias", 1}, {"epsilon", 1e-12f}}),
-       {qkv, {105, 2}, {2}},
-       {open, {false, false}, {false}},
-       {out}},
-      {"NystraWindowNystrom",
-       "T",
-       "T",
-       with(landmarks, {{"threshold", 5.0f}, {"guard", 0.02f}}),
-       {qkv},
-       {open},
-       {out}},
-      {"NystraWindowNystromformer", "T", "T", landmarks, {qkv}, {open}, {out}},
-      {"NystraWindowCluster",
-       "TT",
-       "T",
-       with(window, {{"bias", 1},
-                     {"cluster_rows", 2},
-                     {"cluster_cols", 2},
-                     {"rounds", 1},
-                     {"block", 2},
-                     {"bias_block", 2}}),
-       {qkv, {105, 2}},
-       {open, {false, false}},
-       {out}},
       patch_match,
   };
 }
@@ -123,7 +60,7 @@ std::vector<BadFields> out_of_range() {
     }
   };
 #define NYSTRA_ROWS(owner) add(k##owner##Schema);
-  NYSTRA_OPERATORS(NYSTRA_ROWS)
+  NYSTRA_CUDA_OPERATORS(NYSTRA_ROWS)
 #undef NYSTRA_ROWS
   return rows;
 }
@@ -139,20 +76,6 @@ std::vector<BadFields> make_bad_fields() {
   add(kAll, {{"bogus", 1}}, "unknown attribute bogus; expected ");
   for (const std::string& name : kAll)
     rows.push_back({name, {}, {"revision"}, "attribute revision is missing"});
-  add(kWindowed, {{"heads", 2.0f}}, "attribute heads is not a single INT");
-  add(kWindowed, {{"shift_w", 4}}, "attribute shift_w is 4; expected less than window_w, 4");
-  add(kWindowed, {{"scale", 1}}, "attribute scale is not a single FLOAT (kFLOAT32)");
-  add(kWindowed, {{"scale", NAN}}, "attribute scale is ");
-  add(kWindowed, {{"scale", INFINITY}}, "attribute scale is inf; expected 0 to 1000000");
-  for (const std::string& name : kWindowed)
-    rows.push_back({name, {}, {"head_dim"}, "attribute head_dim is missing"});
-  add(kLandmarks, {{"landmark_rows", int32_t(kMaxLandmarks)}}, " x 2 landmarks; expected at most ");
-  add(kLandmarks, {{"landmark_cols", 1}}, "cuts a landmark's cell (1 cells)");
-  add({"NystraWindowCluster"}, {{"cluster_rows", 64}, {"cluster_cols", 2}},
-      "attributes cluster_rows and cluster_cols give 64 x 2 clusters; expected at most 64");
-  add({"NystraWindowCluster"}, {{"block", 4}}, "attribute bias_block is 2; expected a multiple");
-  add({"NystraWindowCluster"}, {{"bias_block", 8}},
-      "the region border at 4 of 8 rows cuts a block");
   add({"NystraPatchMatch"}, {{"patch_size", 4}},
       "attribute patch_size is 4; expected an odd number");
   return rows;
@@ -164,30 +87,6 @@ std::vector<BadShapes> make_bad_shapes() {
       {"NystraPinv", {{2, 6, 5}}, "input A is (2, 6, 5); expected square matrices"},
       {"NystraPinv", {{1, 129, 129}}, "input A is (1, 129, 129); expected m from 1 to 128"},
   };
-  const std::vector<Shape> lists = example("NystraAttention").shapes;
-  const auto attention = [&](size_t place, const Shape& shape, const std::string& expected) {
-    std::vector<Shape> shapes = lists;
-    shapes[place] = shape;
-    rows.push_back({"NystraAttention", shapes, expected});
-  };
-  attention(0, {2, 6, 5}, "input q is (2, 6, 5); expected rank 4");
-  attention(1, {2, 3, 7, 6}, "input k is (2, 3, 7, 6); expected (2, 3, 7, 5)");
-  attention(2, {2, 3, 8, 4}, "input v is (2, 3, 8, 4); expected (2, 3, 7, 4)");
-  attention(3, {1, 3, 2, 7}, "input attn_bias is (1, 3, 2, 7); expected (2, 3, 6, 7), or 1");
-  for (const std::string& name : kBiased) {
-    rows.push_back(
-        {name, {{2, 16, 8, 26}, {104, 2}}, "input bias_table is (104, 2); expected (105, 2)"});
-    rows.push_back({name, {{2, 16, 8, 26}, {1}}, "input bias_table is (1); expected (105, 2)"});
-  }
-  rows.push_back({"NystraWindowOverlap",
-                  {{2, 16, 8, 26}, {105, 2}},
-                  "input bias_table is (105, 2); expected (171, 2)"});
-  rows.push_back({"NystraWindowCosine",
-                  {{2, 16, 8, 26}, {105, 2}, {3}},
-                  "input logit_scale is (3); expected (2) = (heads)"});
-  rows.push_back({"NystraWindowOverlap",
-                  {{2, 12, 8, 26}, {171, 2}},
-                  "height 12; expected a multiple of the window's 8"});
   const std::vector<Shape> good = example("NystraPatchMatch").shapes;
   const auto search = [&](size_t place, const Shape& shape, const std::string& expected) {
     std::vector<Shape> shapes = good;
@@ -203,17 +102,6 @@ std::vector<BadShapes> make_bad_shapes() {
   search(2, {2, 4, 6, 5}, "input query_mask is (2, 4, 6, 5); expected (2, 1, 6, 5), or 1");
   search(3, {2, 1, 6, 5}, "input key_mask is (2, 1, 6, 5); expected (2, 1, 7, 3), or 1");
   search(4, {2, 2, 6, 5}, "input start is (2, 2, 6, 5); expected (2, 3, 6, 5), or 1");
-  for (const std::string& name : kWindowed) {
-    const auto add = [&](const Shape& qkv, const std::string& expected) {
-      std::vector<Shape> shapes = {qkv};
-      if (std::count(kBiased.begin(), kBiased.end(), name)) shapes.push_back({105, 2});
-      rows.push_back({name, shapes, expected});
-    };
-    add({16, 8, 26}, "input qkv is (16, 8, 26); expected rank 4");
-    add({2, 16, 8, 27}, "27 channels; expected 26 = heads");
-    add({2, 12, 8, 26}, "height 12; expected a multiple of the window's 8");
-    add({2, 16, 6, 26}, "width 6; expected a multiple of the window's 4");
-  }
   return rows;
 }
 

@@ -11,12 +11,12 @@
 #include "kernels/pinv.h"
 
 #include "pseudoinverse.h"
-#include "with_maxima.h"
 
 namespace nystra::cuda {
 namespace {
 
 constexpr int kMaxThreads = 128;
+constexpr int64_t kMaximaBytes = 256;  // at the start of a workspace, for the maxima of the batch
 
 struct Job {
   int64_t matrices;
@@ -64,7 +64,7 @@ __device__ void invert(const Group& group, const Job& job, PinvBuffers p, const 
     merge_maxima(group, p, m, job.maxima);
     return;
   }
-  start_value(group, p, m, job.maxima, nullptr);
+  start_value(group, p, m, job.maxima);
   iterate(group, p, m, job.iterations);
   for (int e = group.thread(); e < m * m; e += group.threads())
     z[e] = from_float<T>(p.z[e / m * step + e % m]);
@@ -171,7 +171,15 @@ Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a,
     using T = std::remove_pointer_t<decltype(element)>;
     return enqueue(plan, job, static_cast<const T*>(a), static_cast<T*>(z), queue) == cudaSuccess;
   };
-  return run_with_maxima(batch_init, job, type, workspace, queue, run);
+  if (batch_init) {  // a pass of its own leaves the maxima at the start of the workspace
+    job.maxima = static_cast<unsigned*>(workspace);
+    job.only_maxima = true;
+    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
+      return Status::kLaunch;
+    if (!with_type(type, run)) return Status::kLaunch;
+    job.only_maxima = false;
+  }
+  return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
 }  // namespace nystra::cuda

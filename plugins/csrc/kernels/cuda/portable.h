@@ -26,15 +26,7 @@
 namespace nystra::cuda {
 namespace {
 
-#ifdef NYSTRA_BLOCK_EMULATOR
-constexpr bool kTensorCores = true;
-#else
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr bool kTensorCores = false;  // whether the target architecture has them
-#else
-constexpr bool kTensorCores = true;
-#endif
-
+#ifndef NYSTRA_BLOCK_EMULATOR
 // Launches a kernel and returns the error of this launch. Earlier errors of the thread stay in
 // place.
 template <class... P, class... A>
@@ -50,18 +42,6 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
       values);
   if (error != cudaSuccess) cudaGetLastError();
   return error;
-}
-
-// What __CUDA_ARCH__ / 10 was for the code of a kernel that the device runs; 0: it has none. Code
-// that the driver made of PTX has the PTX's, which may be less than the device's.
-template <class... P>
-int architecture_of(void (*kernel)(P...)) {
-  cudaFuncAttributes attributes;
-  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)) == cudaSuccess)
-    return attributes.ptxVersion > 0 ? std::min(attributes.ptxVersion, attributes.binaryVersion)
-                                     : attributes.binaryVersion;
-  cudaGetLastError();
-  return 0;
 }
 #endif
 
@@ -82,14 +62,6 @@ inline int64_t device_shared_bytes() {
   return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, kSharedEverywhere);
 }
 
-// Returns the number of warps for which a multiprocessor of the current device has shared memory,
-// for blocks of `warps` warps that use `bytes` each. Registers may allow fewer.
-inline int64_t warps_held(int64_t bytes, int64_t warps) {
-  constexpr int64_t kOfEachBlock = 1024;  // reserved by the system
-  return device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kSharedEverywhere) /
-         (bytes + kOfEachBlock) * warps;
-}
-
 // Returns the limits with the shared memory of the current device, if it has more.
 inline LaunchLimits on_this_device(const LaunchLimits& limits) {
   LaunchLimits raised = limits;
@@ -108,27 +80,6 @@ cudaError_t allow_shared(void (*kernel)(P...), int64_t bytes) {
                            cudaFuncAttributeMaxDynamicSharedMemorySize, int(device_shared_bytes()));
   if (error != cudaSuccess) cudaGetLastError();
   return error;
-}
-
-// Reads threadIdx.x again, so that values derived from it are not kept in registers during a loop
-// that needs the registers.
-__device__ __forceinline__ unsigned thread_again() {
-#ifdef NYSTRA_BLOCK_EMULATOR
-  return threadIdx.x;
-#else
-  unsigned thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-#endif
-}
-
-// Returns the same number, but hides that from the compiler: values derived from it are computed
-// again.
-__device__ __forceinline__ int hidden(int n) {
-#ifndef NYSTRA_BLOCK_EMULATOR
-  asm volatile("" : "+r"(n));
-#endif
-  return n;
 }
 
 constexpr unsigned kAllLanes = 0xffffffffu;

@@ -46,28 +46,6 @@ __device__ __forceinline__ void load_rows(Result<kRows>& r, const float* p, int 
   }
 }
 
-// r[i][j] += sum over k < n of a[i * a_step + k] b[j * b_step + k]
-__device__ __forceinline__ void add_rows_by_rows(Result<4>& r, const float* a, int a_step,
-                                                 const float* b, int b_step, int n) {
-  for (int k = 0; k < n; k += 4) {
-    float4 x[4], y[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x[i] = load4(a + i * a_step + k);
-      y[i] = load4(b + i * b_step + k);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        r.v[i][j] = fmaf(x[i].x, y[j].x, r.v[i][j]);
-        r.v[i][j] = fmaf(x[i].y, y[j].y, r.v[i][j]);
-        r.v[i][j] = fmaf(x[i].z, y[j].z, r.v[i][j]);
-        r.v[i][j] = fmaf(x[i].w, y[j].w, r.v[i][j]);
-      }
-  }
-}
-
 // r[i][j] += sum over k < n of a[i * a_step + k] b[k * b_step + j]; n a multiple of 4
 template <int kRows>
 __device__ __forceinline__ void add_rows_by_columns(Result<kRows>& r, const float* a, int a_step,
@@ -87,32 +65,6 @@ __device__ __forceinline__ void add_rows_by_columns(Result<kRows>& r, const floa
       }
     }
   }
-}
-
-// r[i][j] += sum over k < n of a[k * a_step + i] b[k * b_step + j]; any n
-__device__ __forceinline__ void add_columns_by_columns(Result<4>& r, const float* a, int a_step,
-                                                       const float* b, int b_step, int n) {
-#pragma unroll 4
-  for (int k = 0; k < n; ++k) {
-    const float4 x = load4(a + k * a_step), y = load4(b + k * b_step);
-    const float left[4] = {x.x, x.y, x.z, x.w}, right[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) r.v[i][j] = fmaf(left[i], right[j], r.v[i][j]);
-  }
-}
-
-__device__ __forceinline__ float warp_sum(float v) {
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(kAllLanes, v, lanes);
-  return v;
-}
-
-__device__ __forceinline__ float warp_max(float v) {
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, lanes));
-  return v;
 }
 
 }  // namespace

@@ -59,11 +59,10 @@ __device__ void merge_maxima(const Group& group, const PinvBuffers& p, int m, un
 }
 
 // Computes Z0 from row_sums and col_sums. R and C are the maxima of the batch or, if `batch` is
-// null, the largest sums in the region of row i (of all rows if `regions` is null). Ends with a
-// barrier.
+// null, the largest sums of this matrix. Ends with a barrier.
 template <class Group>
-__device__ void start_value(const Group& group, const PinvBuffers& p, int m, const unsigned* batch,
-                            const int* regions) {
+__device__ void start_value(const Group& group, const PinvBuffers& p, int m,
+                            const unsigned* batch) {
   const int step = row_step(m), rows = round_up(m, 4);
   for (int i = group.thread(); i < m; i += group.threads()) {
     float row = 0.0f, column = 0.0f;
@@ -72,7 +71,6 @@ __device__ void start_value(const Group& group, const PinvBuffers& p, int m, con
       column = __uint_as_float(batch[1]);
     } else {
       for (int k = 0; k < m; ++k) {
-        if (regions != nullptr && regions[k] != regions[i]) continue;
         row = larger(row, p.row_sums[k]);
         column = larger(column, p.col_sums[k]);
       }

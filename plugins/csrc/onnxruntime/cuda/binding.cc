@@ -1,7 +1,5 @@
 #include "binding.h"
 
-#include "onnxruntime/registration.h"
-
 namespace nystra::ort {
 namespace {
 
@@ -20,7 +18,11 @@ void require_ok(nystra::Status status) {
 
 }  // namespace
 
-void add_cuda_operators(Registration& registration) { registration.add<CudaDevice>(); }
+void add_cuda_operators(Registration& registration) {
+#define NYSTRA_ADD(Operator) registration.add<Operator, CudaDevice>();
+  NYSTRA_CUDA_OPERATORS(NYSTRA_ADD)
+#undef NYSTRA_ADD
+}
 
 CudaDevice::CudaDevice(const Api& api, const KernelInfo* info) : api_(api) {
   check(api, api.KernelInfoGetAllocator(info, kDefaultMemory, &allocator_),

@@ -1,7 +1,7 @@
 // The binding of the CUDA operators to ONNX Runtime's CUDA provider.
 #pragma once
 
-#include "onnxruntime/binding.h"
+#include "onnxruntime/registration.h"
 
 namespace nystra::ort {
 
@@ -34,5 +34,8 @@ class CudaDevice {
   Allocator* allocator_ = nullptr;
   const MemoryInfo* memory_ = nullptr;  // part of the allocator
 };
+
+// Adds the operators that have a CUDA kernel.
+void add_cuda_operators(Registration&);
 
 }  // namespace nystra::ort
