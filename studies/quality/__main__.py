@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import sys
 import tempfile
 from collections.abc import Callable
@@ -78,6 +79,14 @@ def main() -> None:
         help="of plans, masks and sharp: plain PyTorch, PyTorch with the operators' CPU kernels, "
         "or, of the first two, the files in onnxruntime with the operator library (torch)",
     )
+    parser.add_argument(
+        "--channel", choices=("y", "rgb"), default="y", help="luma, or all three channels (y)"
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="sites that a mechanism has no form for keep full attention, as with --attn",
+    )
     parser.add_argument("--files", type=Path, help="folder that keeps the exported files")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
     options = parser.parse_args()
@@ -85,7 +94,9 @@ def main() -> None:
     hyper = {"window_size": options.window} if options.window else {}
     loaded = [load(model, **hyper) for model in options.model or MODELS]
     models = {model.checkpoint.path.stem: model for model in loaded}
-    sets = [ImageSet(name, Path(low), Path(high)) for name, low, high in options.set]
+    sets = [
+        ImageSet(name, Path(low), Path(high), options.channel) for name, low, high in options.set
+    ]
     sizes = [image_size(int(side), int(side)) for side in options.sizes.split(",")]
     document: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
@@ -99,9 +110,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.files or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        engine: Engine = planned
+        engine: Engine = functools.partial(planned, partial=options.partial)
         if options.engine == "kernels":
-            engine = with_kernels
+            engine = functools.partial(with_kernels, partial=options.partial)
         elif options.engine == "files":
             engine = session_engine(folder, options.threads)
         study = Study(models, sets, progress, engine, options.only)

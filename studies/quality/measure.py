@@ -33,11 +33,19 @@ WHOLE = 1 << 14  # pixels: a tile that no test image fills, so each is run whole
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images with ground truth: a name and the two folders."""
+    """Images with ground truth.
+
+    Attributes:
+        name: Name in tables.
+        inputs: Folder of the inputs.
+        truths: Folder of the ground truth.
+        channel: What is compared: ``y`` (luma) or ``rgb``.
+    """
 
     name: str
     inputs: Path
     truths: Path
+    channel: str = "y"
 
 
 @dataclass
@@ -62,10 +70,14 @@ class Result:
 
 
 def with_kernels(
-    model: LoadedModel, parameters: Mechanism, change: Change | None = None
+    model: LoadedModel,
+    parameters: Mechanism,
+    change: Change | None = None,
+    *,
+    partial: bool = False,
 ) -> nn.Module:
     """Return the network with one mechanism everywhere, by the operators' CPU kernels."""
-    return planned(model, parameters, change, "operator")
+    return planned(model, parameters, change, "operator", partial=partial)
 
 
 def planned(
@@ -73,8 +85,17 @@ def planned(
     parameters: Mechanism,
     change: Change | None = None,
     form: Form = "plain",
+    *,
+    partial: bool = False,
 ) -> nn.Module:
     """Return the network with one mechanism everywhere, plain PyTorch unless asked otherwise.
+
+    Args:
+        model: The network.
+        parameters: The mechanism.
+        change: A further change of the network.
+        form: How the mechanism is computed.
+        partial: Sites without a form of the mechanism keep full attention, as with ``--attn``.
 
     Raises:
         RuntimeError: A site falls back to full attention, so that the figure would not be the
@@ -83,7 +104,7 @@ def planned(
     parameters = parameters.for_architecture(model.facts.architecture)
     resolved = resolve(Plan(default=parameters), model.network)
     fallen = [site.reason for site in resolved.values() if site.name != parameters.name]
-    if fallen:
+    if fallen and not (partial and len(fallen) < len(resolved)):
         raise RuntimeError(f"{len(fallen)} sites of the plan keep full attention: {fallen[0]}")
     network = swap(model.network, resolved, form)
     if change is not None:
@@ -110,7 +131,7 @@ def restorer(model: LoadedModel, function: Callable[[Pixels], Pixels]) -> Restor
 def measure(
     model: LoadedModel, network: nn.Module | Callable[[Pixels], Pixels], images: ImageSet
 ) -> Result:
-    """Run a network, or a file's session, on a set, each image whole."""
+    """Run a network, or a file's session, on a set, each image whole; compare its channel."""
     outputs: list[Pixels] = []
     counts = _count_guarded(network) if isinstance(network, nn.Module) else []
     run = NetworkSession(network) if isinstance(network, nn.Module) else network
@@ -120,7 +141,9 @@ def measure(
         outputs.append(output)
         return output
 
-    quality = validate_quality(restorer(model, record), images.inputs, images.truths, tile=WHOLE)
+    quality = validate_quality(
+        restorer(model, record), images.inputs, images.truths, channel=images.channel, tile=WHOLE
+    )
     shares = [share for count in counts for share in count.shares]
     return Result(quality, outputs, float(np.mean(shares)) if shares else None)
 

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Container, Iterator
@@ -126,3 +127,22 @@ def test_pages_name_commands_that_are_there() -> None:
     }
     assert named
     assert named <= {*COMMANDS, "studies.training"}
+
+
+PYTEST_COMMANDS = sorted(
+    {
+        command
+        for page in (ROOT / "studies" / "measurements").glob("*.md")
+        for command in re.findall(r"`pytest ([^`]*)`", page.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("command", PYTEST_COMMANDS)
+def test_a_command_of_a_page_collects_a_test(command: str) -> None:
+    arguments = [sys.executable, "-m", "pytest", *shlex.split(command), "-q", "--collect-only"]
+    ended = subprocess.run(
+        arguments, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout

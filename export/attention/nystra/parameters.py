@@ -43,13 +43,16 @@ class Nystra(Landmarks):
 _PUBLISHED_THRESHOLDS = {"uformer": 0.0, "rvrt": 0.0}
 """Architecture -> threshold of the authors' repository; SwinIR and all others: 5."""
 
+_PUBLISHED_ITERATIONS = {"swinir": 2}
+"""Architecture -> iterations of the authors' scripts; the others: 6 (3 for deblurring)."""
+
 
 @dataclass(frozen=True)
 class NystraPublished(Mechanism):
     """`Nystra` as the authors of PnP-Nystra published it.
 
     One start of the pseudoinverse for the whole batch, no guard, no mask between regions, and the
-    threshold of the architecture.
+    threshold and the iterations of the architecture.
     """
 
     name = "nystra-published"
@@ -59,16 +62,22 @@ class NystraPublished(Mechanism):
     landmarks: tuple[int, int] = option(
         Grid((4, 4), "landmarks per window", "landmarks", MAX_LANDMARKS)
     )
-    iterations: int = option(operator_option(PINV, "iterations"))
+    iterations: int | None = option(
+        operator_option(PINV, "iterations"),
+        default=None,
+        default_text="as published: 2 for SwinIR, 6 for others",
+    )
 
     def for_architecture(self, architecture: str) -> Nystra:
         """Return the parameters of `Nystra`, which files and written plans name."""
-        threshold = _PUBLISHED_THRESHOLDS.get(architecture, 5.0)
+        iterations = self.iterations
+        if iterations is None:
+            iterations = _PUBLISHED_ITERATIONS.get(architecture, 6)
         return Nystra(
             landmarks=self.landmarks,
-            iterations=self.iterations,
+            iterations=iterations,
             init="batch",
-            threshold=threshold,
+            threshold=_PUBLISHED_THRESHOLDS.get(architecture, 5.0),
             guard=0.0,
             mask="none",
         )
