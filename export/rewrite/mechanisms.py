@@ -151,7 +151,7 @@ def _traced(
         given, axes = [*given, *held.values()], [*axes, *((),) * len(held)]
         names = [f"in_{at}" for at in range(len(given))]
         dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes) if any(axes) else None
-        if held or None in shapes[: len(given)]:
+        if held or None in shapes:
             module = _Called(site, [shape is not None for shape in shapes], list(held))
         single = None if apart else single_node(module, given, names, _OUTPUT, opset)
         return single or trace_piece(module, tuple(given), dynamic, opset, names, _OUTPUT)

@@ -53,7 +53,14 @@ def decompose(graph: fx.Graph, table: Table) -> bool:
     return done
 
 
-def write_parts(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table: Table) -> bool:
+def write_parts(
+    graph: fx.Graph,
+    node: fx.Node,
+    parts: Callable[..., Any],
+    table: Table,
+    *,
+    kept: bool = False,
+) -> bool:
     """Write the operators of a function instead of a node; return whether that was done.
 
     Args:
@@ -61,6 +68,7 @@ def write_parts(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table
         node: The node.
         parts: The function.
         table: What operators that it calls are written as.
+        kept: Whether operators that it calls stay that are made of others.
     """
     leaves, spec = tree_flatten((node.args, node.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
@@ -79,7 +87,7 @@ def write_parts(graph: fx.Graph, node: fx.Node, parts: Callable[..., Any], table
 
     try:
         with torch.no_grad(), modes[0]:
-            made = make_fx(run, decomposition_table=dict(table))(*values)
+            made = make_fx(run, decomposition_table=dict(table), pre_dispatch=kept)(*values)
     except Exception:  # a decomposition may need more than values: the program is traced again
         return False
     known = {"placeholder", "call_function", "output"}

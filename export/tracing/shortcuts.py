@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from .attention_ranks import write_four_axes
 from .decomposition import Table, decompose
 from .size_operands import has_size, tensor_types_of, write_sizes
 
@@ -117,13 +118,15 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
 def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
     """Promote types only in a program that mixes types, since that is another run.
 
-    Sizes beside tensors become tensors first; PyTorch's promotion does not know all of them.
+    Sizes beside tensors become tensors first, since PyTorch's promotion does not know all of them,
+    and fused attention gets the four axes that its translation takes.
     """
     from torch.onnx._internal.exporter import _fx_passes
 
     def change(promote: Any) -> Any:
         def promoted(graph: fx.GraphModule) -> None:
-            if write_sizes(graph.graph):
+            sized, attention = write_sizes(graph.graph), write_four_axes(graph.graph)
+            if sized or attention:
                 graph.recompile()
             if not all(_is_of_one_type(node) for node in graph.graph.nodes):
                 promote(graph)
