@@ -358,3 +358,16 @@ def test_a_program_in_c(built: Path, tmp_path: Path) -> None:
     )
     message = printed_by(program).splitlines()
     assert message == ["2 0.5000 0.2500", "NystraPinv: attribute iterations is 9; expected 1 to 8"]
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_scratch_is_for_the_threads_that_have_tasks(tmp_path: Path) -> None:
+    """A host of 64 CPUs and one thread got the scratch of 64."""
+    program = tmp_path / "scratch"
+    tables = [sys.executable, "-IS", str(CSRC / "write_tables.py"), str(tmp_path)]
+    subprocess.run(tables, check=True)
+    sources = [Path(__file__).with_name("threads_scratch.cc"), CSRC / "operators" / "threads.cc"]
+    command = ["c++", "-std=c++17", "-O1", "-pthread", f"-I{CSRC}", f"-I{tmp_path}"]
+    command += [*map(str, sources)]
+    subprocess.run([*command, "-o", str(program)], check=True)
+    assert printed_by(str(program)).split() == ["4096", "1", "bad_alloc", "2000"]

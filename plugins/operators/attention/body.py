@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..body_builder import BodyBuilder
 
 
@@ -17,9 +15,9 @@ def write(nodes: BodyBuilder) -> str:
     if nodes.is_off("bias"):
         return nodes.attend(q, k, v, None, scores)
     is_on, zero = nodes.is_on("bias"), nodes.number(0.0)
-    # Softmax of -inf alone is 0 / 0: it gets finite numbers, and such queries then get zeros.
-    finite = nodes.op("Max", bias, nodes.number(float(np.finfo(np.float32).min)))
-    out = nodes.attend(q, k, v, nodes.op("Where", is_on, finite, zero), scores)
+    # Softmax of -inf alone is 0 / 0: such queries get another bias, and then zeros.
     lowest = nodes.number(-math.inf)
-    hidden = nodes.op("Equal", nodes.reduce("ReduceMax", bias, -1), lowest)
-    return nodes.op("Where", nodes.op("And", is_on, hidden), zero, out)
+    no_key = nodes.op("Equal", nodes.reduce("ReduceMax", bias, -1), lowest)
+    hidden = nodes.op("And", is_on, no_key)
+    used = nodes.op("Where", nodes.op("Or", no_key, nodes.op("Not", is_on)), zero, bias)
+    return nodes.op("Where", hidden, zero, nodes.attend(q, k, v, used, scores))

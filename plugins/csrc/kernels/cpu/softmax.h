@@ -8,9 +8,13 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-// 2^t, at least 2^-100: its products with values are no denormal numbers, which some CPUs multiply
-// a hundred times slower.
-inline Vec softmax_weight(Vec t) { return exp2(max(splat(-100.0f), t)); }
+// 2^t, or 0 below 2^-100: products of smaller ones with values may be denormal numbers, which some
+// CPUs multiply a hundred times slower. A key with a score of -inf has no weight, whatever its value.
+constexpr float kLeastPower = -100.0f;
+inline Vec softmax_weight(Vec t) {
+  const IntVec none = t < splat(kLeastPower);  // false for NaN
+  return (Vec)((IntVec)exp2(max(splat(kLeastPower), t)) & ~none);
+}
 
 // What is known of rows so far: their maxima, their sums of 2^(score - maximum), and the factor
 // that what was summed before the last block is to be multiplied by.

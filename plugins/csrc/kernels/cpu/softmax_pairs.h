@@ -10,6 +10,7 @@
 
 #include "dots.h"
 #include "scratch.h"
+#include "softmax.h"
 #include "softmax_size.h"
 #include "tiles.h"
 
@@ -69,15 +70,16 @@ int64_t pair_scratch(const HeadSize& s) {
   return memory.used();
 }
 
-// 2^t within 2^-13, which is enough for bfloat16; at least 2^-100, as in softmax.h.
+// 2^t within 2^-13, which is enough for bfloat16, or 0 below 2^-100, as in softmax.h.
 inline Vec rough_weight(Vec t) {
-  t = max(splat(-100.0f), t);
+  const __mmask16 some = _mm512_cmp_ps_mask((__m512)t, _mm512_set1_ps(kLeastPower), _CMP_NLT_UQ);
+  t = max(splat(kLeastPower), t);
   const Vec n = (Vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const Vec r = t - n;
   Vec p = fma(splat(0.05517162f), r, splat(0.24261117f));
   p = fma(p, r, splat(0.693261f));
   p = fma(p, r, splat(0.99992807f));
-  return (Vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+  return (Vec)_mm512_maskz_scalef_ps(some, (__m512)p, (__m512)n);
 }
 
 inline __m512 add_squares(__m512 sums, const Pair* pairs) {
@@ -196,7 +198,7 @@ __attribute__((noinline)) void weigh(const float* starts, float scale, const flo
   write_weights(scores, base, count, weights);
   b.maxima[row] = maximum;
   if (fresh || maximum == before) return;
-  const Vec factor = before == -INFINITY ? Vec{} : exp2(max(splat(-100.0f), splat(before - base)));
+  const Vec factor = before == -INFINITY ? Vec{} : softmax_weight(splat(before - base));
   float* const out = b.out + row * b.e_step;
   for (int64_t c = 0; c < b.e_step; c += kLanes) store(out + c, load(out + c) * factor);
 }
