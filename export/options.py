@@ -105,16 +105,6 @@ class ExportOptions(Options):
             metavar="|".join(TARGETS),
         )
     )
-    pad_heads: int | None = option(
-        Number(
-            None,
-            "for GPUs: pad the channels of a head with zeros to a multiple of this, 8 for rows of "
-            "16 bytes in half precision",
-            2,
-            64,
-            default_text="as trained",
-        )
-    )
     calibrate: Path | None = option(
         Folder(
             None,

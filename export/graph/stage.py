@@ -25,7 +25,6 @@ from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from .held import hold_constants
 from .metadata import describe, write_metadata
-from .pad_heads import pad_heads
 from .preprocessing import prepend
 
 
@@ -60,8 +59,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
     """
     graph = prepared.graph
     left = () if graph is None else graph.kept_as_is
-    padding = prepared.options.pad_heads
-    model, transformed, changes = _graph(prepared, planned.resolved, left, progress, padding)
+    model, transformed, changes = _graph(prepared, planned.resolved, left, progress)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
     notes = (*changes, *_finish(model, prepared))
@@ -109,7 +107,6 @@ def _graph(
     resolved: Mapping[str, Mechanism],
     left: Collection[str],
     progress: Steps,
-    padding: int | None = None,
     transform: Transform | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
     options, facts = prepared.options, prepared.traced.facts
@@ -127,15 +124,13 @@ def _graph(
         )
         model = changed.model
         notes += changed.notes
-        if transform.apply is not None or prepared.target is not None or padding is not None:
+        if transform.apply is not None or prepared.target is not None:
             hold_constants(model)
     else:
         swapped = swap(prepared.traced.network, resolved, "operator")
         once = not is_own(facts.architecture)
         model = trace(swapped, facts, prepared.opset, fused=prepared.fused, once=once)
         tidy(model, facts.inputs, facts.outputs)
-    if padding is not None:
-        notes += pad_heads(model, padding)
     transformed = None
     if transform.apply is not None:
         progress(transform.name)

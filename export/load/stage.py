@@ -24,7 +24,7 @@ from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
 from .samples import choose_samples
-from .targeted import for_target, refuse_padding
+from .targeted import for_target
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 
@@ -103,7 +103,6 @@ def prepare(
         held = read_onnx_header(source).opsets.get("", 0)
     given = options.opset
     options = for_target(options, target, held)
-    refuse_padding(options.pad_heads, transform, target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
             f"`precision` {transform.name} measures the range of the feature maps on your "

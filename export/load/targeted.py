@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from ...core.errors import NystraError
 from ..options import ExportOptions
-from ..targets import TENSORRT, Target
-from ..transforms import Transform
+from ..targets import Target
 
 
 def for_target(options: ExportOptions, target: Target | None, held: int = 0) -> ExportOptions:
@@ -46,17 +45,3 @@ def _opset(options: ExportOptions, target: Target, held: int) -> int | None:
         has = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
         raise NystraError(f"`target` {target.name} has opset {has}: omit `opset`")
     return options.opset
-
-
-def refuse_padding(multiple: int | None, transform: Transform, target: Target | None) -> None:
-    """Raise `NystraError` if heads are to be padded in a file that is not for a GPU."""
-    if multiple is None:
-        return
-    if transform.calibrated:
-        raise NystraError(
-            f"`pad_heads` is for GPUs, `precision` {transform.name} for CPUs: omit one of them"
-        )
-    if target is not None and target.name != TENSORRT:
-        raise NystraError(
-            f"`pad_heads` is for GPUs, `target` {target.name} for other engines: omit one of them"
-        )

@@ -21,7 +21,6 @@ def export_form(options: ExportOptions) -> dict[str, Any]:
         "precision": options.precision,
         "static": None if options.static is None else list(options.static),
         "target": options.target,
-        "pad_heads": options.pad_heads,
         "preprocessing": options.with_preprocessing,
     }
 

@@ -73,9 +73,8 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     left: Mapping[str, str] = {}
     if is_onnx(loaded.checkpoint.path):
         refuse_own_source(target, loaded.checkpoint.path)
-    # Padded heads are for GPUs: times on a CPU tell nothing.
-    graph, padded = prepared.graph, prepared.options.pad_heads is not None
-    if graph is not None and not prepared.fused and not padded:
+    graph = prepared.graph
+    if graph is not None and not prepared.fused:
         resolved = drop_slower(graph, prepared.traced.facts, resolved, progress)
         left = graph.kept_as_is
     written = replace(

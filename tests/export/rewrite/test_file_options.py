@@ -193,13 +193,3 @@ def test_constants_become_initializers(tmp_path: Path) -> None:
     held = tmp_path / "held.onnx"
     onnx.save(model, held)
     np.testing.assert_array_equal(in_onnxruntime(held, image), expected)
-
-
-def test_padded_heads_are_written_whatever_a_cpu_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[1.0], [2.0]])
-    path = window_attention(tmp_path / "theirs.onnx", shape=(1, 3, 16, 16))
-    options = dataclasses.replace(FULL, pad_heads=8)
-    result = export_model(path, tmp_path / "ours.onnx", options)
-    assert any("heads of 4 channels are padded to 8" in text for text in result.warnings)
