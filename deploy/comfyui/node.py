@@ -1,8 +1,8 @@
 """The node that runs a model file in ComfyUI.
 
 ComfyUI's own modules are imported when the node runs: ``comfy.utils`` draws the progress bar, and
-``comfy.model_management`` knows whether the user cancelled. An IMAGE is a tensor (B, H, W, 3) of
-float32 in 0..1; arrays become tensors by its own ``new_tensor``.
+``comfy.model_management`` knows whether the user cancelled. An IMAGE is a tensor (B, H, W, C) in
+0..1, usually of three channels in float32; arrays become tensors by its own ``new_tensor``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...runtime.images.image_data import resize_plane
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.restorer import Restorer, check_output, restorer_for
 from ...runtime.tiling.tile_plan import DEFAULT_OVERLAP
@@ -50,14 +51,16 @@ class RestoreNode:
         """Run the model on each image of a batch.
 
         Args:
-            image: (B, H, W, C) in 0..1; channels after the third are left out.
+            image: (B, H, W, C) in 0..1, of any type with fractions. The fourth channel is alpha,
+                which is resized; further ones are left out.
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
             overlap: Overlap of the tiles in input pixels; without tiles of a size, at most that.
             backend: As ``nystra run --backend`` takes it.
             range: As ``nystra run --range`` takes it; empty: that of the file, or measured.
 
         Returns:
-            (B, H * scale, W * scale, 3) in 0..1, on the device of the input.
+            (B, H * scale, W * scale, 3) in 0..1, or 4 with alpha, on the device of the input and
+            of its type.
 
         Raises:
             NystraError: The model cannot be run so, or its output cannot be right; ComfyUI shows
@@ -66,9 +69,10 @@ class RestoreNode:
         bar = import_module("comfy.utils").ProgressBar(1)
         interrupted = import_module("comfy.model_management")
         restorer = _restorer(self.model, backend, range)
-        images = image[..., :3].cpu().numpy()
+        images = image.float().cpu().numpy()
         made = []
-        for index, pixels in enumerate(images):
+        for index, channels in enumerate(images):
+            pixels = channels[..., :3]
 
             def step(done: int, total: int, index: int = index) -> None:
                 bar.update_absolute(index * total + done, len(images) * total)
@@ -77,7 +81,11 @@ class RestoreNode:
             interrupted.throw_exception_if_processing_interrupted()
             restored, _ = restorer(pixels, tile, overlap if tile else None, step)
             check_output(restored, pixels, f"image {index + 1}", restorer)
-            made.append(np.repeat(restored, 3, 2) if restored.shape[2] == 1 else restored)
+            colors = np.repeat(restored, 3, 2) if restored.shape[2] == 1 else restored
+            if channels.shape[2] > 3:
+                alpha = resize_plane(channels[..., 3], (colors.shape[0], colors.shape[1]))
+                colors = np.dstack((colors, alpha))
+            made.append(colors)
         return (image.new_tensor(np.clip(np.stack(made), 0, 1)),)
 
 

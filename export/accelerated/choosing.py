@@ -22,6 +22,7 @@ from ...runtime.timing.rows import describe_machine, installed_version
 from ...runtime.timing.turns import least_seconds
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
+from ..differences import relative_difference
 from .file_cache import file_of
 from .forms import Replaced, replaced, write_file
 from .report import MODULE, Acceleration
@@ -167,14 +168,14 @@ class _Candidates:
             raise NystraError(refusal)
         with torch.no_grad():
             given = way(*problem.tensors)
-        from_module = difference(given, problem.expected)
+        from_module = relative_difference(given, problem.expected)
         apart = from_module
         if not problem.wanted.exact:
             if self.torch_form is None:  # the file was compared with this form when it was made
                 return from_module
             with torch.no_grad():
                 planned = self.torch_form.plain()(*problem.inputs)
-            apart = difference(given, _tuple(planned))
+            apart = relative_difference(given, _tuple(planned))
         rounded = max(_ALLOWED.get(tensor.dtype, 0.0) for tensor in problem.returned)
         if not apart <= max(allowed, rounded):
             raise ValidationError(
@@ -302,19 +303,6 @@ def _finished(problem: Problem, call: Callable[[], object]) -> Callable[[], obje
         torch.cuda.synchronize()
 
     return run
-
-
-def difference(given: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the largest difference of tensors, relative to the largest expected value."""
-    if [tensor.shape for tensor in given] != [tensor.shape for tensor in expected]:
-        return float("inf")
-    worst = 0.0
-    for one, other in zip(given, expected, strict=True):
-        plain = one.detach().to("cpu", torch.float32)
-        largest = max(float(other.abs().max()), 1e-30)
-        apart = float((plain - other).abs().max()) / largest
-        worst = apart if not apart <= worst else worst  # NaN stays
-    return worst
 
 
 def _tuple(returned: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:

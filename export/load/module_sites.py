@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 # PyTorch documents this mode, and has no public name for it.
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import common_window, find_sites
+from ..differences import relative_difference
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
@@ -145,24 +146,11 @@ def _searched(loaded: LoadedModel, facts: Facts, model: ir.Model) -> tuple[Graph
     for units, less in compared if facts.sides is None else compared[:1]:
         images = images_of(facts, units, less)
         with torch.no_grad():
-            difference = outputs_differ(network.with_sites(images), source.compute(images))
+            difference = relative_difference(network.with_sites(images), source.compute(images))
         if not difference <= _ALLOWED:
             raise ValueError(f"its graph differs by {difference:.0e} from the network")
     network.release()
     return network, found
-
-
-def outputs_differ(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
-    """Return the largest difference of two results, relative to the largest value of the second.
-
-    It is infinite if their shapes differ.
-    """
-    if [one.shape for one in first] != [other.shape for other in second]:
-        return float("inf")
-    return max(
-        float((one - other).abs().max() / other.abs().max().clamp(min=1e-30))
-        for one, other in zip(first, second, strict=True)
-    )
 
 
 class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run

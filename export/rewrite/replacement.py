@@ -17,6 +17,7 @@ from torch import Tensor
 from ...core.arrays import Array
 from ...core.errors import NystraError, foreign_text
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
+from ..differences import largest, relative_difference
 from ..execute.parts import PartRunner, Values, is_held, names_read
 from ..execute.sites import SITE, Compute, SitedRunner, computed, scheduled
 from ..execute.sized import Sized
@@ -209,14 +210,14 @@ def mismatch(
                 f"its result is {one} at another size or number of images, a site there gives "
                 f"{other}"
             )
-        errors.append(_apart(exact, expected))
+        errors.append(relative_difference([exact], [expected]))
         if alone:
             with _ignoring_scores(replacement.sites):
                 ignoring = run.run(values, _exactly(replacement.sites))[name]
-            telling.append(_apart(_floats(ignoring), expected))
+            telling.append(relative_difference([_floats(ignoring)], [expected]))
         del values
         sized.release()
-    worst, allowed = max(errors), ALLOWED.get(replacement.type, 1e-5)
+    worst, allowed = largest(errors), ALLOWED.get(replacement.type, 1e-5)
     if errors[0] <= allowed < worst:
         return (
             "it computes something else at another size or number of images: a site in its place "
@@ -224,13 +225,13 @@ def mismatch(
         )
     if not worst <= allowed:
         return f"a site in its place differs by {worst:.0e} of its result"
-    if alone and not min(telling) > _TELLING * worst:
+    if alone and not np.min(telling) > _TELLING * worst:
         return "its result does not differ from attention that ignores its scores"
     return ""
 
 
 def noise(replacement: Replacement, sized: Sized) -> Values:
-    """Return inputs of a replacement at a size: noise for what depends on pixels."""
+    """Return inputs of a replacement at a size: noise, or 0 and 1, for what depends on pixels."""
     random = np.random.default_rng(0)
     values: Values = {}
     for value in replacement.inputs:
@@ -241,21 +242,22 @@ def noise(replacement: Replacement, sized: Sized) -> Values:
         dtype = ir.DataType(sized.types[name])
         array: Array = random.standard_normal(sized.shapes[name], np.float32)
         if not dtype.is_floating_point():
-            array = np.zeros(sized.shapes[name], np.float32)
+            array = _zeros_and_ones(array)
         values[name] = copy_to_ort(array.astype(dtype.numpy()))
     return values
+
+
+def _zeros_and_ones(noise: Array) -> Array:
+    """Return 0 where noise is negative and else 1; both are in each row, as in masks of tokens."""
+    bits: Array = np.where(noise < 0, 0.0, 1.0)
+    if bits.ndim and bits.shape[-1] > 1:
+        bits[..., 0], bits[..., 1] = 0.0, 1.0
+    return bits
 
 
 def _floats(value: OrtValue) -> Array:
     made: Array = copy_from_ort(value).astype(np.float64)
     return made
-
-
-def _apart(first: Array, second: Array) -> float:
-    """Return the largest difference of two results, relative to the largest value of the second."""
-    return float(
-        np.abs(first - second).max(initial=0.0) / max(np.abs(second).max(initial=0.0), 1e-30)
-    )
 
 
 def _exactly(

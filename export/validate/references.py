@@ -14,7 +14,13 @@ from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError
 from ...core.ports.port import CONDITION
 from ...runtime.checking.validation import sides_text
-from ...runtime.metrics.measures import MAX_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
+from ...runtime.metrics.measures import (
+    MAX_OF_A_SEED,
+    MOST_ROUNDING,
+    SHARE_OF_A_SEED,
+    Measure,
+    measure_for,
+)
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.model.references import (
     FURTHER,
@@ -24,6 +30,7 @@ from ...runtime.model.references import (
     References,
 )
 from ..attention.site import swap
+from ..differences import largest
 from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
@@ -241,6 +248,9 @@ class _Runs:
             own, right = expected[place], exact[place]
             limit = _Limit(always[place], "float32 rounding")
             limit = limit.widened(tolerance.factor * max_abs(own, right), "float32 rounding")
+            if reseeded is None and not self.near_ties:
+                most = MOST_ROUNDING * max_abs(own, np.zeros_like(own))
+                limit = limit.at_most(max(most, always[place]))
             coarse_mean = 0.0
             if coarse is not None:
                 coarse_mean = tolerance.factor * _mean_abs(coarse[place], right)
@@ -252,7 +262,7 @@ class _Runs:
             if reseeded is not None:
                 change = _mean_abs(own, reseeded[place])
                 _refuse_changed_matches(coarse_mean, change, transform)
-                mean = max(SHARE_OF_A_SEED * change, coarse_mean)
+                mean = largest([SHARE_OF_A_SEED * change, coarse_mean])
             elif tolerance.by_mean:
                 mean = coarse_mean
             elif nudged:
@@ -326,6 +336,10 @@ class _Limit:
     def widened(self, value: float, cause: str) -> _Limit:
         return _Limit(value, f"twice the error of {cause}") if value > self.value else self
 
+    def at_most(self, value: float) -> _Limit:
+        reason = f"{MOST_ROUNDING:.0%} of the largest output"
+        return self if self.value <= value else _Limit(value, reason)
+
 
 def _changes_by_rounding(
     network: NetworkSession, case: Feeds, expected: Sequence[Array]
@@ -338,7 +352,7 @@ def _changes_by_rounding(
             for array in case.values()
         ]
         pairs = zip(changes, expected, network.all(nudged), strict=True)
-        changes = [max(change, _mean_abs(own, got)) for change, own, got in pairs]
+        changes = [largest([change, _mean_abs(own, got)]) for change, own, got in pairs]
     return changes
 
 

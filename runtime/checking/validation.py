@@ -220,7 +220,7 @@ def _limits(
     means = None if tolerance is not None else recorded.get("mean_tolerances")
     if limits is None:
         limits = ROUNDING
-    ceiling = max(1.0, magnitude)
+    ceiling = magnitude if tolerance is not None and magnitude > 0.0 else max(1.0, magnitude)
     largest = _tolerances(limits, count, ceiling)
     mean = [None] * count if means is None else _tolerances(means, count, ceiling)
     return list(zip(largest, mean, strict=True))

@@ -21,6 +21,9 @@ from .image_quality import SSIM_SIDE, ssim
 ROUNDING = 1e-4
 """Largest difference, as a share of the peak, that counts as float32's rounding."""
 
+MOST_ROUNDING = 0.05
+"""Most that float32's rounding may widen a tolerance to, as a share of the largest output."""
+
 PSNR_CEILING = 100.0
 """dB above which two outputs differ by rounding only, which depends on the CPU."""
 
@@ -84,8 +87,8 @@ class Measure:
         return self.figures(got, expected)[self.headline]
 
     def worst(self, values: Iterable[float]) -> float:
-        """Return the worst headline of some images."""
-        return (min if self.higher else max)(values)
+        """Return the worst headline of some images; NaN if one is."""
+        return float((np.min if self.higher else np.max)(list(values)))
 
     def misses(self, value: float, limit: float) -> bool:
         """Whether a headline is worse than a limit; NaN is always worse."""

@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nystra.core.errors import NystraError
 from nystra.export.attention.site import find_sites
+from nystra.export.differences import relative_difference
 from nystra.export.load.images import validation_sizes
-from nystra.export.load.module_sites import found_graph, outputs_differ
+from nystra.export.load.module_sites import found_graph
 from nystra.export.rewrite.graph_network import GraphNetwork
 from nystra.export.rewrite.story import Found
 from nystra.export.tracing.programs import shared_copy
@@ -103,7 +104,7 @@ def _differences(network: nn.Module, sited: GraphNetwork, facts: Facts) -> dict[
             expected = shared_copy(network)(*inputs)
             outputs = expected if isinstance(expected, tuple) else (expected,)
             text = "x".join(map(str, inputs[0].shape[2:]))
-            differences[text] = outputs_differ(sited.with_sites(inputs), outputs)
+            differences[text] = relative_difference(sited.with_sites(inputs), outputs)
     return differences
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import torch.nn.functional as F
 from onnx import helper
 
 from exported_files import swinir_files
@@ -180,8 +181,24 @@ def test_comfyui_gets_a_node(upscaler: Path, tmp_path: Path, comfyui: StubOfComf
     assert comfyui.steps == [(1, 2), (2, 2)]
     comfyui.steps.clear()
     (tiled,) = kind().restore(torch.cat([image, image[..., :1]], 3), 16, 4, "ort-cpu")
-    torch.testing.assert_close(tiled, expected)  # alpha is left out
+    torch.testing.assert_close(tiled[..., :3], expected)
+    assert tiled.shape == (2, 40, 48, 4)  # with alpha, as `nystra run` keeps it
+    wide = image[..., :1].movedim(3, 1)
+    alpha = F.interpolate(wide, scale_factor=2, mode="bilinear").movedim(1, 3)
+    assert (tiled[..., 3:] - alpha).abs().mean() < 0.1
     assert comfyui.steps == [(done, 8) for done in range(1, 9)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_comfyui_images_of_other_types(
+    dtype: torch.dtype, upscaler: Path, tmp_path: Path, comfyui: StubOfComfyUI
+) -> None:
+    assert deploy("comfyui", upscaler, "-o", tmp_path) == 0
+    (kind,) = node(tmp_path / "nystra-twice").NODE_CLASS_MAPPINGS.values()
+    image = torch.rand(1, 20, 24, 3).to(dtype)
+    (made,) = kind().restore(image, 0, 0, "ort-cpu")
+    assert made.dtype == dtype
+    torch.testing.assert_close(made, image.repeat_interleave(2, 1).repeat_interleave(2, 2))
 
 
 def test_comfyui_cancels_between_tiles(

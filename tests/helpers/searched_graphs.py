@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from nystra.export.differences import relative_difference
 from nystra.export.load.module_graph import simplify
-from nystra.export.load.module_sites import outputs_differ
 from nystra.export.load.searching import at_shapes, network_of
 from nystra.export.rewrite.sources import ModuleSource
 from nystra.export.rewrite.story import Found, FoundAttention, find
@@ -46,7 +46,7 @@ class Searched:
         """Return whether the graph with all its sites gives what the module does."""
         with torch.no_grad():
             expected = self.module(image)
-        return outputs_differ(self.network.with_sites([image]), [expected]) < 1e-5
+        return relative_difference(self.network.with_sites([image]), [expected]) < 1e-5
 
 
 def graph_of(module: nn.Module, program: ExportedProgram, copied: Any = None) -> ir.Model:

@@ -1,0 +1,53 @@
+"""How far results are from expected ones; a NaN is never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.arrays import Array
+
+_LEAST = 1e-30
+"""Largest value that expected results of zeros are taken to have."""
+
+
+def relative_difference(
+    given: Sequence[Tensor | Array], expected: Sequence[Tensor | Array]
+) -> float:
+    """Return the largest difference of results, relative to the largest expected value of each.
+
+    It is NaN if a result or an expected one has NaN, and infinite if shapes differ: compare it by
+    ``not difference <= limit``.
+
+    Args:
+        given: Results, of any types and shapes.
+        expected: As many expected ones, of the same shapes.
+    """
+    if [tuple(one.shape) for one in given] != [tuple(other.shape) for other in expected]:
+        return float("inf")
+    differences = [
+        _difference(_as_double(one), _as_double(other))
+        for one, other in zip(given, expected, strict=True)
+    ]
+    return largest(differences)
+
+
+def largest(values: Sequence[float]) -> float:
+    """Return the largest of some numbers, 0 of none; NaN if one is, which `max` may lose."""
+    return float(np.max(values, initial=0.0))
+
+
+def _difference(one: Array, other: Array) -> float:
+    if one.size == 0:
+        return 0.0
+    with np.errstate(invalid="ignore"):  # infinite in both: NaN
+        return float(np.abs(one - other).max() / max(np.abs(other).max(), _LEAST))
+
+
+def _as_double(result: Tensor | Array) -> Array:
+    if isinstance(result, Tensor):
+        result = result.detach().to("cpu", torch.float64).numpy()
+    return np.asarray(result, np.float64)
