@@ -6,6 +6,9 @@ PYTHON ?= python3
 bin := .venv/bin
 sources := $(shell find pyproject.toml cli core deploy export models plugins runtime -type f ! -path '*/__pycache__/*')
 
+CUDA_NOTE := No NVIDIA GPU was found. pip may download PyTorch with CUDA, about 5 GB; \
+  the index of PyTorch for CPUs has a tenth of that: make demo TORCH_INDEX=URL
+
 .PHONY: demo test
 
 demo: .venv/installed
@@ -22,6 +25,7 @@ test: .venv/installed
 # Compiles the kernels, which takes some minutes: once, until a file of the package changes.
 .venv/installed: $(sources)
 	test -d .venv || $(PYTHON) -m venv .venv
+	@$(if $(TORCH_INDEX),,command -v nvidia-smi > /dev/null || echo "$(CUDA_NOTE)")
 	$(if $(TORCH_INDEX),$(bin)/python -m pip install --index-url $(TORCH_INDEX) torch torchvision)
 	$(bin)/python -m pip install '.[export]'
 	@touch $@

@@ -150,7 +150,8 @@ def _import_fault(path: Path, error: ImportError) -> str:
         what = f"{name}, which is in the same folder" if in_folder else "by a relative import"
         return (
             f"{path.name} imports {what}: only that file is executed, other files in its folder "
-            "cannot be imported. Put the code into that file, or install it as a package"
+            "cannot be imported. Name the folder that has it in PYTHONPATH, such as "
+            "PYTHONPATH=repository nystra-export ..., or install it as a package"
         )
     if isinstance(error, ModuleNotFoundError):
         return f"{path.name} imports {error.name}, which is not installed"

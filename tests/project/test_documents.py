@@ -47,7 +47,8 @@ def test_the_steps_by_hand_are_those_of_make() -> None:
     ).stdout.splitlines()
     made = [step.replace(".venv/bin/python -m ", "").replace(".venv/bin/", "") for step in shown]
     assert made[0] == "test -d .venv || python3 -m venv .venv"
-    install, touch, *steps, echo = filter(None, made[1:])
+    note, install, touch, *steps, echo = filter(None, made[1:])
+    assert "make demo TORCH_INDEX=URL" in note
     assert by_hand.splitlines()[1:] == [install, *steps]
     assert touch == "touch .venv/installed"
     assert "out/chelsea_x2.png" in echo

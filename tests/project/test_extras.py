@@ -25,6 +25,8 @@ EXTRAS = set(metadata("nystra").get_all("Provides-Extra") or [])
 PARTS = {"images", "http", "docs", "test"}  # with which no command of nystra runs by itself
 ELSEWHERE = {  # extras whose projects are too large for the tests, or need other machines
     "gpu": "onnxruntime",
+    "gpu-serve": "onnxruntime",
+    "gpu-video": "onnxruntime",
     "tensorrt": "tensorrt",
     "tensorrt-rtx": "tensorrt_rtx",
     "ray": "ray",
