@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from .image_data import EXCHANGING, Extras, ImageData, turned, unpremultiplied, upright_xmp
+from .image_data import EXCHANGING, NO_METADATA, ImageData, Metadata, turned
 
 _LEAST = (8, 16)
 _ADVICE = "pip install 'pyvips[binary]'"
@@ -62,22 +62,25 @@ class ImageFile:
     Attributes:
         format: One of `opening.FORMATS`.
         size: Height and width as stored, before the orientation is applied.
-        extras: What it holds besides pixels and profile.
-        load: Checks what libvips does not, and returns the image of pyvips, not yet decoded.
-        premultiplied: The colors are multiplied by alpha.
+        load: Returns the image of pyvips, not yet decoded.
+        orientation: EXIF orientation (tag 274, 1 to 8).
+        metadata: As in `ImageData`; so are ``icc``, ``dpi`` and ``notes``.
     """
 
     format: str
     size: tuple[int, int]
-    extras: Extras
     load: Callable[[], Any]
-    premultiplied: bool = False
+    orientation: int = 1
+    metadata: Metadata = NO_METADATA
+    icc: bytes | None = None
+    dpi: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def upright_size(self) -> tuple[int, int]:
         """Height and width with the orientation applied."""
         height, width = self.size
-        return (width, height) if self.extras.orientation in EXCHANGING else (height, width)
+        return (width, height) if self.orientation in EXCHANGING else (height, width)
 
     def decode(self, name: str) -> ImageData:
         """Return the image with its orientation applied.
@@ -100,18 +103,15 @@ class ImageFile:
         alpha = None
         if bands > colors:
             alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
-            if self.premultiplied:
-                pixels = unpremultiplied(pixels, alpha)
-        return turned(self.described(pixels, alpha, bits, image, notes), self.extras.orientation)
+        return turned(self.described(pixels, alpha, bits, notes), self.orientation)
 
     def described(
-        self, pixels: Array, alpha: Array | None, bits: int, image: Any, notes: list[str]
+        self, pixels: Array, alpha: Array | None, bits: int, notes: list[str]
     ) -> ImageData:
         """Return pixels with what the file says of them; ``notes`` are those of `gray_or_rgb`."""
-        extras = self.extras
-        icc = None if notes else extras.icc or field(image, "icc-profile-data")
-        metadata = replace(extras.metadata, xmp=upright_xmp(extras.metadata.xmp))
-        return ImageData(pixels, alpha, bits, icc, extras.dpi, metadata, (*extras.notes, *notes))
+        icc = None if notes else self.icc
+        notes = [*self.notes, *notes]
+        return ImageData(pixels, alpha, bits, icc, self.dpi, self.metadata, tuple(notes))
 
 
 def from_array(values: Array) -> Any:
@@ -124,19 +124,33 @@ def from_array(values: Array) -> Any:
     return image.copy(interpretation=gray if bands < 3 else color)
 
 
-def source(stream: BinaryIO) -> Any:
-    """Return the content of a file, or of bytes, for a loader of libvips."""
-    if isinstance(stream, io.BytesIO):
-        return libvips().Source.new_from_memory(stream.getvalue())
+def load(format: str, stream: BinaryIO, **options: Any) -> Any:
+    """Return a file, or the content of bytes, as an image of pyvips that is not yet decoded.
+
+    The content of bytes is copied: libvips would not keep it alive.
+
+    Args:
+        format: The name of the loader of libvips, such as ``png``.
+        stream: The file.
+        options: Of the loader.
+
+    Raises:
+        NystraError: Another file took its place.
+        Exception: Whatever pyvips raises.
+    """
+    options["access"] = "sequential"
+    vips = libvips()
     path = getattr(stream, "name", None)
-    if not isinstance(path, (str, bytes, os.PathLike)):  # a file without a name
+    if not isinstance(path, (str, bytes, os.PathLike)):
         stream.seek(0)
-        return libvips().Source.new_from_memory(stream.read())
+        content = stream.getvalue() if isinstance(stream, io.BytesIO) else stream.read()
+        return getattr(vips.Image, f"{format}load_buffer")(content, **options)
     # A second handle, since the position of a first one is that of the checks.
     with open(path, "rb", buffering=0) as other:
         if not os.path.sameopenfile(stream.fileno(), other.fileno()):
-            raise NystraError(f"{stream.name} was replaced while it was read: try again")
-        return libvips().Source.new_from_descriptor(other.fileno())
+            raise NystraError(f"{path!s} was replaced while it was read: try again")
+        source = vips.Source.new_from_descriptor(other.fileno())
+        return getattr(vips.Image, f"{format}load_source")(source, **options)
 
 
 def _values(image: Any) -> Array:

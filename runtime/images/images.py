@@ -3,8 +3,9 @@
 BMP, GIF and AVIF are read only; of an animated image the first frame. TIFF may also hold floating
 point.
 
-Alpha, ICC profile, resolution, EXIF, XMP, IPTC, texts and color chunks of an image are kept, or a
-note says that they are not. An EXIF orientation is applied to the pixels and then removed.
+Alpha, ICC profile, resolution, EXIF, XMP, IPTC and texts of an image are kept as libvips keeps
+them, or a note says that they are not. An EXIF orientation is applied to the pixels and then
+removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ...core.files.writing import atomic_write_bytes
 from ..options import QUALITY
-from .image_data import ImageData, fitted
+from .image_data import ImageData
 
 if TYPE_CHECKING:
     from .image_file import ImageFile
@@ -164,6 +165,12 @@ def image_head(data: bytes, name: str = "the image") -> tuple[tuple[int, int], s
         return file.size, file.format
 
 
+def metadata_bytes(data: bytes, name: str = "the image") -> int:
+    """Return the bytes of what is kept of an image besides its pixels; see `image_head`."""
+    with open_image(io.BytesIO(data), name) as file:
+        return len(file.icc or b"") + sum(map(len, file.metadata.fields.values()))
+
+
 def write_image(
     path: str | os.PathLike[str],
     image: ImageData,
@@ -194,6 +201,8 @@ def write_image(
 
 def left_out(image: ImageData, kind: str) -> list[str]:
     """Return what a format cannot hold of an image besides its pixels, in sentences."""
+    from .metadata import fitted
+
     return fitted(image, kind)[1]
 
 
@@ -247,6 +256,8 @@ def without_unfit(
     Raises:
         NystraError: The format cannot hold its size (height, width).
     """
+    from .metadata import fitted
+
     height, width = size
     limit = _SIDE_LIMITS.get(kind)
     if limit is not None and max(height, width) > limit:

@@ -1,25 +1,25 @@
 """Opens image files of the formats that are read.
 
-libvips decodes; what it does not report as damage, and what it does not read besides the pixels,
-is found here. No other loader of libvips is ever called.
+libvips decodes, and its loaders of these formats are the only ones that are ever called. What it
+does not limit or does not keep is found in `png_chunks` and `tags`.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
 from ...core.errors import NystraError
-from . import png_chunks
-from .exif import read_block
-from .image_data import COMMENT, Extras, Metadata, colors_of, decoded
-from .image_file import ImageFile, field, from_array, libvips, source
-from .tiff_directories import is_tiff
+from .image_file import ImageFile, field, from_array, load
+from .metadata import read_dpi, read_metadata
+from .png_chunks import limit_metadata
+from .tags import SIGNATURES, only_page
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WebP", "BMP", "GIF", "AVIF")
 """The formats that are read."""
@@ -28,7 +28,16 @@ _FIRST = "it is animated: only its first frame was read"
 _SEQUENCE = b"avis"
 """The first brand of an animated AVIF."""
 _HEAD = 1 << 16
-_EMBEDDED = b"DEBM"
+_PROFILES = (b"iCCP", b"ICC_PROFILE\0", b"ICCP")
+"""Marks of color profiles in PNG, JPEG and WebP."""
+_NO_PROFILE = "its color profile is damaged, or of other colors, and was left out"
+_SCAN, _APP0, _COMMENT = 0xDA, 0xE0, 0xFE
+_KEPT_IN_JPEG = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/xap/1.0/\0", b"Adobe")
+_KEPT_IN_JPEG += (b"ICC_PROFILE\0", b"Photoshop 3.0\0", b"Ducky")
+_MOVIE = re.compile(rb"ftyp(?:mp4|isom|qt  )")
+_BMP_HEADER, _BMP_PROFILE = 80, b"DEBM"
+_USUAL_PRIMARIES, _USUAL_TRANSFERS = (1, 2, 5, 6), (1, 2, 6, 13)
+"""Those of sRGB, BT.709 and BT.601, and unspecified ones."""
 
 Opener: TypeAlias = Callable[[BinaryIO, str], ImageFile]
 
@@ -65,69 +74,78 @@ def opened(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
 
 
 def _open_png(stream: BinaryIO, name: str) -> ImageFile:
-    extras = png_chunks.read_extras(stream, name)
-    image = libvips().Image.pngload_source(source(stream), access="sequential", fail_on="warning")
-
-    return ImageFile("PNG", (image.height, image.width), extras, lambda: image)
+    stream, notes = limit_metadata(stream, name)
+    image = load("png", stream, fail_on="warning")
+    return _described("PNG", image, stream, notes)
 
 
 def _open_jpeg(stream: BinaryIO, name: str) -> ImageFile:
-    from . import jpeg_segments
-
     data = stream.read()
     # Warnings are no errors, since cameras write surplus bytes, of which libjpeg warns.
-    image = libvips().Image.jpegload_buffer(
-        jpeg_segments.without_end(data), access="sequential", fail_on="error"
-    )
-    extras = jpeg_segments.read_extras(data)
-    return ImageFile("JPEG", (image.height, image.width), extras, lambda: image)
+    image = load("jpeg", stream, fail_on="error")
+    return _described("JPEG", image, stream, _left_out_of_jpeg(data))
+
+
+def _left_out_of_jpeg(data: bytes) -> list[str]:
+    """Return what libvips does not keep of a JPEG, by the names of its segments before the scan."""
+    notes = []
+    names: dict[str, None] = {}
+    place = 2
+    while data[place : place + 1] == b"\xff" and place + 4 < len(data):
+        marker, body = data[place + 1], data[place + 4 : place + 40]
+        if marker == _SCAN:
+            break
+        if marker >= _APP0 and not body.startswith(_KEPT_IN_JPEG):
+            names["COM" if marker == _COMMENT else f"APP{marker - _APP0}"] = None
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    if names:
+        notes.append(f"its segments {', '.join(names)} were left out")
+    if _MOVIE.search(data):
+        notes.append("the video behind its pixels, as in motion photos, was left out")
+    return notes
 
 
 def _open_tiff(stream: BinaryIO, name: str) -> ImageFile:
-    from .tiff_file import open_tiff
-
-    return open_tiff(stream, name)
+    page, fail_on, notes = only_page(stream, name)
+    # The limit of libtiff is one for strips, which good files exceed. That of the pixels is checked
+    # before they are decoded.
+    image = load("tiff", stream, page=page, fail_on=fail_on, unlimited=True)
+    return _described("TIFF", image, stream, notes)
 
 
 def _open_by(format: str, loader: str) -> Opener:
     def open_it(stream: BinaryIO, name: str) -> ImageFile:
-        load = getattr(libvips().Image, loader)
-        image = load(source(stream), access="sequential", fail_on="warning")
-        block, orientation, dpi, notes = read_block(field(image, "exif-data"))
-        if format == "AVIF":
-            orientation = 1  # that of the format itself is the valid one, and has been applied
+        image = load(loader, stream, fail_on="warning")
         stream.seek(0)
         head = stream.read(_HEAD)
+        notes = []
         if int(field(image, "n-pages") or 1) > 1 or head[8:12] == _SEQUENCE:
             notes.append(_FIRST)
-        metadata = Metadata(block, field(image, "xmp-data"))
-        if format == "GIF":
-            metadata = _texts_of_gif(stream)
-        elif format == "AVIF":
-            metadata = replace(metadata, colors=_colors_of_avif(head))
-        extras = Extras(metadata, orientation, dpi, tuple(notes))
-        return ImageFile(format, (image.height, image.width), extras, lambda: image)
+        if format == "AVIF" and _has_other_colors(head):
+            notes.append("what says that its colors are not those of sRGB was left out")
+        if format == "GIF" and _has_comment(stream):
+            notes.append("its comment was left out")
+        file = _described(format, image, stream, notes)
+        # The orientation of AVIF itself is the valid one, and has been applied.
+        return replace(file, orientation=1) if format == "AVIF" else file
 
     return open_it
 
 
-def _texts_of_gif(stream: BinaryIO) -> Metadata:
-    """Return the comment and the XMP of a GIF, which libvips does not read."""
+def _has_other_colors(head: bytes) -> bool:
+    """Return whether an AVIF states primaries or a transfer (ITU-T H.273) unlike those of sRGB."""
+    _, found, colors = head.partition(b"colrnclx")
+    if not found or len(colors) < 4:
+        return False
+    primaries, transfer = struct.unpack(">HH", colors[:4])
+    return primaries not in _USUAL_PRIMARIES or transfer not in _USUAL_TRANSFERS
+
+
+def _has_comment(stream: BinaryIO) -> bool:
     from PIL.GifImagePlugin import GifImageFile
 
     stream.seek(0)
-    info = GifImageFile(stream).info
-    comment, xmp = info.get("comment"), info.get("xmp")
-    texts = ((COMMENT, decoded(comment)),) if isinstance(comment, bytes) else ()
-    return Metadata(xmp=xmp if isinstance(xmp, bytes) else None, texts=texts)
-
-
-def _colors_of_avif(head: bytes) -> tuple[tuple[str, bytes], ...]:
-    """Return the colors of an AVIF as PNG states them, unless they are those of sRGB."""
-    _, found, colors = head.partition(b"colrnclx")
-    if not found or len(colors) < 4:
-        return ()
-    return colors_of(*struct.unpack(">HH", colors[:4]))
+    return "comment" in GifImageFile(stream).info
 
 
 def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:
@@ -136,30 +154,46 @@ def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:
 
     file = BmpImageFile(stream)
     mode = {"1": "L", "L": "L", "RGBA": "RGBA"}.get(file.mode, "RGB")
-    extras = Extras(dpi=file.info.get("dpi"), icc=_profile_of_bmp(stream))
-    size = (file.height, file.width)
-    return ImageFile("BMP", size, extras, lambda: from_array(np.asarray(file.convert(mode))))
+    stream.seek(0)
+    notes = (_NO_PROFILE,) if _BMP_PROFILE in stream.read(_BMP_HEADER) else ()
+    return ImageFile(
+        "BMP",
+        (file.height, file.width),
+        lambda: from_array(np.asarray(file.convert(mode))),
+        dpi=file.info.get("dpi"),
+        notes=notes,
+    )
 
 
-def _profile_of_bmp(stream: BinaryIO) -> bytes | None:
-    stream.seek(14)
-    header = stream.read(124)
-    if len(header) < 124 or header[56:60] != _EMBEDDED:
-        return None
-    place, length = struct.unpack("<II", header[112:120])
-    stream.seek(14 + place)
-    return stream.read(min(length, _HEAD * 64)) or None
+def _described(format: str, image: Any, stream: BinaryIO, notes: list[str]) -> ImageFile:
+    """Return an image of pyvips as an open file."""
+    metadata, icc, more = read_metadata(image, format)
+    stream.seek(0)
+    head = stream.read(_HEAD)
+    if icc is None and not notes and not more and any(mark in head for mark in _PROFILES):
+        more.append(_NO_PROFILE)
+    orientation = int(field(image, "orientation") or 1)
+    return ImageFile(
+        format,
+        (image.height, image.width),
+        lambda: image,
+        orientation if 1 <= orientation <= 8 else 1,
+        metadata,
+        icc,
+        read_dpi(image),
+        (*notes, *more),
+    )
 
 
 _OPENERS: tuple[tuple[Callable[[bytes], bool], Opener], ...] = (
     (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), _open_png),
     (lambda head: head.startswith(b"\xff\xd8\xff"), _open_jpeg),
-    (is_tiff, _open_tiff),
+    (lambda head: head.startswith(SIGNATURES), _open_tiff),
     (
         lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP",
-        _open_by("WebP", "webpload_source"),
+        _open_by("WebP", "webp"),
     ),
-    (lambda head: head.startswith((b"GIF87a", b"GIF89a")), _open_by("GIF", "gifload_source")),
-    (lambda head: head[4:8] == b"ftyp" and b"avi" in head[8:], _open_by("AVIF", "heifload_source")),
+    (lambda head: head.startswith((b"GIF87a", b"GIF89a")), _open_by("GIF", "gif")),
+    (lambda head: head[4:8] == b"ftyp" and b"avi" in head[8:], _open_by("AVIF", "heif")),
     (lambda head: head.startswith(b"BM"), _open_bmp),
 )

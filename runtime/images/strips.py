@@ -37,6 +37,7 @@ class RowReader:
     size: tuple[int, int]
     channels: int
     image: ImageData
+    _picture: Any
     _region: Any
     _name: str
     _next: int = 0
@@ -50,19 +51,19 @@ class RowReader:
         Raises:
             NystraError: The image is of a kind that is not supported, or damaged.
         """
-        if file.extras.orientation != 1:
+        if file.orientation != 1:
             return None
         picture, notes = gray_or_rgb(file.load(), name)
         kind, bands = picture.format, picture.bands
         if kind not in _BITS or bands not in (1, 3):
             return None
         none = np.empty((0, 0, bands), np.float32)
-        image = file.described(none, None, _BITS[kind], picture, notes)
-        return cls(file.size, bands, image, libvips().Region.new(picture), name)
+        image = file.described(none, None, _BITS[kind], notes)
+        return cls(file.size, bands, image, picture, libvips().Region.new(picture), name)
 
     def close(self) -> None:
         """Release what libvips holds of the file."""
-        self._region = None
+        self._region = self._picture = None
 
     def read(self, rows: int) -> npt.NDArray[np.float32]:
         """Return the next rows, (1, C, rows, W) in 0..1.
@@ -127,7 +128,7 @@ def write_strips(
                         rounded = quantize(strip[first : first + step], image.bits)
                         stream.write(np.ascontiguousarray(rounded).data)
                     del strip
-            save_file(raw, temporary, size, image, kind, quality)
+            save_file(raw, temporary, image, kind, quality)
         finally:
             raw.unlink(missing_ok=True)
     return lost

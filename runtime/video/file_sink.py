@@ -12,6 +12,7 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
+from ..images.metadata import names_of
 from .accompanying import lost_tags
 from .clip import Clip, Frame, FrameSource
 from .color import Color
@@ -212,9 +213,7 @@ def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
 
 
 def _lost(image: ImageData) -> list[str]:
-    held = image.metadata
-    parts = {"color profile": image.icc, "EXIF": held.exif, "XMP": held.xmp, "IPTC": held.iptc}
-    names = [name for name, part in {**parts, "texts": held.texts}.items() if part]
+    names = names_of(image)
     return [f"not kept: {', '.join(names)} of its frames"] if names else []
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import open_regular
-from ..images.image_data import ImageData, Metadata, colors_of
+from ..images.image_data import ImageData
 from .accompanying import is_still
 from .clip import Clip, Frame
 from .color import OTHERS, SUBSAMPLINGS, UNSPECIFIED, Color, Light, default_matrix, to_rgb
@@ -147,7 +147,6 @@ class VideoFile:
             self._upright(pixels),
             self._upright(alpha) if color.alpha else None,
             bits,
-            metadata=Metadata(colors=colors_of(color.primaries, color.transfer)),
         )
 
     def _upright(self, plane: Array) -> Array:

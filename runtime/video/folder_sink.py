@@ -13,6 +13,9 @@ from .accompanying import besides_frames
 from .clip import Frame, FrameSource
 from .file_source import VideoFile, open_video
 
+_BT709 = 2
+"""The numbers of BT.709 and of unspecified colors (ITU-T H.273) go so far."""
+
 
 class FolderSink:
     """Writes images; written ones are kept whatever happens to the others.
@@ -99,4 +102,6 @@ def _lost(source: FrameSource) -> list[str]:
     parts = besides_frames(source.path, open_video)
     if not source.clip.even:
         parts.append("the times of the frames")
+    if source.clip.color.primaries > _BT709 or source.clip.color.transfer > _BT709:
+        parts.append("color tags")
     return [f"not kept, since a folder holds frames only: {', '.join(parts)}"] if parts else []

@@ -13,7 +13,7 @@ from ...core.errors import NystraError
 from ..images.image_data import ImageData
 from ..images.images import READ_SUFFIXES, read_image, read_image_size
 from .clip import Clip, Frame
-from .color import MATRICES, Color, default_matrix
+from .color import Color, default_matrix
 
 
 class FrameFolder:
@@ -45,10 +45,6 @@ class FrameFolder:
             _check_size(file, read_image_size(file), self.files[0], size)
         first = read_image(self.files[0])
         matrix = primaries = transfer = default_matrix(size[0])
-        stated = dict(first.metadata.colors).get("cICP", b"")[:2]
-        if len(stated) == 2 and 0 < stated[0] <= 12 and 0 < stated[1] <= 18:
-            primaries, transfer = stated
-            matrix = primaries if primaries in MATRICES else matrix
         bits, alpha = 10 if first.bits > 8 else 8, first.alpha is not None
         color = Color(matrix, bits=bits, primaries=primaries, transfer=transfer, alpha=alpha)
         base = None if fps is None else 1 / fps

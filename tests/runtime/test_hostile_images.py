@@ -64,14 +64,14 @@ def test_the_plain_one_is_read() -> None:
         (tiff(tail=8), "its directories form a cycle"),
         (tiff((34675, LONG, 10**9, bytes(4))), "tag 34675 has 1000000000 values, more than"),
         (tiff(samples=60_000), "damaged|channels"),
-        (tiff(bits=12), "holds numbers of 12 bits, expected 8 or 16"),
-        (tiff(photometric=6), "is damaged or truncated"),
-        (tiff(photometric=65535), "holds colors of kind 65535, expected gray or RGB"),
+        (tiff(bits=12), "is damaged or truncated: .*bytes"),
+        (tiff(photometric=6), "holds colors of kind 6 of TIFF, expected gray or RGB"),
+        (tiff(photometric=65535), "holds colors of kind 65535 of TIFF, expected gray or RGB"),
         (
             tiff(compression=50000),
-            "compressed by ZSTD, which is not supported: save it with deflate",
+            "compressed by method 50000 of TIFF, which is not supported: save it with deflate",
         ),
-        (tiff(compression=34925), "compressed by LZMA, which is not supported"),
+        (tiff(compression=34925), "compressed by method 34925 of TIFF, which is"),
         (tiff(compression=5), "is damaged or truncated: .*data probably corrupted"),
         (tiff((322, LONG, 1, bytes(4)), (323, LONG, 1, bytes(4))), "damaged|more than"),
         (b"II*\0" + struct.pack("<IH", 8, 65535) + bytes(800_000), "has 65535 tags"),
@@ -86,13 +86,9 @@ def test_tiff_is_refused_in_one_line(content: bytes, message: str) -> None:
     assert "p.tif" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [(9_000_000, "decompresses to more"), (300_000_000, "decompresses to more|bytes for")],
-)
-def test_tiff_that_inflates_to_more_than_its_pixels(size: int, message: str) -> None:
-    content = tiff(data=zlib.compress(bytes(size), 1), compression=8)
-    test_tiff_is_refused_in_one_line(content, message)
+def test_tiff_that_inflates_to_more_than_its_pixels() -> None:
+    image = decode_image(tiff(data=zlib.compress(RAW + bytes(9_000_000), 1), compression=8))
+    np.testing.assert_array_equal(image.pixels, decode_image(tiff()).pixels)
 
 
 def test_many_directories_are_not_walked_to_the_end() -> None:
@@ -102,7 +98,7 @@ def test_many_directories_are_not_walked_to_the_end() -> None:
         struct.pack("<HHHI4sI", 1, 254, LONG, 1, bytes(4), 2048 + 18 * (index + 1))
         for index in range(100_000)
     )
-    with pytest.raises(NystraError, match="more than 64 pages"):
+    with pytest.raises(NystraError, match="has more than 64 pages, expected a single image"):
         decode_image(first + chain, "p.tif")
 
 
@@ -135,10 +131,6 @@ def test_png_that_inflates_to_more_than_its_pixels() -> None:
     assert decode_image(png(data=zlib.compress(rows))).bits == 16
     image = decode_image(png(data=zlib.compress(rows + bytes(100_000_000))), "p.png")
     assert (image.size, image.pixels.any()) == ((HEIGHT, WIDTH), False)
-    damaged = bytearray(png(chunk(b"tEXt", b"Title\0a word"), data=zlib.compress(rows)))
-    damaged[damaged.index(b"a word")] ^= 1
-    with pytest.raises(NystraError, match=r"p\.png is damaged.*checksum of its chunk 'tEXt'"):
-        decode_image(bytes(damaged), "p.png")
     # A chunk besides the pixels that makes no sense leaves the pixels as they are.
     assert decode_image(png(chunk(b"sBIT", bytes(3)), data=zlib.compress(rows))).bits == 16
 

@@ -4,12 +4,14 @@ import asyncio
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,6 +101,34 @@ def test_uploads_share_a_bound(model: Path) -> None:
     assert asyncio.run(crowd()) == [408, 429]
     assert crowded.ask(RESTORE, png()).status == 200
     crowded.close()
+
+
+def test_metadata_counts(model: Path) -> None:
+    """A PNG of 245 kB, all of it packed texts, was answered with 839 MB."""
+    limits = Limits(tile=16, workers=1, max_memory=1 << 21)
+    service = Service(model, limits=limits)
+    try:
+        plain = png(12, 12)
+        described = with_texts(plain, 900_000)
+        assert service.ask(RESTORE, plain).status == 200
+        refused = service.ask(RESTORE, described)
+        assert refused.status == 413
+        bomb = service.ask(RESTORE, with_texts(plain, 8 << 20, 30))
+        assert bomb.status == 200
+        assert len(bomb.body) < 10_000
+        assert "metadata in zTXt beyond 1 MiB" in bomb.headers["x-nystra-warnings"]
+    finally:
+        service.close()
+
+
+def with_texts(content: bytes, size: int, count: int = 1) -> bytes:
+    """Return a PNG with packed texts."""
+    packed = zlib.compress(b"a" * size, 9)
+    chunks = b""
+    for number in range(count):
+        body = b"zTXtk%d\0\0" % number + packed
+        chunks += struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return content[:33] + chunks + content[33:]
 
 
 def test_figures_for_prometheus(slow: Service) -> None:

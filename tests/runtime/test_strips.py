@@ -75,7 +75,8 @@ def picture(channels: int, bits: int) -> ImageData:
     peak = (1 << bits) - 1
     values = np.random.default_rng(0).integers(0, peak + 1, (170, 130, channels))
     exif = b"II*\0\x08\0\0\0\1\0\x3b\1\2\0\4\0\0\0abc\0\0\0\0\0"
-    metadata = Metadata(exif, b"<x:xmpmeta/>", texts=(("Title", "a title"),))
+    fields = {"exif-data": exif, "xmp-data": b"<x:xmpmeta/>", "png-comment-0-Title": "a title"}
+    metadata = Metadata("PNG", fields)
     pixels = (values / np.float32(peak)).astype(np.float32)
     return ImageData(pixels, bits=bits, dpi=(300, 300), metadata=metadata)
 

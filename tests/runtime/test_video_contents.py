@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from nystra.cli.main import main
-from nystra.runtime import read_image, write_image
-from nystra.runtime.images.image_data import ImageData, Metadata
+from nystra.runtime import read_image
 from nystra.runtime.video.color import Light
 from nystra.runtime.video.containers import READ_SUFFIXES
 from nystra.runtime.video.encoding import Packet, with_decoding_times
@@ -196,24 +195,6 @@ def test_decoding_times_that_an_encoder_did_not_set(
         Packet(pts, dts, False, b"") for pts, dts in zip((0, 3, 2, 1), encoded, strict=False)
     ]
     assert [packet.dts for packet in with_decoding_times(packets, Fraction(64))] == expected
-
-
-def test_the_colors_of_hdr_pass_through_frames(
-    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They became those of BT.601, and a profile of frames was dropped without a word."""
-    pixels = np.full((24, 32, 3), 0.4, np.float32)
-    pixels[:, :16] = 0.6
-    colors = (("cICP", bytes((9, 16, 0, 1))),)
-    image = ImageData(pixels, bits=16, icc=b"p" * 200, metadata=Metadata(colors=colors))
-    (tmp_path / "in").mkdir()
-    write_image(tmp_path / "in/1.png", image)
-    assert run(model, tmp_path / "in", tmp_path / "out.mp4", "--fps", "25") == 0
-    assert "not kept: color profile of its frames" in capsys.readouterr().err
-    assert run(model, tmp_path / "out.mp4", tmp_path / "frames") == 0
-    again = read_image(tmp_path / "frames/frame_000001.png")
-    assert again.metadata.colors == colors
-    np.testing.assert_allclose(again.pixels, pixels, atol=0.01)
 
 
 def test_subtitles_of_mp4(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,13 @@ from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ....core.ports.port import keyed_ports
 from ...images.image_data import ImageData
-from ...images.images import DECODING_BYTES, SUFFIXES, format_named, image_head
+from ...images.images import (
+    DECODING_BYTES,
+    SUFFIXES,
+    format_named,
+    image_head,
+    metadata_bytes,
+)
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
 from ..handler import (
@@ -40,6 +46,8 @@ MEDIA_TYPES = {
 """Format of an image file -> its media type."""
 
 _TRIAL_SIDES = (32, 128)
+_COPIES = 3
+"""Of the metadata of an image: as read, as libvips gets it for the result, and in the result."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class RestorationHandler(Handler):
         return {key: data for key, data in files.items() if key not in values}
 
     def cost(self, files: Files, sizes: Mapping[str, Size], parameters: RestoreParameters) -> int:
-        """Return the bytes of images and result in float32, or for decoding."""
+        """Return the bytes of images, metadata and result in float32, or for decoding."""
         match_inputs(self.restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
@@ -136,7 +144,8 @@ class RestorationHandler(Handler):
         pixels = sum(height * width for height, width in sizes.values())
         height, width = sizes["image"]
         numbers = 3 * (pixels + 2 * height * width * self.restorer.scale**2)
-        return max(4 * numbers, DECODING_BYTES * pixels)
+        described = _COPIES * metadata_bytes(files["image"])
+        return described + max(4 * numbers, DECODING_BYTES * pixels)
 
     def try_out(self) -> None:
         """Run a small gray image."""
