@@ -13,11 +13,6 @@ from ...core.ports.port import Range
 from ...runtime.options import BATCH, LABELS, LIBRARY, OVERLAP, OVERWRITE, RANGE, THREADS, TILE
 from ..model_name import check_model_name
 
-_PARSED = (
-    "nystra's tests parse this configuration with Triton's own protobufs. **No server has run it "
-    "yet**: the first start is the test."
-)
-
 
 @dataclass(frozen=True)
 class TritonBackend:
@@ -31,8 +26,6 @@ class TritonBackend:
         libraries: It loads the library of operators by an entry of the configuration.
         operators: It runs files with operators of nystra.
         default_file: Triton finds the model file without an entry of the configuration.
-        variable: The environment variable that the server is started with.
-        proof: What was tested, in Markdown.
     """
 
     files: bool = False
@@ -42,17 +35,11 @@ class TritonBackend:
     libraries: bool = False
     operators: bool = True
     default_file: bool = True
-    variable: str = ""
-    proof: str = _PARSED
 
 
 BACKENDS = {
-    "python": TritonBackend(
-        files=True,
-        gpu_session="ort-cuda",
-        proof="nystra's tests run this backend in a real Triton server, on a CPU.",
-    ),
-    "onnxruntime": TritonBackend(libraries=True, variable="ORT_DISABLE_TELEMETRY=1"),
+    "python": TritonBackend(files=True, gpu_session="ort-cuda"),
+    "onnxruntime": TritonBackend(libraries=True),
     "tensorrt": TritonBackend(engine=True),
     "openvino": TritonBackend(chooses_gpu=False, operators=False, default_file=False),
 }
@@ -103,28 +90,24 @@ class TritonOptions(Options):
                 f"`server_path` is {self.server_path!r}, expected an absolute path of the server, "
                 f"of {PLAIN_NAME}"
             )
-        if (self.engine is not None) != self.facts.engine:
+        if self.facts.engine and self.engine is None:
             raise NystraError(
                 "`backend` tensorrt needs an engine: build one with nystra build MODEL.onnx -o "
                 "model.engine on the same type of GPU as the server's, and give `engine` "
                 "model.engine; see docs/serving.md"
-                if self.engine is None
-                else f"`engine` is for `backend` tensorrt, got {self.backend}"
             )
-        if self.range is not None and not self.facts.files:
-            raise NystraError(
-                f"`range` is for `backend` python: with {self.backend} Triton runs the network "
-                "alone, and the client sends its values"
-            )
-        if self.gpu and not self.facts.chooses_gpu:
-            raise NystraError(
-                f"`gpu` does not apply to {self.backend}, which runs on the CPU: omit it"
-            )
-        if (self.tile or self.overlap is not None) and not self.facts.files:
-            raise NystraError(
-                f"`tile` and `overlap` are for `backend` python: with {self.backend} Triton runs "
-                "the network alone, and the client has to tile"
-            )
+        refusals = {
+            "`engine` is for `backend` tensorrt": self.engine is not None and not self.facts.engine,
+            "`gpu` does not apply to it, which runs on the CPU": (
+                self.gpu and not self.facts.chooses_gpu
+            ),
+            "`range`, `tile` and `overlap` are for `backend` python: Triton runs the network alone "
+            "here, and the client sends its values and has to tile": not self.facts.files
+            and (self.range is not None or bool(self.tile) or self.overlap is not None),
+        }
+        for words, refused in refusals.items():
+            if refused:
+                raise NystraError(f"`backend` {self.backend}: {words}; omit it")
 
     @property
     def facts(self) -> TritonBackend:

@@ -20,7 +20,7 @@ class TritonPythonModel:
     """One instance of the model, which Triton creates, calls with requests and destroys."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        """Load the model file that lies in the folder of this version.
+        """Load the model file that lies in the folder of this version, and try it.
 
         Args:
             args: What Triton says: ``model_repository`` (the model's folder), ``model_version``,
@@ -40,6 +40,7 @@ class TritonPythonModel:
             range=parameters.get("range"),
         )
         self._answer = find_handler(session).open(session, session.path.stem)
+        self._answer.try_out()
         defaults = self._answer.parameters()
         known = defaults.declared()
         own = {name: text for name, text in parameters.items() if name in known}

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_folder
+from ...core.metadata import key_of
 from ...core.plain_text import printable
 from ...plugins.library import choose_library
 from ...runtime.engines.cache import Engine, EngineRecord
-from ...runtime.images.image_data import ImageData
-from ...runtime.images.images import encode_image
 from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import OnnxHeader, read_onnx_header
 from ...runtime.options import RANGE
@@ -27,17 +22,14 @@ from ...runtime.tasks.handler import Handler
 from ...runtime.tasks.registry import find_handler
 from .config import (
     LABELS,
-    WARM_UP_IMAGE,
-    file_config,
-    kept_metadata,
+    file_tensors,
+    head,
+    network_tensors,
     parameters,
+    quoted,
     takes_batches,
-    tensor_config,
-    warm_up_side,
 )
 from .options import TritonOptions
-from .readme import readme
-from .text_format import text_format
 
 MODEL_PY = '''"""Where Triton's python backend looks; the class is part of nystra."""
 
@@ -47,6 +39,7 @@ __all__ = ["TritonPythonModel"]
 '''
 
 _VERSION = "1"
+_KEPT = ("architecture", "scale", "license", "version", "task", "precision")
 
 
 def write_repository(
@@ -95,9 +88,16 @@ class _Model:
             check_labels(self.labels, classes, str(options.labels or path))
         self.copy = ModelCopy.of(path)
         self.record = self._record()
-        self.library = library_for(options, self.header, self.record)
+        self.library = _library_for(options, self.header, self.record)
         self.handler: Handler | None = None
-        self._check_backend()
+        if options.facts.files:
+            self.handler = find_handler(self.session).open(self.session, self.name)
+        elif not options.facts.operators and self.header.has_operators:
+            raise NystraError(
+                f"{path} has operators of nystra, which Triton's {options.backend} backend does "
+                "not support: export it with `inline`, or use `backend` python; see "
+                "docs/serving.md"
+            )
 
     def write(self, folder: Path) -> None:
         version = folder / _VERSION
@@ -111,40 +111,46 @@ class _Model:
         if self.labels:
             text = "".join(f"{printable(label)}\n" for label in self.labels)
             (folder / LABELS).write_text(text, encoding="utf-8")
-        config = self._config(version)
-        if self.options.facts.files:
+        if self.handler is None:
+            fields = self._network_fields()
+        else:
+            fields = self._file_fields(self.handler)
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
-            self._write_warm_up(folder, config)
-        (folder / "config.pbtxt").write_text(text_format(config), encoding="utf-8")
-        text = readme(self.name, self.options, self.facts, self.handler, self.library, self.record)
-        (folder / "README.md").write_text(text, encoding="utf-8")
-
-    def _config(self, version: Path) -> dict[str, Any]:
-        options, labels = self.options, bool(self.labels)
-        about = kept_metadata(self.header.metadata)
         copied = version / COPY
+        metadata = self.header.metadata
+        about = {key: metadata[key] for key in map(key_of, _KEPT) if key in metadata}
         about["nystra.model.sha256"] = file_sha256(copied if copied.is_file() else self.path)
-        if self.handler is not None:
-            tensors = self.handler.tensors
-            config = file_config(self.name, self.facts, tensors, options, labels=labels)
-            about |= {
-                "session_backend": options.facts.gpu_session if options.gpu else "auto",
-                "library": "none" if options.library == "none" else "auto",
-                "tile": str(options.tile),
-            }
-            chosen = {"threads": options.threads, "overlap": options.overlap}
-            if options.range is not None:
-                about["range"] = RANGE.show(options.range)
-            return config | {"parameters": parameters({**about, **chosen})}
-        config = tensor_config(self.name, self.facts, options, self._max_batch(), labels=labels)
-        if options.facts.libraries and options.threads is not None:
-            about["intra_op_thread_count"] = str(options.threads)
-        if options.facts.libraries and self.library is not None:
-            place = f"{options.server_path.rstrip('/')}/{self.name}/{_VERSION}/{self.library.name}"
-            config["model_operations"] = {"op_library_filename": [place]}
+        text = "\n".join([*fields, *parameters(about)])
+        (folder / "config.pbtxt").write_text(f"{text}\n", encoding="utf-8")
+
+    def _file_fields(self, handler: Handler) -> list[str]:
+        """Return the configuration of the python backend."""
+        options = self.options
+        stated = {
+            "session_backend": options.facts.gpu_session if options.gpu else "auto",
+            "library": "none" if options.library == "none" else "auto",
+            "tile": options.tile,
+            "threads": options.threads,
+            "overlap": options.overlap,
+            "range": None if options.range is None else RANGE.show(options.range),
+        }
+        tensors = file_tensors(self.facts, handler.tensors, labels=bool(self.labels))
+        return [*head(self.name, options, 0), *tensors, *parameters(stated)]
+
+    def _network_fields(self) -> list[str]:
+        """Return the configuration of a backend that is given tensors: the network alone."""
+        options, max_batch = self.options, self._max_batch()
+        fields = head(self.name, options, max_batch)
+        fields += network_tensors(self.facts, max_batch, labels=bool(self.labels))
+        if options.facts.libraries:
+            fields += parameters({"intra_op_thread_count": options.threads})
+            if self.library is not None:
+                folder = f"{options.server_path.rstrip('/')}/{self.name}/{_VERSION}"
+                library = quoted(f"{folder}/{self.library.name}")
+                fields.append(f"model_operations {{ op_library_filename: {library} }}")
         if not options.facts.default_file:
-            config["default_model_filename"] = COPY
-        return config | {"parameters": parameters(about)}
+            fields.append(f"default_model_filename: {quoted(COPY)}")
+        return fields
 
     def _max_batch(self) -> int:
         """Return how many images run at once; 0 where the batch is a number of the file."""
@@ -159,56 +165,22 @@ class _Model:
             return None
         engine = Path(self.options.engine)
         record = Engine.beside(engine).record
-        if record.backend != self.options.backend:
+        given = record.backend, record.hashes.get("model")
+        if given != (self.options.backend, file_sha256(self.path)):
             raise NystraError(
-                f"{engine} is an engine for {record.backend}, expected one for "
-                f"{self.options.backend}"
+                f"the engine {engine} is of another model or builder ({record.model}, "
+                f"{record.backend}): expected one for {self.options.backend} from {self.path}"
             )
-        if record.hashes.get("model") != file_sha256(self.path):
-            raise NystraError(f"the engine {engine} was built from another model than {self.path}")
         return record
 
-    def _check_backend(self) -> None:
-        """Refuse a model that the backend would refuse on the server."""
-        if self.options.facts.files:
-            self.handler = find_handler(self.session).open(self.session, self.name)
-        elif not self.options.facts.operators and self.header.has_operators:
-            raise NystraError(
-                f"{self.path} has operators of nystra, which Triton's {self.options.backend} "
-                "backend does not support: export it with `inline`, or use `backend` python; see "
-                "docs/serving.md"
-            )
 
-    def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:
-        if "model_warmup" not in config:
-            return
-        image = self.facts.inputs[0]
-        side = warm_up_side(self.facts)
-        sides = image.sides or {"height": side, "width": side}
-        channels = image.channels if image.channels in (1, 3) else 3
-        gray = np.full((sides["height"], sides["width"], channels), 0.5, np.float32)
-        data = encode_image(ImageData(gray), "PNG")
-        (folder / "warmup").mkdir()
-        # A tensor of texts: each with its length before it.
-        (folder / "warmup" / WARM_UP_IMAGE).write_bytes(struct.pack("<I", len(data)) + data)
-
-
-def library_for(
+def _library_for(
     options: TritonOptions, header: OnnxHeader, record: EngineRecord | None
 ) -> Path | None:
     """Return the library that the server loads with the model, or None.
 
     The python backend has nystra's own; onnxruntime runs the operators' bodies without one; an
     engine whose plugins are missing cannot be loaded.
-
-    Args:
-        options: The options.
-        header: Header of the model file.
-        record: Record of the engine, for TensorRT.
-
-    Raises:
-        NystraError: The path given is not a file.
-        BackendUnavailableError: The engine has plugins, and their library is not here.
     """
     if record is not None:
         major = record.version.partition(".")[0]

@@ -17,13 +17,13 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.files.reading import file_sha256
 from nystra.core.files.writing import atomic_folder
+from nystra.deploy.triton.config import block, quoted
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
-from nystra.deploy.triton.text_format import Symbol, text_format
 from nystra.plugins.library import library_path, supported
 from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.images.image_data import ImageData
-from nystra.runtime.images.images import decode_image, encode_image
+from nystra.runtime.images.images import encode_image
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.handler import read_parameters
 from nystra.runtime.tasks.restoration.handler import RestorationHandler, RestoreParameters
@@ -47,20 +47,9 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_text_format() -> None:
-    message = {
-        "name": 'a "b"\\\n\x1bé',
-        "kind": Symbol("KIND_CPU"),
-        "flag": True,
-        "dims": [3, -1],
-        "group": [{"count": 1}, {"count": 2}],
-        "file": ["x", "y"],
-    }
-    assert text_format(message) == (
-        'name: "a \\"b\\"\\\\\\n\\033é"\nkind: KIND_CPU\nflag: true\ndims: [3, -1]\n'
-        "group {\n  count: 1\n}\ngroup {\n  count: 2\n}\n"
-        'file: "x"\nfile: "y"\n'
-    )
+def test_texts_of_a_file_stay_texts() -> None:
+    assert quoted('a "b"\\\n\x1bé\u202e') == '"a \\042b\\042\\134\\012\\033é\\342\\200\\256"'
+    assert block("a", "b: 1", block("c", "d: 2")) == "a {\n  b: 1\n  c {\n    d: 2\n  }\n}"
 
 
 def test_image_files_for_the_python_backend(model: Path, tmp_path: Path) -> None:
@@ -68,10 +57,8 @@ def test_image_files_for_the_python_backend(model: Path, tmp_path: Path) -> None
     assert folder == tmp_path / "repository" / "double"
     assert files(folder) == {
         "config.pbtxt",
-        "README.md",
         "1/model.py",
         "1/model.onnx",
-        "warmup/image",
     }
     config = parsed(folder)
     assert (config.name, config.backend, config.max_batch_size) == ("double", "python", 0)
@@ -82,9 +69,6 @@ def test_image_files_for_the_python_backend(model: Path, tmp_path: Path) -> None
     assert (values["tile"], values["threads"], values["scale"]) == ("64", "2", "2")
     assert values["nystra.model.sha256"] == file_sha256(model)
     assert config.version_policy.latest.num_versions == 1
-    data = (folder / "warmup" / "image").read_bytes()
-    assert decode_image(data[4:]).size == (64, 64)
-    assert int.from_bytes(data[:4], "little") == len(data) - 4
 
 
 def test_tensors_for_onnxruntime(tmp_path: Path) -> None:
@@ -105,7 +89,6 @@ def test_tensors_for_onnxruntime(tmp_path: Path) -> None:
         name = library_path().name
         assert list(config.model_operations.op_library_filename) == [f"/srv/operator/1/{name}"]
         assert (folder / "1" / name).read_bytes() == library_path().read_bytes()
-    assert "**No server has run it yet**" in (folder / "README.md").read_text()
 
 
 def test_a_fixed_batch_is_no_batch_of_triton(tmp_path: Path) -> None:
@@ -128,7 +111,7 @@ def test_labels_of_a_classifier(tmp_path: Path) -> None:
         assert (folder / "labels.txt").read_text() == "red\ngreen\nblue\n"
         assert list(config.output[0].dims) == [3]
     (tmp_path / "two.txt").write_text("a\nb\n")
-    with pytest.raises(NystraError, match="holds 2 labels, the model has 3 classes"):
+    with pytest.raises(NystraError, match="has 2 labels, the model has 3 classes"):
         write_repository(model, tmp_path / "r", TritonOptions(labels=tmp_path / "two.txt"))
 
 
@@ -152,7 +135,6 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     assert config.instance_group[0].kind == 1  # KIND_GPU
     assert (folder / "1" / "model.plan").read_bytes() == b"engine"
     assert not (folder / "1" / "model.onnx").exists()
-    assert "TensorRT 10.13.3 on a GPU" in (folder / "README.md").read_text()
     other = save_upscaler(tmp_path / "other.onnx", scale=3)
     with pytest.raises(NystraError, match="is of another model"):
         write_repository(other, tmp_path / "r", options)
@@ -164,8 +146,6 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     library.write_bytes(b"library")
     folder = write_repository(model, tmp_path / "r2", replace(options, library=str(library)))
     assert (folder / "1" / library.name).read_bytes() == b"library"
-    preload = f"-e LD_PRELOAD=/models/double/1/{library.name} "
-    assert preload in (folder / "README.md").read_text()
     with pytest.raises(NystraError, match="tensorrt needs an engine: build one"):
         TritonOptions("tensorrt")
 

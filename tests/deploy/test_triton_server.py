@@ -108,7 +108,7 @@ def test_bad_requests_stop_nothing(protocol: str, server: dict[str, str], images
         (b"no image", {}, "is not an image in a supported format"),
         (good[:200], {}, "damaged or truncated"),
         (b"", {}, "is empty"),
-        (good, {"tile": "x"}, "the parameter tile is 'x', expected a whole number"),
+        (good, {"tile": "x"}, "`tile` is 'x', expected a whole number"),
         (good, {"speed": 1}, "unknown parameters speed"),
     ):
         with pytest.raises(Exception, match=message):

@@ -23,7 +23,6 @@ _PROGRAM = re.compile(
     r"\b(nystra|nystra-export|ray|pip|docker|tritonserver|cmake|ffmpeg|curl|tf2onnx)\b"
 )
 _OWN = {
-    "deploy/triton/readme.py": "the page that is written for the reader of a shell",
     "runtime/engines/build.py": "the command line of trtexec",
     "runtime/engines/worker.py": "arguments of TensorRT's own loader",
 }
