@@ -206,7 +206,6 @@ def _print_built(
     echo(f"builder   {record.backend} {record.version}")
     echo(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
     echo(f"plugins   {len(record.plugins)}; {reason}")
-    echo(f"sha256    {record.sha256}")
     if record.targets:
         echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
     for line in commands.values():

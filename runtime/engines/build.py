@@ -127,7 +127,6 @@ def build_engine(
     if cached is not None:
         return cached
     progress("build")
-    timings = f"{builder.name}-{record.version}-{record.device.get('capability')}.timing"
     with scratch_folder() as folder:
         engine = folder / "engine"
         answer = builder.ask(
@@ -139,8 +138,6 @@ def build_engine(
             targets=targets,
             level=options.level,
             threads=options.builder_threads,
-            # TensorRT-RTX times nothing.
-            timing_cache=None if builder.rtx else str(cache.cache_folder() / timings),
             output=str(engine),
         )
         if (refusal := answer["refusal"]) is not None:

@@ -1,22 +1,16 @@
-"""Engines this machine built, and why only those are loaded.
+"""The cache of engines: a folder for each key, with the engine and its record.
 
-Deserializing an engine is running native code. So an engine is loaded only from a folder that this
-user alone can write to, when its SHA-256 is the recorded one.
-
-An engine has its own hash in its name and is written first; the record, which has the hash, is then
-moved into place. So the two change together: a concurrent reader gets the old pair or the new one.
+Deserializing an engine is running native code, so the cache is a folder of this user alone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,21 +18,17 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.files.ownership import require_own_folder
 from ...core.files.reading import regular_file
-from ...core.files.user_cache import CACHE_VARIABLE, home, key_of, put_file
-from ...core.files.writing import (
-    atomic_write_bytes,
-    check_writable_folder,
-    file_set,
-    make_folder,
-)
+from ...core.files.user_cache import CACHE_VARIABLE, home, key_of
+from ...core.files.writing import atomic_folder, file_set, make_folder
 from ...core.json_text import is_whole, read_json, require_keys, require_version, shown, stable_json
-from ...core.plain_text import is_plain_name
 from .model import Profile
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised too when engines are built with other settings, so that older ones are not used."""
 
 _LARGEST_SIDE = 2**31 - 1
+_ENGINE = "engine"
+_ADVICE = f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
 
 
 @dataclass
@@ -46,8 +36,7 @@ class EngineRecord:
     """The content of ``<engine>.json`` next to an engine.
 
     Attributes:
-        sha256: That of the engine.
-        backend: ``tensorrt`` or ``tensorrt-rtx``.
+        backend: ``tensorrt``, ``tensorrt-rtx`` or ``openvino``.
         version: Full version of the builder.
         model: Name of the model file.
         hashes: SHA-256 of ``model``, ``library`` and ``data <location>`` for each data file.
@@ -59,7 +48,6 @@ class EngineRecord:
         schema_version: Version of this layout.
     """
 
-    sha256: str = ""
     backend: str = ""
     version: str = ""
     model: str = ""
@@ -81,10 +69,9 @@ class EngineRecord:
         """SHA-256 of everything that the engine depends on.
 
         Of model and library it includes the contents and not the names, of a data file the contents
-        and the location in the model. The engine itself is left out.
+        and the location in the model.
         """
-        parts = asdict(replace(self, sha256="", model="", plugins=[]))
-        return key_of(parts)
+        return key_of(asdict(replace(self, model="", plugins=[])))
 
     def as_json(self) -> bytes:
         """Return the record as bytes: the same for the same content."""
@@ -97,14 +84,42 @@ class EngineRecord:
         Raises:
             NystraError: The file is missing, no record, or of another schema version.
         """
-        value = read_json(path, "the record")
         where = f"the record {path}"
+        value = read_json(path, "the record")
         value = require_version(value, where, SCHEMA_VERSION, "build the engine again")
-        _check_types(where, value)
+        kinds = {item.name: type(getattr(cls(), item.name)) for item in fields(cls)}
+        require_keys(value, where, kinds, kinds)
+        wrong = [name for name, kind in kinds.items() if not isinstance(value[name], kind)]
+        wrong = wrong or [name for name in kinds if not _fits(name, value[name])]
+        if wrong:
+            got = ", ".join(f"{name} {shown(value[name])}" for name in wrong)
+            raise NystraError(f"{where} has keys of the wrong type or form: {got}")
         profile = {
             name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
         }
         return cls(**{**value, "profile": profile})
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Return whether a value is of the form that its users expect: printed texts, and shapes."""
+    if name == "profile":
+        return all(_is_row(row) for row in value.values())
+    texts = [value] if isinstance(value, str) else []
+    if isinstance(value, list):
+        texts = value
+    if name == "hashes":
+        texts = list(value.values())
+    if name == "device":
+        texts = [value.get("name", ""), value.get("capability", "")]
+    return all(isinstance(text, str) and text.isprintable() for text in texts)
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, list) or len(row) != 3:
+        return False
+    if not all(isinstance(shape, list) for shape in row):
+        return False
+    return all(is_whole(side) and 0 < side <= _LARGEST_SIDE for shape in row for side in shape)
 
 
 @dataclass(frozen=True)
@@ -123,35 +138,28 @@ class Engine:
 
     @classmethod
     def beside(cls, path: Path) -> Engine:
-        """Return a copy that has its record next to it.
+        """Return an engine that has its record next to it.
 
         Raises:
-            NystraError: There is no record, or the engine was changed.
+            NystraError: One of the two is missing.
         """
-        engine = cls(path, EngineRecord.read(EngineRecord.path_for(path)))
-        engine.read()
-        return engine
+        engine = regular_file(path, "the engine")
+        return cls(engine, EngineRecord.read(EngineRecord.path_for(path)))
 
     @property
     def name(self) -> str:
         """Name of a file for it: model, builder and target."""
-        target = "-".join(self.record.targets) or self.record.device.get("capability", "any")
-        return f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
+        target = "-".join(self.record.targets) or str(self.record.device.get("capability", "any"))
+        name = f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
+        return re.sub(r"[/\\:]", "_", name)
 
     def read(self) -> bytes:
-        """Return its bytes, which are those of its record.
+        """Return its bytes.
 
         Raises:
-            NystraError: It was changed.
+            NystraError: It is missing.
         """
-        data = regular_file(self.path, "the engine").read_bytes()
-        got, expected = hashlib.sha256(data).hexdigest(), self.record.sha256
-        if got != expected:
-            raise NystraError(
-                f"the engine {self.path} was changed: its SHA-256 is {got}, the record says "
-                f"{expected}"
-            )
-        return data
+        return regular_file(self.path, "the engine").read_bytes()
 
     def copied(self, output: Path) -> Engine:
         """Copy it and its record out of the cache; return the copy.
@@ -159,81 +167,15 @@ class Engine:
         Raises:
             NystraError: The files cannot be written.
         """
-        check_writable_folder(output.parent)
         with file_set(output) as files:
             shutil.copyfile(self.path, files.temporary(output))
             files.write(EngineRecord.path_for(output), self.record.as_json())
         return replace(self, path=output)
 
 
-_HASH = re.compile("[0-9a-f]{64}")
-_WORD = re.compile(r"\w*")
-_VERSION = re.compile(r"[\w+-]*(\.[\w+-]+)*(/[\w+-]+)*")
-"""Such as ``2026.4.1-22982-e213a147257-releases/2026/4``: what is before the first dot names a
-library and is a word."""
-
-
-def _fit(form: re.Pattern[str], values: Iterable[Any]) -> bool:
-    return all(isinstance(value, str) and form.fullmatch(value) for value in values)
-
-
-def _is_file_name(name: str) -> bool:
-    return name == Path(name).name and name.isprintable()
-
-
-def _is_profile(profile: dict[str, Any]) -> bool:
-    """Whether every input has three shapes."""
-    rows = profile.values()
-    if not all(isinstance(row, list) and len(row) == 3 for row in rows):
-        return False
-    shapes = [shape for row in rows for shape in row]
-    return all(isinstance(shape, list) for shape in shapes) and all(
-        is_whole(side) and 0 < side <= _LARGEST_SIDE for shape in shapes for side in shape
-    )
-
-
-def _is_device(device: dict[str, Any]) -> bool:
-    name = device.get("name", "-")
-    return (
-        isinstance(name, str)
-        and is_plain_name(name)
-        and _fit(_WORD, [device.get("capability", "")])
-    )
-
-
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "model": _is_file_name,
-    "backend": lambda backend: backend == "" or is_plain_name(backend),
-    "version": lambda version: _fit(_VERSION, [version]),
-    "device": _is_device,
-    "sha256": lambda sha256: _fit(_HASH, [sha256]),
-    "hashes": lambda hashes: _fit(_HASH, hashes.values()),
-    "profile": _is_profile,
-    "targets": lambda targets: _fit(_WORD, targets),
-    "flags": lambda flags: all(isinstance(flag, str) for flag in flags),
-    "plugins": lambda plugins: all(isinstance(plugin, str) for plugin in plugins),
-}
-"""Checks of the values of a record, beyond their types: they become names of files and text."""
-
-
-def _check_types(where: str, value: dict[str, Any]) -> None:
-    kinds = {item.name: type(getattr(EngineRecord(), item.name)) for item in fields(EngineRecord)}
-    require_keys(value, where, kinds, kinds)
-    wrong = sorted(name for name, kind in kinds.items() if not isinstance(value[name], kind))
-    wrong = wrong or [name for name, fits in _FITS.items() if not fits(value[name])]
-    if wrong:
-        got = ", ".join(f"{name} {shown(value[name])}" for name in wrong)
-        raise NystraError(f"{where} has keys of the wrong type or form: {got}")
-
-
-_ORPHAN_SECONDS = 3600.0
-"""Seconds after which an engine without a record is a leftover; before, its record may still be
-written."""
-
-
 def is_empty() -> bool:
     """Return whether there are no engines; creates no folder."""
-    return not any(home().glob("engines/*.engine.json"))
+    return not any(home().glob(f"engines/*/{_ENGINE}"))
 
 
 def cache_folder() -> Path:
@@ -244,34 +186,38 @@ def cache_folder() -> Path:
     """
     folder = home() / "engines"
     make_folder(folder.parent)
-    require_own_folder(
-        folder.parent.resolve(), f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
-    )
+    require_own_folder(folder.parent.resolve(), _ADVICE)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     make_folder(folder)
-    _refuse_foreign(folder)
+    require_own_folder(folder, f"delete it, or {_ADVICE}")
     if os.name == "posix":
+        mode = folder.stat().st_mode
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NystraError(
+                f"{folder} has the mode {stat.S_IMODE(mode):o}, so other users could put an "
+                f"engine there, which is executable code: delete it, or {_ADVICE}"
+            )
         folder.chmod(0o700)
     return folder
 
 
 def store(record: EngineRecord, engine: Path, *, fresh: bool = False) -> Engine:
-    """Put an engine into the cache.
+    """Put an engine into the cache, in place of one of the same key.
 
     Args:
-        record: Its record; the hash is filled in.
+        record: Its record.
         engine: The file, which is copied.
         fresh: It was built now.
 
     Raises:
         NystraError: The cache cannot be written.
     """
-    folder = cache_folder()
-    target, record.sha256 = put_file(folder, record.key, engine, ".engine")
-    atomic_write_bytes(_record_path(folder, record.key), record.as_json())
-    _remove_orphans(folder)
-    return Engine(target, record, fresh)
+    place = cache_folder() / record.key
+    with atomic_folder(place, overwrite=True) as folder:
+        shutil.copyfile(engine, folder / _ENGINE)
+        EngineRecord.path_for(folder / _ENGINE).write_bytes(record.as_json())
+    return Engine(place / _ENGINE, record, fresh)
 
 
 def find(key: str) -> Engine | None:
@@ -280,38 +226,24 @@ def find(key: str) -> Engine | None:
     Raises:
         NystraError: There is one that cannot be used.
     """
-    path = _record_path(cache_folder(), key)
+    path = cache_folder() / key / _ENGINE
     if not path.is_file():
         return None
-    engine = _engine_of(path)
-    if not engine.path.is_file():
-        return None
-    engine.read()
+    engine = Engine.beside(path)
     if engine.record.key != key:
         raise NystraError(
-            f"{path} is the record of another engine than its name says: delete it and build again"
+            f"{path} has the record of another engine than its folder says: delete the folder "
+            "and build again"
         )
     return engine
 
 
 def every() -> Iterator[Engine]:
     """Yield the engines of the cache, the newest first; they are not read."""
-    records = cache_folder().glob("*.engine.json")
-    for path in sorted(records, key=_modified, reverse=True):
+    engines = cache_folder().glob(f"[0-9a-f]*/{_ENGINE}")
+    for path in sorted(engines, key=_modified, reverse=True):
         with contextlib.suppress(NystraError):
-            engine = _engine_of(path)
-            if engine.path.is_file():
-                yield engine
-
-
-def _engine_of(path: Path) -> Engine:
-    """Return the engine of a record of the cache, as `put_file` names it."""
-    record = EngineRecord.read(path)
-    return Engine(path.with_name(f"{record.key}.{record.sha256[:16]}.engine"), record)
-
-
-def _record_path(folder: Path, key: str) -> Path:
-    return EngineRecord.path_for(folder / f"{key}.engine")
+            yield Engine.beside(path)
 
 
 def _modified(path: Path) -> float:
@@ -319,26 +251,3 @@ def _modified(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:  # another process has just removed it
         return 0.0
-
-
-def _refuse_foreign(path: Path) -> None:
-    """Raise `NystraError` where another user owns a file or folder, or can write to it."""
-    if os.name != "posix":
-        return
-    status, owners = path.stat(), {path.lstat().st_uid, path.stat().st_uid}  # of a link too
-    if owners == {os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return
-    raise NystraError(
-        f"{path} belongs to user {status.st_uid} with the mode {stat.S_IMODE(status.st_mode):o}, "
-        "so other users could put an engine there, which is executable code: delete it, or "
-        f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
-    )
-
-
-def _remove_orphans(folder: Path) -> None:
-    """Remove engines without a record: their process was killed, or a newer one replaced them."""
-    named = {engine.path.name for engine in every()}
-    for path in folder.glob("*.engine"):
-        if path.name not in named and time.time() - _modified(path) > _ORPHAN_SECONDS:
-            with contextlib.suppress(OSError):
-                path.unlink()

@@ -6,7 +6,7 @@ Every request has ``backend``, ``model`` and ``library`` (a path or null), and `
   for each case;
 - ``check`` with ``profile`` and ``targets`` -> whether the checks that begin a build passed; of
   TensorRT-RTX whether the build did;
-- ``build`` with the same, ``level``, ``threads``, ``timing_cache`` and ``output`` -> the engine is
+- ``build`` with the same, ``level``, ``threads`` and ``output`` -> the engine is
   in the file ``output``.
 
 Every answer has ``version`` and ``refusal``. Polygraphy parses, configures and builds; the rest is
@@ -117,7 +117,6 @@ class _EngineWorker:
         request = self._request
         if request.get("threads") is not None:  # Polygraphy's configuration has none
             self._network[0].max_threads = request["threads"]
-        cache = request.get("timing_cache")
         try:
             config = configuration(
                 self._builder,
@@ -125,7 +124,6 @@ class _EngineWorker:
                 request["profile"],
                 request["targets"],
                 builder_optimization_level=request.get("level"),
-                load_timing_cache=cache,
                 progress_monitor=_monitor(self._builder, self._send),
             )
         except self._failed as error:
@@ -134,7 +132,7 @@ class _EngineWorker:
                 f"{' '.join(request['targets'])} and the profile {request['profile']}: {error}"
             ) from error
         build = self._builder.polygraphy.engine_bytes_from_network
-        engine = bytes(build(self._network, config, save_timing_cache=cache))
+        engine = bytes(build(self._network, config))
         self._log.errors.clear()  # those of kernels that it then did not take
         if "output" in request:
             Path(request["output"]).write_bytes(engine)

@@ -119,7 +119,6 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     engine = tmp_path / "double.engine"
     engine.write_bytes(b"engine")
     record = EngineRecord(
-        file_sha256(engine),
         "tensorrt",
         "10.13.3",
         model.name,

@@ -159,7 +159,7 @@ PLAN = {
     "default": {"mechanism": "nystra", "landmarks": [4, 4], "iterations": 6},
     "sites": {"layers.0.attn": {"mechanism": "full"}},
 }
-RECORD = EngineRecord(sha256="0" * 64, profile={"x": ((1,), (2,), (3,))})
+RECORD = EngineRecord(profile={"x": ((1,), (2,), (3,))})
 READERS = {
     "safetensors": Reader(".safetensors", save_tensors, load),
     "torch": Reader(".pth", save_torch, load),

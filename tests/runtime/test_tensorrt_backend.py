@@ -141,16 +141,6 @@ def test_an_engine_that_cannot_be_loaded(cuda: Any, tmp_path: Path) -> None:
         session(tmp_path, content="no engine")
 
 
-def test_a_changed_engine_is_not_loaded(cuda: Any, tmp_path: Path) -> None:
-    session(tmp_path)
-    (engine,) = cache.every()
-    engine.path.write_text("15")
-    loads = cuda.calls.count("load")
-    with pytest.raises(NystraError, match="was changed: its SHA-256 is"):
-        Session(tmp_path / "m.onnx", backend="tensorrt")
-    assert cuda.calls.count("load") == loads
-
-
 def test_a_run_uses_the_engine_whose_profile_takes_its_shapes(cuda: Any, tmp_path: Path) -> None:
     """Built for 16x16, then for 8x8: both sizes run."""
     session(tmp_path, profile={"input": ((1, 3, 16, 16),) * 3})

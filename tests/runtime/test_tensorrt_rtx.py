@@ -46,9 +46,7 @@ def test_swinir_for_three_architectures() -> None:
     cached = build_engine(model, BuildOptions("tensorrt-rtx", targets=TARGETS, tile=64))
     assert not cached.fresh
     assert cached.record == built.record
-    assert (
-        EngineRecord.read(built.path.with_name(f"{built.record.key}.engine.json")) == built.record
-    )
+    assert EngineRecord.read(EngineRecord.path_for(built.path)) == built.record
 
 
 def test_the_targets_of_a_machine_without_a_gpu_take_swinir(tmp_path: Path) -> None:

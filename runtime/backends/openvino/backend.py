@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -242,16 +243,29 @@ class OpenvinoBackend(Backend):
         with self._lock:
             if shapes not in self._compiled:
                 sizes = dict(shapes)
-                blob = None if cache.is_empty() else stored(self.record(sizes))
-                self._compiled[shapes] = _Network(
-                    self.compile(sizes)
-                    if blob is None
-                    else self._core.import_model(blob, self.device_name, self.settings)
-                )
+                loaded = None if cache.is_empty() else self._imported(sizes)
+                if loaded is None:
+                    loaded = self.compile(sizes)
+                self._compiled[shapes] = _Network(loaded)
                 while len(self._compiled) > _SIZES:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(shapes)
             return self._compiled[shapes]
+
+    def _imported(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        """Return the network of these shapes from the cache; None, with a warning, if it is bad."""
+        blob = stored(self.record(shapes))
+        if blob is None:
+            return None
+        try:
+            return self._core.import_model(blob, self.device_name, self.settings)
+        except RuntimeError as error:
+            warnings.warn(
+                f"the network in the cache cannot be loaded: {_line(error)}. The model file is "
+                "compiled instead; nystra build --rebuild replaces the network",
+                stacklevel=2,
+            )
+            return None
 
     def _has_bfloat16(self) -> bool:
         return "BF16" in self._core.get_property(self.device_name, "OPTIMIZATION_CAPABILITIES")
