@@ -13,8 +13,8 @@ from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.registry import mechanism
-from .choosing import AUTO, TORCH, Wanted
-from .module import Accelerated
+from .frozen import Accelerated
+from .problem import AUTO, Request
 
 _PRECISIONS = (None, "fp32", "bf16")
 
@@ -28,35 +28,33 @@ def accelerate(
 ) -> Accelerated:
     """Return a module with the same call that computes the same, faster.
 
-    It is computed in one of two ways: in PyTorch, with nystra's operators in place of the attention
-    of the module's graph (``torch``), or by an engine that runs the module's ONNX file, which is
-    exported and validated once and kept in a cache (``ort-cpu``, ``openvino``, ...). Which one is
-    decided at the first call, or here if there is an example; that takes as long as an export, and
-    seconds in later processes. ``.report`` then says what was gained, and that the result was
+    The result is frozen: it computes the weights and settings that the module has now, by a model
+    file in a session, and nothing of the module is watched later; `Accelerated.refresh` takes
+    another state. The file is exported and validated once and kept in a cache: at the first call,
+    or here if there is an example. ``.report`` then says what was gained, and that the result was
     compared with that of the module.
 
-    Images of any size and batch that the module takes are taken. What the chosen way does not take
-    (arguments of another kind, a size that the file does not have) the module itself computes, with
-    one warning. Everything is computed in evaluation mode and without gradients.
+    Images of any size and batch that the module takes are taken. What the file does not take
+    (arguments of another kind or value, a size that it does not have, a module that reads values of
+    its input) a frozen copy of the module computes, with one warning. Everything is computed in
+    evaluation mode and without gradients.
 
     Args:
         module: A module of images: float tensors (B, C, H, W) or (B, T, C, H, W) in, and out
             images of a whole scale or logits (B, K), alone or in tuples, lists and dictionaries.
             Or a descriptor of spandrel, ``ModelLoader().load_from_file(...)``, whose own call
-            (padding, cropping, values in 0..1) the result has. It is not modified; its weights are
-            shared.
+            (padding, cropping, values in 0..1) the result has. It is not modified; it is copied.
         attn: The mechanism of its attention: ``full`` for the same result, ``cluster`` or another
             one for linear attention, with parameters as a `Mechanism` or a `Plan`.
-        backend: ``torch``, the name of a backend, or ``auto``: the fastest of ``torch``,
-            ``ort-cpu``, ``openvino`` and the module itself, measured in interleaved calls. On a
-            CUDA device ``auto`` takes ``torch`` or the module.
+        backend: The name of a backend, or ``auto``: the fastest of ``ort-cpu``, ``openvino`` and
+            the copy of the module, measured in interleaved calls. For tensors on other devices than
+            the CPU ``auto`` takes the copy.
         precision: ``bf16`` lets an engine that can (``openvino``) compute in bfloat16; None is
-            float32,
-            for modules in half precision too.
+            float32, for modules in half precision too.
         example: An input, or a tuple of the positional arguments, of a usual size: decide now.
 
     Returns:
-        The module. Its submodules, parameters and ``state_dict`` are those of the module.
+        The module, which has no parameters and no submodules.
 
     Raises:
         NystraError: An argument is wrong, or, with an example, the backend does not work for this
@@ -68,13 +66,14 @@ def accelerate(
             f"`precision` is {precision!r:.40}, expected None, fp32 or bf16; files in fp16 and "
             "int8 are made by export_module"
         )
-    if backend not in (AUTO, TORCH):
+    if backend != AUTO:
         find_backend(backend)
-    wanted = Wanted(_plan(attn), backend, precision)
-    made = _described(module, wanted) if _is_descriptor(module) else _plain(module, wanted)
+    request = Request(_plan(attn), backend, precision)
+    kind = AcceleratedDescriptor if _is_descriptor(module) else Accelerated
+    fast = kind(module, request)
     if example is not None:
-        made(*example) if isinstance(example, tuple) else made(example)
-    return made
+        fast(*example) if isinstance(example, tuple) else fast(example)
+    return fast
 
 
 def _plan(attn: str | Mechanism | Plan) -> Plan:
@@ -95,15 +94,6 @@ def _plan(attn: str | Mechanism | Plan) -> Plan:
     return Plan(default=attn)
 
 
-def _plain(module: Any, wanted: Wanted) -> Accelerated:
-    if not isinstance(module, nn.Module):
-        raise NystraError(
-            f"got a {type(module).__name__}, expected a torch.nn.Module with its weights or a "
-            "descriptor of spandrel"
-        )
-    return Accelerated(module, wanted)
-
-
 def _is_descriptor(module: object) -> bool:
     spandrel = sys.modules.get("spandrel")  # there if the object is one of its descriptors
     return spandrel is not None and isinstance(module, spandrel.ModelBase)
@@ -112,26 +102,30 @@ def _is_descriptor(module: object) -> bool:
 class AcceleratedDescriptor(Accelerated):
     """An accelerated network of spandrel, which is called as its descriptor is."""
 
-    def __init__(self, descriptor: Any, wanted: Wanted) -> None:
-        super().__init__(descriptor.model, wanted, descriptor._call_fn)
-        self.__dict__["_descriptor"] = copy.copy(descriptor)
-        self._descriptor._model = self._own
+    def __init__(self, descriptor: Any, request: Request) -> None:
+        super().__init__(descriptor.model, request, descriptor._call_fn)
+        self.__dict__["_descriptor"] = _without_network(descriptor)
+
+    def refresh(self, descriptor: Any) -> Accelerated:
+        """Freeze a descriptor instead of the one before, and return itself."""
+        if not _is_descriptor(descriptor):
+            raise NystraError(f"got a {type(descriptor).__name__}, expected a descriptor")
+        self.__init__(descriptor, self._frozen.request)  # type: ignore[misc]
+        return self
 
     def forward(self, *images: Tensor) -> Any:
-        """Return what the descriptor returns for an image, and its mask if it takes one."""
-        described = copy.copy(self._descriptor)
-        described._model, described._call_fn = self, Accelerated.forward
-        return described(*images)
+        """Return what the descriptor returned for an image, and its mask if it takes one."""
+        descriptor = copy.copy(self._descriptor)
+        descriptor._model, descriptor._call_fn = self, Accelerated.forward
+        return descriptor(*images)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the network, or else of the descriptor: ``scale``, ``tiling``."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if "_descriptor" not in self.__dict__:
-                raise
-            return getattr(self.__dict__["_descriptor"], name)
+        """Return a fact of the descriptor: ``scale``, ``tiling``."""
+        fact = getattr(self.__dict__.get("_descriptor"), name, None)
+        return super().__getattr__(name) if fact is None or callable(fact) else fact
 
 
-def _described(descriptor: Any, wanted: Wanted) -> Accelerated:
-    return AcceleratedDescriptor(descriptor, wanted)
+def _without_network(descriptor: Any) -> Any:
+    descriptor = copy.copy(descriptor)
+    descriptor._model = None
+    return copy.deepcopy(descriptor)

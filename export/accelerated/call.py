@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +24,15 @@ Caller = Callable[..., Any]
 """Takes a module and its arguments, and returns what it returns."""
 
 
+_VALUES = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, range, torch.Size),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    }
+)
+"""Types whose values cannot change."""
+
+
 class _Place:
     """Stands where a tensor is among the leaves of a structure; copies have the same class."""
 
@@ -30,25 +42,52 @@ def call_directly(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
+def _value_of(leaf: object) -> object:
+    """Return what a value is equal by; raise TypeError for one that may change later."""
+    if isinstance(leaf, enum.Enum):
+        return type(leaf), leaf.name
+    if type(leaf) in _VALUES or isinstance(leaf, np.generic):
+        return type(leaf), repr(leaf)  # by text, since 0.0 == -0.0
+    raise TypeError(type(leaf).__name__)
+
+
 @dataclass(frozen=True)
 class Structure:
-    """Nested tuples, lists and dictionaries of tensors, and of values that stay the same.
+    """Nested tuples, lists and dictionaries of tensors, and of values that cannot change.
 
     Attributes:
         spec: The nesting.
         leaves: The values; `_Place` stands for tensors.
+        key: The nesting and the values, for comparison.
     """
 
     spec: TreeSpec
     leaves: tuple[Any, ...]
+    key: tuple[Any, ...]
 
     @classmethod
     def of(cls, value: Any) -> tuple[Structure, list[Tensor]]:
-        """Return the structure of a value, and its tensors."""
+        """Return the structure of a value, and its tensors.
+
+        Raises:
+            UnsupportedModelError: It holds an object that may change later.
+        """
         leaves, spec = tree_flatten(value)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        marked = (_Place if isinstance(leaf, Tensor) else leaf for leaf in leaves)
-        return cls(spec, tuple(marked)), tensors
+        marked = tuple(_Place if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        try:
+            values = tuple(leaf if leaf is _Place else _value_of(leaf) for leaf in marked)
+        except TypeError as error:
+            raise UnsupportedModelError(
+                f"a value is a {error}, which may change: expected tensors, numbers, texts and "
+                "other constants in tuples, lists and dictionaries"
+            ) from error
+        return cls(spec, marked, (spec, *values)), tensors
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there are values beside tensors and None."""
+        return any(leaf is not _Place and leaf is not None for leaf in self.leaves)
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
         """Return a value of this structure with other tensors."""
@@ -57,18 +96,32 @@ class Structure:
             [next(given) if leaf is _Place else leaf for leaf in self.leaves], self.spec
         )
 
-    def tensors_of(self, value: Any) -> list[Tensor] | None:
-        """Return the tensors of a value, or None if its structure or its other values differ."""
-        leaves, spec = tree_flatten(value)
-        if spec != self.spec:
-            return None
-        tensors = []
-        for leaf, own in zip(leaves, self.leaves, strict=True):
-            if own is _Place and isinstance(leaf, Tensor):
-                tensors.append(leaf)
-            elif own is _Place or type(leaf) is not type(own) or leaf != own:
-                return None
-        return tensors
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Return the tensors of a value that may hold anything else too."""
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, Tensor)]
+
+
+def refuse_objects(arguments: Any) -> None:
+    """Raise UnsupportedModelError for arguments in a structure that may hold more than its parts.
+
+    PyTorch's trees know classes of other libraries, which may have settings of their own.
+    """
+    todo = [arguments]
+    while todo:
+        value = todo.pop()
+        kind = type(value)
+        if kind in (dict, OrderedDict):
+            todo += [*value.keys(), *value.values()]
+        elif kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+            todo += value
+        elif kind not in (Tensor, nn.Parameter):
+            try:
+                _value_of(value)
+            except TypeError as error:
+                raise UnsupportedModelError(
+                    f"an argument is a {error}, whose value is not known to stay the same"
+                ) from error
 
 
 class Parameters:
@@ -86,7 +139,7 @@ class Parameters:
         for parameter in list(found.parameters.values())[skipped:]:
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 self.names += (parameter.name,)
-            if parameter.default is not parameter.empty:
+            if type(parameter.default) in _VALUES:
                 self.defaults[parameter.name] = parameter.default
 
     def arranged(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -122,7 +175,7 @@ class OfTensors(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors of what the module returns."""
-        return tuple(Structure.of(self.whole(*tensors))[1])
+        return tuple(tensors_in(self.whole(*tensors)))
 
 
 def ports_of(

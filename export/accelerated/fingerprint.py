@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ...core.errors import UnsupportedModelError
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from ...models.own.plain_copy import content
@@ -31,29 +30,21 @@ _PRINTED = (str, int, float, bool, complex, type(None), torch.dtype, torch.devic
             torch.memory_format, torch.SymInt)  # fmt: skip
 
 
-_READING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default)
-"""Operators that give a value of a tensor to Python, which may branch on it."""
-
-
 class _Record(TorchDispatchMode):
     """Hashes the operators of a run: their names, their arguments, and tensors from outside."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.digest = hashlib.sha256()
-        self.reads_values = False
         self._made = WeakIdKeyDictionary()
-        self._of_inputs = WeakIdKeyDictionary()
         self._count = 0
-        self._number(inputs, of_inputs=True)
+        self._number(inputs)
 
-    def _number(self, tensors: Sequence[Any], *, of_inputs: bool) -> None:
+    def _number(self, tensors: Sequence[Any]) -> None:
         for tensor in tensors:
             if isinstance(tensor, Tensor):
                 self._made[tensor] = self._count
                 self._count += 1
-                if of_inputs:
-                    self._of_inputs[tensor] = True
 
     def _text(self, leaf: Any) -> str:
         if not isinstance(leaf, Tensor):
@@ -71,10 +62,8 @@ class _Record(TorchDispatchMode):
         with torch.utils._python_dispatch._disable_current_modes():
             texts = [self._text(leaf) for leaf in leaves]
         self.digest.update(f"{func} {spec} {texts}\n".encode())
-        of_inputs = any(leaf in self._of_inputs for leaf in leaves if isinstance(leaf, Tensor))
-        self.reads_values |= of_inputs and func in _READING
         returned = func(*args, **(kwargs or {}))
-        self._number(tree_flatten(returned)[0], of_inputs=of_inputs)
+        self._number(tree_flatten(returned)[0])
         return returned
 
 
@@ -85,9 +74,6 @@ def computed_by(network: nn.Module, ports: Sequence[Port], examples: Sequence[Te
         network: In float32 on the CPU, in evaluation mode.
         ports: Its inputs.
         examples: Inputs that it takes, for a network of one size.
-
-    Raises:
-        UnsupportedModelError: It reads values of its inputs, so that no graph has all of it.
     """
     digest = hashlib.sha256(_source(network).encode())
     for side in _SIDES:
@@ -113,11 +99,6 @@ def _recorded(network: nn.Module, inputs: Sequence[Tensor]) -> str | None:
             network(*inputs)
     except Exception:  # any error means that it does not take these inputs
         return None
-    if record.reads_values:
-        raise UnsupportedModelError(
-            "the module reads values of its inputs (`.item()`, `if tensor:`), so that one graph "
-            "does not have all that it may compute"
-        )
     return record.digest.hexdigest()
 
 

@@ -18,16 +18,15 @@ class Acceleration:
     """How a module is computed, what that gained and whether the result is the same.
 
     Attributes:
-        way: What computes it: ``torch``, the name of a backend, or ``module`` for the module as it
-            is, where nothing is faster or nothing else works.
+        way: What computes it: the name of a backend, or ``module`` for the frozen copy of the
+            module, where nothing is faster or nothing else works.
         shapes: Shapes of the tensors that it was measured on.
         seconds: Way -> seconds of a call, the shortest of interleaved calls.
         remembered: The seconds were measured in an earlier process on this machine.
         difference: Largest difference between its outputs and those of the module in float32,
             relative to the largest value of the output.
         equal: That difference is one of rounding. False with linear attention.
-        sites: Number of attentions that ``torch`` replaces, or None for another way.
-        file: The model file of an engine, or None.
+        file: The model file, or None.
         reasons: Way -> why it is not used, for those that do not work.
     """
 
@@ -37,7 +36,6 @@ class Acceleration:
     remembered: bool = False
     difference: float = 0.0
     equal: bool = True
-    sites: int | None = None
     file: Path | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,7 +57,6 @@ class Acceleration:
             "remembered": self.remembered,
             "difference": self.difference,
             "equal": self.equal,
-            "sites": self.sites,
             "file": None if self.file is None else str(self.file),
             "reasons": dict(self.reasons),
         }

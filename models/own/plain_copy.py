@@ -31,7 +31,7 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
             "see docs/own.md"
         )
     held = {}
-    for tensor in _tensors(module):
+    for tensor in tensors_of(module):
         if tensor.is_meta:
             raise NystraError(
                 f"{network.title} is on the device 'meta': its weights have no values"
@@ -92,7 +92,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
+def tensors_of(module: nn.Module) -> Iterator[Tensor]:
     """Yield the weights and buffers, and tensors in other attributes.
 
     Those may be in lists and dictionaries, or in objects that hooks belong to, and may be results

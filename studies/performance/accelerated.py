@@ -1,8 +1,6 @@
-"""`nystra.accelerate` beside PyTorch: eager, fused attention, inductor; processor time in turns.
+"""`nystra.accelerate` beside PyTorch: eager and inductor; processor time in turns.
 
-    python -m studies.performance.accelerated swinir_m 128 sdpa torch openvino
-
-``sdpa`` is the module with PyTorch's own fused attention in the places that ``torch`` replaces.
+python -m studies.performance.accelerated swinir_m 128 inductor ort-cpu openvino
 """
 
 from __future__ import annotations
@@ -18,27 +16,22 @@ import torch
 import torch._inductor.config as inductor
 from torch import Tensor, nn
 
-from nystra.export import Plan, accelerate
-from nystra.export.accelerated.forms import replaced
-from nystra.models import OwnNetwork
+from nystra.export import accelerate
 from nystra.runtime.timing.turns import least_seconds
 from studies.engines.networks import NETWORKS
 
-WAYS = ("sdpa", "torch", "inductor", "ort-cpu", "openvino")
+WAYS = ("inductor", "ort-cpu", "openvino")
 
 
 def functions(network: nn.Module, image: Tensor, wanted: Sequence[str]) -> dict[str, Any]:
     """Return what is timed, by name."""
     made: dict[str, Any] = {"eager": network}
-    if {"sdpa", "torch"} & {*wanted}:
-        found = replaced(OwnNetwork(network), Plan())
-        made |= {"sdpa": found.plain(), "torch": found.network}
     if "inductor" in wanted:
         inductor.freezing = True
         made["inductor"] = torch.compile(network, mode="max-autotune", dynamic=False)
     for backend in {"ort-cpu", "openvino"} & {*wanted}:
         made[backend] = accelerate(network, backend=backend, example=image)
-    return {name: function for name, function in made.items() if name in ("eager", *wanted)}
+    return made
 
 
 def measured(name: str, side: int, wanted: Sequence[str]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nystra.core.files import file_cache
 from nystra.core.files.user_cache import remember_times, remembered_times
 from nystra.core.ports.port import Port
-from nystra.export.accelerated import file_cache
 from nystra.export.accelerated.fingerprint import computed_by
 
 
@@ -22,7 +22,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_entries_of_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def entry(key: str, content: bytes) -> Path:
-        return file_cache.file_of(key, lambda path: path.write_bytes(content) and None)
+        return file_cache.file_of(
+            "accelerated", key, lambda path: path.write_bytes(content) and None
+        )
 
     first = entry("a", b"first")
     assert entry("a", b"other").read_bytes() == b"first"
@@ -47,7 +49,7 @@ def test_entries_of_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert remembered_times("c") == {}
         assert not remember_times("c", "a module", {"torch": 0.5})
     with pytest.raises(ZeroDivisionError):
-        file_cache.file_of("d", lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+        file_cache.file_of("accelerated", "d", lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     assert not list(cache.glob("d*"))
 
 

@@ -1,4 +1,4 @@
-"""Model files of accelerated modules, kept for this user: what was exported once opens at once.
+"""Files kept for this user by what they were made from: what was exported once opens at once.
 
 An entry is an ONNX file and a record that names it with its SHA-256. The file is written first and
 the record moved into place after it, so a concurrent reader gets the old pair or the new one. An
@@ -14,43 +14,44 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ...core.errors import NystraError
-from ...core.files.ownership import is_trusted, require_own_folder
-from ...core.files.reading import file_sha256
-from ...core.files.scratch import scratch_folder
-from ...core.files.temporary import locked
-from ...core.files.user_cache import (
+from ..errors import NystraError
+from .ownership import is_trusted, require_own_folder
+from .reading import file_sha256
+from .scratch import scratch_folder
+from .temporary import locked
+from .user_cache import (
     CACHE_VARIABLE,
     home,
     put_file,
     read_record,
     write_record,
 )
-from ...core.files.writing import make_folder
+from .writing import make_folder
 
 MOST_BYTES = 4 << 30
 """Largest size of all files of the cache; those that were not used for longest are removed."""
 
 
-def folder() -> Path:
-    """Return the folder of the files, created if missing.
+def folder(name: str) -> Path:
+    """Return a folder of files below that of the user's cache, created if missing.
 
     Raises:
         NystraError: It cannot be created or written, or belongs to another user.
     """
-    place = home() / "accelerated"
+    place = home() / name
     make_folder(place)
     require_own_folder(place, f"choose your own folder with {CACHE_VARIABLE}")
     return place
 
 
-def file_of(key: str, write: Callable[[Path], None]) -> Path:
+def file_of(name: str, key: str, write: Callable[[Path], None]) -> Path:
     """Return the file of a key, which is written now if it is not there.
 
     Processes that need the same file at the same time wait for the one that writes it. Where no
     cache can be written the file is kept until this process ends.
 
     Args:
+        name: The name of the folder.
         key: From `user_cache.key_of`.
         write: Writes the model file to a path.
 
@@ -58,7 +59,7 @@ def file_of(key: str, write: Callable[[Path], None]) -> Path:
         NystraError: What ``write`` raises, or no file can be written.
     """
     try:
-        place = folder()
+        place = folder(name)
     except NystraError:
         place = _until_the_end()
     lock = place / f"{key}.lock"
