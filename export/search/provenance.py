@@ -18,6 +18,7 @@ from .new_places import convolved, new_map, unread
 from .operators import Kind, Operator, rule_of
 from .places import MOVED, NONE, agreed, compact, fresh_places
 from .products import (
+    PRODUCTS,
     attention_place,
     find_core,
     fused_core,
@@ -78,14 +79,13 @@ class Provenance:
         made = [held for held in made if str(held.name) in self.sized.shapes]
         if not made:
             return
-        inputs = [self.value(held) for held in node.inputs]
+        read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
+        inputs = [self.value(held) for held in read]
         outs = [self.sized.shapes.get(str(held.name), ()) for held in node.outputs]
         step = Step(node, inputs, outs, self.sized)
         rule = rule_of(node)
         known = rule is not None and all(
-            value is not None
-            for held, value in zip(node.inputs, inputs, strict=True)
-            if held is not None
+            value is not None for held, value in zip(read, inputs, strict=True) if held is not None
         )
         if rule is None or not known or not step.data():
             none: list[Score | None] = [None] * len(outs)
@@ -311,11 +311,27 @@ class Provenance:
         for node in graph:
             value = self.values.get(node.outputs[0]) if node.outputs else None
             score = None if value is None else value.score
+            if node in used:
+                continue
+            if value is not None and score is None and _weighs(node):
+                self.unmatched.append(Unmatched(node, "its scores are not followed from a product"))
             if score is None or score.hint is not None or score.softmax is not node:
                 continue
-            if node not in used:
-                reason = score.reason or "its weights are not multiplied with values"
-                self.unmatched.append(Unmatched(node, reason))
+            reason = score.reason or "its weights are not multiplied with values"
+            self.unmatched.append(Unmatched(node, reason))
+
+
+def _weighs(node: ir.Node) -> bool:
+    """Return whether a softmax gives the factor of a product of matrices, perhaps moved."""
+    todo = [node] if node.op_type == "Softmax" else []
+    while todo:
+        for user in (use.node for use in todo.pop().outputs[0].uses()):
+            rule = rule_of(user)
+            if user.op_type in PRODUCTS:
+                return True
+            if rule is not None and rule.kind is Kind.MOVES:
+                todo.append(user)
+    return False
 
 
 def _hint_of(rule: Operator | None, step: Step) -> Hint | None:

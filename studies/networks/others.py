@@ -106,6 +106,26 @@ class First(nn.Module):
         return image
 
 
+class DINOv3(nn.Module):
+    """The map of transformers' DINOv3, whose rotary positions are those of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        package = importlib.import_module("transformers")
+        settings = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3}
+        sizes = {"intermediate_size": 96, "image_size": 64, "patch_size": 8}
+        configuration = package.DINOv3ViTConfig(**settings, **sizes, num_register_tokens=4)
+        self.network = package.DINOv3ViTModel(configuration)
+        self.last = nn.Sequential(nn.Conv2d(48, 192, 1), nn.PixelShuffle(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return an image."""
+        sides = x.shape[2] // 8, x.shape[3] // 8
+        tokens = self.network(x).last_hidden_state[:, 5:]
+        image: Tensor = x + self.last(tokens.mT.unflatten(2, sides))
+        return image
+
+
 class Restorer(nn.Module):
     """The attention of a toy in a network of images."""
 
@@ -146,6 +166,8 @@ _SMALL_SWIN = {"patch_size": [4, 4], "embed_dim": 24, "window_size": [7, 7], "nu
 _DEEP = [2, 2, 18, 2]
 _BLOCKS = {"dim": 16, "num_refinement_blocks": 1}
 _CODES = {"codebook_params": [[32, 64, 32]], "LQ_stage": True, "scale_factor": 2}
+_PATCHES = {"patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 10}
+_STAGES = {"embed_dims": (32, 64, 64, 64), "num_heads": (2, 2, 2, 2), "num_classes": 10}
 _VIT = {"image_size": 64, "patch_size": 16, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
 
 OTHERS = {
@@ -280,7 +302,34 @@ OTHERS = {
         64,
     ),
     "timm/pvt_v2_b0": Other(partial(_timm, "pvt_v2_b0", num_classes=10), 224),
+    "timm/hiera_tiny": Other(
+        partial(
+            _timm,
+            "hiera_tiny_224",
+            img_size=(128, 128),
+            embed_dim=32,
+            num_heads=1,
+            stages=(1, 1, 1, 1),
+            num_classes=10,
+        ),
+        128,
+    ),
+    "timm/twins_svt_small": Other(
+        partial(_timm, "twins_svt_small", img_size=128, depths=(1, 2, 1, 1), **_STAGES), 128
+    ),
+    "timm/davit_tiny": Other(partial(_timm, "davit_tiny", depths=(1, 1, 1, 1), **_STAGES), 224),
+    "timm/eva02_tiny": Other(
+        partial(_timm, "eva02_tiny_patch14_224", img_size=112, **_PATCHES), 112
+    ),
+    "timm/mvitv2_tiny": Other(partial(_timm, "mvitv2_tiny", img_size=128, num_classes=10), 128),
+    "timm/gcvit_xxtiny": Other(partial(_timm, "gcvit_xxtiny", num_classes=10), 224),
+    "timm/edgenext_xx_small": Other(partial(_timm, "edgenext_xx_small", num_classes=10), 224),
+    "timm/vit_relpos_small": Other(
+        partial(_timm, "vit_relpos_small_patch16_224", img_size=64, **_PATCHES), 64
+    ),
+    "timm/beit_base": Other(partial(_timm, "beit_base_patch16_224", img_size=64, **_PATCHES), 64),
     "transformers/Swin2SR": Other(Swin2SR),
+    "transformers/DINOv3": Other(DINOv3),
 }
 """Library/network -> the small one."""
 
