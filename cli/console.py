@@ -99,8 +99,10 @@ def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable
     """
     from ..runtime.progress import step_bar, step_lines, wants_bar
 
+    stream = sys.stderr  # a trace redirects sys.stderr meanwhile
+
     def say(text: str) -> None:
-        echo(text, file=sys.stderr, flush=True)
+        echo(text, file=stream, flush=True)
 
     if args.verbose or not wants_bar(args.quiet):
         each = args.verbose or (piped and not args.quiet)

@@ -124,6 +124,15 @@ class ExportOptions(Options):
             metavar="DB",
         )
     )
+    trace_limit: float = option(
+        Number(
+            60.0,
+            "seconds of processor time after which a trace is stopped",
+            0,
+            above=True,
+            metavar="SECONDS",
+        )
+    )
     overwrite: bool = option(OVERWRITE, doc="replace existing files")
     keep: bool = option(Switch("keep the file if validation fails"))
     speed: bool = option(Switch("do not time the file", default=True))

@@ -18,6 +18,7 @@ from .progress import Steps
 from .report.export_result import ExportResult
 from .report.stage import WRITING_STEPS, write
 from .report.suggestion import suggestion
+from .tracing.time_limit import limit_traces
 from .validate.stage import validate, validation_steps
 
 if TYPE_CHECKING:
@@ -88,8 +89,19 @@ def _export(
     options: ExportOptions | None,
     progress: Callable[[str], None],
 ) -> ExportResult:
+    options = options or ExportOptions()
+    with limit_traces(options.trace_limit):
+        return _export_within_limit(source, output, options, progress)
+
+
+def _export_within_limit(
+    source: Path | OwnNetwork,
+    output: Path,
+    options: ExportOptions,
+    progress: Callable[[str], None],
+) -> ExportResult:
     steps = Steps(progress)
-    prepared = prepare(source, options or ExportOptions(), steps)
+    prepared = prepare(source, options, steps)
     try:
         return _exported(prepared, output, steps)
     except TraceError as error:

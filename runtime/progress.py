@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-LONG = 30.0
+LONG = 10.0
 """Seconds between the lines of a step that takes long."""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
 
 
-_FILE = ("opset", "target", "with_preprocessing", "functions")
+_FILE = ("opset", "target", "with_preprocessing", "functions", "trace_limit")
 """Options of an export that say how the file is written, in the order of the help."""
 
 _CHECKS = ("min_psnr", "calibrate", "speed", "keep")

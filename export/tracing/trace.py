@@ -32,6 +32,7 @@ from .shortcuts import (
     without_memory_formats,
     without_quadratic_rules,
 )
+from .time_limit import within_limit
 from .trace_fault import trace_fault
 
 _NEWEST_IN_PIECES = 22
@@ -84,10 +85,11 @@ def graph_of(
     """Return the graph of a network, which is not optimized; arguments as of `trace`.
 
     Raises:
+        TraceError: It took more processor time than `limit_traces` allows.
         Exception: Any error of PyTorch's tracer.
     """
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
-    with _tracing():
+    with _tracing(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
     return converted(program, *names, opset, copied, network, fused=fused)
 

@@ -1,16 +1,20 @@
 """Output on the terminal: no control characters, one line per error."""
 
+import argparse
+import contextlib
+import io
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nystra.cli.console import echo, echo_error, print_json, print_table
+from nystra.cli.console import echo, echo_error, print_json, print_table, steps
 from nystra.cli.main import main
 from nystra.core.plain_text import printable
-from nystra.runtime import Session
+from nystra.runtime import Session, progress
 from runtime_models import nystra_metadata, save_upscaler
 
 EVIL = "a\x1b[31mred\x1b]0;title\x07\r\u202egpj\x00\x9b2J\ud800"
@@ -32,6 +36,17 @@ def test_control_characters_are_written_out(capsys: pytest.CaptureFixture[str]) 
     assert said.err.count("\n") == 1
     assert len(said.out.splitlines()) == 4
     assert r"line\nbreak" in said.out
+
+
+def test_a_long_step_is_told_while_a_trace_redirects_the_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LONG", 0.5)
+    with steps(argparse.Namespace(verbose=0, quiet=False)) as show:
+        show("trace")
+        with contextlib.redirect_stderr(io.StringIO()):
+            time.sleep(2.5)
+    assert "trace (" in capsys.readouterr().err
 
 
 def test_no_line_is_a_command_of_a_service_that_runs_jobs(

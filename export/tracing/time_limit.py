@@ -1,0 +1,114 @@
+"""A limit to the processor time of a trace, which may not end: sizes are compared symbolically."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from ...core.errors import TraceError
+from ...core.ports.port import Port
+
+SECONDS = 60.0
+"""The limit where none is set."""
+
+_WAIT = 0.5
+
+
+class _OutOfTime(BaseException):
+    """Ends a trace; no Exception, since tracers catch those of the code that they trace."""
+
+
+@dataclass
+class _Limit:
+    """A limit, and the inputs with which a trace reached it: it is not tried again with them."""
+
+    seconds: float = SECONDS
+    reached: set[str] = field(default_factory=set)
+
+
+_LIMIT: ContextVar[_Limit | None] = ContextVar("limit of a trace", default=None)
+
+
+@contextmanager
+def limit_traces(seconds: float) -> Iterator[None]:
+    """Limit the processor time of each trace within a block, in seconds.
+
+    What reached the limit is refused at once when it is traced again.
+    """
+    before = _LIMIT.set(_Limit(seconds))
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
+
+
+@contextmanager
+def within_limit(inputs: Sequence[Port]) -> Iterator[None]:
+    """Trace a network with these inputs within a block.
+
+    Raises:
+        TraceError: The block took more than the processor time that is allowed.
+    """
+    limit = _LIMIT.get() or _Limit()
+    key = str(inputs)
+    if key in limit.reached:
+        raise _error(limit.seconds, inputs)
+    try:
+        with _interrupted_after(limit.seconds):
+            yield
+    except _OutOfTime:
+        limit.reached.add(key)
+        raise _error(limit.seconds, inputs) from None
+
+
+def _error(seconds: float, inputs: Sequence[Port]) -> TraceError:
+    free = {name for port in inputs for name in port.free_axes().values()}
+    advice = "raise `trace_limit`"
+    if free:
+        advice = (
+            f"give `static` 1x3x64x64 for one size, fix some of the free axes ({', '.join(free)}) "
+            "in the ports of the network, or raise `trace_limit`"
+        )
+    return TraceError(
+        f"tracing the network was stopped after {seconds:g} s of processor time: {advice}"
+    )
+
+
+@contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise `_OutOfTime` in this thread once it has used some seconds of processor time."""
+    used = _clock_of_this_thread()
+    thread, begun, over = threading.get_ident(), used(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_WAIT):
+            if used() - begun > seconds:
+                _raise_in(thread, _OutOfTime)  # again if some code caught it
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        _raise_in(thread, None)  # one that has not arrived yet
+
+
+def _clock_of_this_thread() -> Callable[[], float]:
+    """Return a clock of this thread's processor time that other threads can read."""
+    if not hasattr(time, "pthread_getcpuclockid"):  # macOS, Windows
+        return time.process_time
+    number = time.pthread_getcpuclockid(threading.get_ident())
+    return lambda: time.clock_gettime(number)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Raise an exception in another thread between two statements; None withdraws it."""
+    raised = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
