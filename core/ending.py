@@ -123,7 +123,7 @@ class EndingSignals:
             if hasattr(signal, "pthread_kill"):
                 signal.pthread_kill(main, number)  # wakes it, where it sleeps
             else:
-                _thread.interrupt_main(number)
+                _thread.interrupt_main(number)  # type: ignore[arg-type]  # any number will do
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._handled = True

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 from .ownership import may_follow
 
@@ -83,10 +84,11 @@ def exchange(first: Path, second: Path) -> bool:
     """Exchange two files or folders in one step; return False where that is not possible."""
     import ctypes
 
-    library = ctypes.CDLL(None) if os.name == "posix" else None
+    library: Any = ctypes.CDLL(None) if os.name == "posix" else None
     paths = os.fsencode(first), os.fsencode(second)
+    status = -1
     if sys.platform == "linux" and hasattr(library, "renameat2"):
-        return library.renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE) == 0  # type: ignore[union-attr]
-    if sys.platform == "darwin" and hasattr(library, "renamex_np"):
-        return library.renamex_np(*paths, _EXCHANGE) == 0  # type: ignore[union-attr]
-    return False
+        status = library.renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE)
+    elif sys.platform == "darwin" and hasattr(library, "renamex_np"):
+        status = library.renamex_np(*paths, _EXCHANGE)
+    return status == 0

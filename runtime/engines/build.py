@@ -54,16 +54,6 @@ class BuildOptions(Options):
             metavar="N",
         )
     )
-    builder_threads: int | None = option(
-        Number(
-            None,
-            "threads of the builder",
-            1,
-            default_text="chosen by the builder",
-            metavar="N",
-            hard_maximum=512,
-        )
-    )
 
     def chosen_targets(self, builder: Builder, device: gpu.Device | str) -> list[str]:
         """Return the GPUs to build for ahead of time; none: the one of this machine.
@@ -133,11 +123,9 @@ def build_engine(
             model,
             "build",
             seconds=24 * 3600.0 if options.seconds is None else options.seconds,
-            progress=lambda what, done, total: progress(f"build: {what} {done}/{total}"),
             profile=record.profile,
             targets=targets,
             level=options.level,
-            threads=options.builder_threads,
             output=str(engine),
         )
         if (refusal := answer["refusal"]) is not None:
@@ -158,7 +146,7 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Engine:
         trust: The user trusts who made it.
 
     Raises:
-        NystraError: It is not trusted, was changed, or is of another model or plugin library.
+        NystraError: It is not trusted, or is of another model or plugin library.
     """
     if not trust:
         raise NystraError(

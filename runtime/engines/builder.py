@@ -21,7 +21,7 @@ from ...core.files.scratch import scratch_folder
 from ...core.installation import find, installed, not_installed
 from ...plugins.domain import DOMAIN
 from ..model.onnx_graph import domain_nodes
-from ..workers.child import Child, ChildError, Progress
+from ..workers.child import Child, ChildError
 from .model import EngineModel
 
 WORKER = f"{__package__}.worker"
@@ -136,7 +136,6 @@ class Builder:
         do: str,
         *,
         seconds: float = 900.0,
-        progress: Progress = lambda _what, _done, _total: None,
         **request: Any,
     ) -> dict[str, Any]:
         """Send one request to a fresh process of `worker` and return its answer.
@@ -145,7 +144,6 @@ class Builder:
             model: The model and its plugin library.
             do: What to do, see `worker`.
             seconds: The process is ended when it has not answered by then.
-            progress: Is called while the process works.
             **request: The other entries of the request.
 
         Returns:
@@ -164,7 +162,7 @@ class Builder:
             child = Child(WORKER, seconds, environment=self.links(folder), grace=_GRACE_SECONDS)
             with child:
                 try:
-                    answer = child.ask(do, request, progress)
+                    answer = child.ask(do, request)
                 except ChildError as error:
                     if error.death is None:
                         raise _ERRORS.get(error.exit_code, NystraError)(str(error)) from error

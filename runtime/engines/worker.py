@@ -6,7 +6,7 @@ Every request has ``backend``, ``model`` and ``library`` (a path or null), and `
   for each case;
 - ``check`` with ``profile`` and ``targets`` -> whether the checks that begin a build passed; of
   TensorRT-RTX whether the build did;
-- ``build`` with the same, ``level``, ``threads`` and ``output`` -> the engine is
+- ``build`` with the same, ``level`` and ``output`` -> the engine is
   in the file ``output``.
 
 Every answer has ``version`` and ``refusal``. Polygraphy parses, configures and builds; the rest is
@@ -115,8 +115,6 @@ class _EngineWorker:
     def _build(self) -> dict[str, Any]:
         """Build, and write the engine if a file is named for it."""
         request = self._request
-        if request.get("threads") is not None:  # Polygraphy's configuration has none
-            self._network[0].max_threads = request["threads"]
         try:
             config = configuration(
                 self._builder,
@@ -124,7 +122,6 @@ class _EngineWorker:
                 request["profile"],
                 request["targets"],
                 builder_optimization_level=request.get("level"),
-                progress_monitor=_monitor(self._builder, self._send),
             )
         except self._failed as error:
             raise NystraError(
@@ -226,29 +223,6 @@ def configuration(
     config = create(profiles=[shapes], **settings)(*network[:2])
     config.clear_flag(builder.module.BuilderFlag.TF32)
     return config
-
-
-def _monitor(builder: Builder, send: Send) -> Any:
-    """Return a monitor that reports progress, which Polygraphy only prints."""
-    base: Any = builder.module.IProgressMonitor
-
-    class Monitor(base):  # type: ignore[misc]  # the class is of a module
-        def __init__(self) -> None:
-            base.__init__(self)
-            self._steps: dict[str, int] = {}
-
-        def phase_start(self, phase_name: str, _parent: str | None, num_steps: int) -> None:
-            self._steps[phase_name] = num_steps
-            send({"progress": (phase_name, 0, num_steps)})
-
-        def phase_finish(self, phase_name: str) -> None:
-            self._steps.pop(phase_name, None)
-
-        def step_complete(self, phase_name: str, step: int) -> bool:
-            send({"progress": (phase_name, step + 1, self._steps.get(phase_name, 0))})
-            return True
-
-    return Monitor()
 
 
 if __name__ == "__main__":

@@ -151,9 +151,6 @@ def _path() -> list[str]:
 ANSWER_SECONDS = 900.0
 """Time limit for a child process to answer, in seconds."""
 
-Progress = Callable[[str, int, int], None]
-"""(current step, steps done, total steps)."""
-
 
 class ChildError(Exception):
     """The failure of a child.
@@ -211,14 +208,12 @@ class Child:
         self,
         what: str,
         request: Mapping[str, Any] | None = None,
-        progress: Progress = lambda _what, _done, _total: None,
     ) -> dict[str, Any]:
         """Send one request and return the answer.
 
         Args:
             what: The request's ``do``.
             request: Its other entries.
-            progress: Called with the progress that the child reports.
 
         Raises:
             ChildError: The child reported an error, died, or gave no answer in time.
@@ -233,7 +228,7 @@ class Child:
         timer = threading.Timer(self._limit, end)
         timer.start()
         try:
-            answer = self._converse(line.encode(), progress)
+            answer = self._converse(line.encode())
         finally:
             timer.cancel()
         if late.is_set():
@@ -270,18 +265,17 @@ class Child:
             self.output = self._lines()
             self._printed.close()
 
-    def _converse(self, line: bytes, progress: Progress) -> dict[str, Any] | None:
+    def _converse(self, line: bytes) -> dict[str, Any] | None:
         """Return the answer to a line; None if the child ends before it answers."""
         if self._process.stdin is None or self._process.stdout is None:
             return None
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
-            while (text := self._process.stdout.readline()).endswith(b"\n"):
+            text = self._process.stdout.readline()
+            if text.endswith(b"\n"):
                 message: dict[str, Any] = json.loads(text)
-                if "progress" not in message:
-                    return message
-                progress(*message["progress"])
+                return message
         except OSError:
             pass
         return None

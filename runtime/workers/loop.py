@@ -1,7 +1,7 @@
 """A child process that answers requests: JSON, one line each, on stdin and stdout.
 
-A request that fails is answered by ``{"error": text, "exit_code": number}``. Lines that say
-``{"progress": [what, done, total]}`` may come before an answer. The process ends when stdin does.
+A request that fails is answered by ``{"error": text, "exit_code": number}``. The process ends when
+stdin does.
 The output of libraries goes to stderr.
 """
 

@@ -184,7 +184,7 @@ def probe_tensorrt(context: Context) -> None:
 def build_tensorrt(context: Context) -> None:
     """Engines with plugins, and without."""
     env = environment(context, "ort", "tensorrt")
-    more = ["--tile", str(TILE), "--level", "2", "--builder-threads", "8"]
+    more = ["--tile", str(TILE), "--level", "2"]
     commands: dict[str, list[str | Path]] = {
         f"{model.name}, library {library}": ["build", model, *more, "--library", library]
         for model in models(context)
