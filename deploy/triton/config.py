@@ -6,13 +6,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from ...core.errors import NystraError
-from ...core.ports.port import SIDES, Port
+from ...core.ports.port import Port
 from ...runtime.model.model_facts import ModelFacts
 from ...runtime.tasks.handler import AnswerTensor
 from .options import TritonOptions
 
 LABELS = "labels.txt"
-_WARM_UP_SIDE = 64
 _QUEUE_DELAY = 2000
 _TYPES = {
     "bytes": "STRING",
@@ -55,7 +54,7 @@ def head(name: str, options: TritonOptions, max_batch: int) -> list[str]:
 
 
 def network_tensors(facts: ModelFacts, max_batch: int, *, labels: bool) -> list[str]:
-    """Return the inputs and outputs of a network alone, with its batching and warm-up.
+    """Return the inputs and outputs of a network alone, with its batching.
 
     ``max_batch`` is 0 where the batch is a fixed number; ``labels``: there is a file of them.
     """
@@ -65,16 +64,6 @@ def network_tensors(facts: ModelFacts, max_batch: int, *, labels: bool) -> list[
         fields.append(_tensor("output", *_described(port, max_batch), labeled=labeled))
     if max_batch > 1:
         fields.append(f"dynamic_batching {{ max_queue_delay_microseconds: {_QUEUE_DELAY} }}")
-    multiple = facts.inputs[0].multiple
-    side = -(-max(_WARM_UP_SIDE, facts.size_minimum) // multiple) * multiple
-    zeros = []
-    for port in facts.inputs:
-        shape = port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
-        dims = list(shape[1:] if max_batch else shape)
-        value = block("value", f"data_type: {_data_type(port)}", f"dims: {dims}", "zero_data: true")
-        zeros.append(block("inputs", f"key: {quoted(port.name)}", value))
-    batch = f"batch_size: {1 if max_batch else 0}"
-    fields.append(block("model_warmup", 'name: "gray image"', batch, *zeros))
     return fields
 
 
@@ -100,12 +89,6 @@ def parameters(values: Mapping[str, object]) -> list[str]:
             text = f"value {{ string_value: {quoted(str(value))} }}"
             fields.append(block("parameters", f"key: {quoted(key)}", text))
     return fields
-
-
-def takes_batches(facts: ModelFacts) -> bool:
-    """Return whether a model runs any number of images at once."""
-    ports = (*facts.inputs, *facts.outputs)
-    return all(port.axes[:1] == ("batch",) and "batch" not in port.lengths for port in ports)
 
 
 def _described(port: Port, max_batch: int) -> tuple[str, str, list[int]]:

@@ -20,28 +20,24 @@ class TritonBackend:
 
     Attributes:
         files: It takes image files, which nystra in the server's Python restores; else tensors.
-        gpu_session: The backend of that nystra on a GPU.
         engine: It runs an engine of ``nystra build``, on a GPU.
         chooses_gpu: It runs on the CPU or, if requested, on a GPU.
         libraries: It loads the library of operators by an entry of the configuration.
         operators: It runs files with operators of nystra.
-        default_file: Triton finds the model file without an entry of the configuration.
     """
 
     files: bool = False
-    gpu_session: str = ""
     engine: bool = False
     chooses_gpu: bool = True
     libraries: bool = False
     operators: bool = True
-    default_file: bool = True
 
 
 BACKENDS = {
-    "python": TritonBackend(files=True, gpu_session="ort-cuda"),
+    "python": TritonBackend(files=True),
     "onnxruntime": TritonBackend(libraries=True),
     "tensorrt": TritonBackend(engine=True),
-    "openvino": TritonBackend(chooses_gpu=False, operators=False, default_file=False),
+    "openvino": TritonBackend(chooses_gpu=False, operators=False),
 }
 
 

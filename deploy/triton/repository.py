@@ -27,7 +27,6 @@ from .config import (
     network_tensors,
     parameters,
     quoted,
-    takes_batches,
 )
 from .options import TritonOptions
 
@@ -127,7 +126,7 @@ class _Model:
         """Return the configuration of the python backend."""
         options = self.options
         stated = {
-            "session_backend": options.facts.gpu_session if options.gpu else "auto",
+            "session_backend": "ort-cuda" if options.gpu else "auto",
             "library": "none" if options.library == "none" else "auto",
             "tile": options.tile,
             "threads": options.threads,
@@ -148,13 +147,14 @@ class _Model:
                 folder = f"{options.server_path.rstrip('/')}/{self.name}/{_VERSION}"
                 library = quoted(f"{folder}/{self.library.name}")
                 fields.append(f"model_operations {{ op_library_filename: {library} }}")
-        if not options.facts.default_file:
+        if self.record is None:
             fields.append(f"default_model_filename: {quoted(COPY)}")
         return fields
 
     def _max_batch(self) -> int:
         """Return how many images run at once; 0 where the batch is a number of the file."""
-        if not takes_batches(self.facts):
+        ports = (*self.facts.inputs, *self.facts.outputs)
+        if any(port.axes[:1] != ("batch",) or "batch" in port.lengths for port in ports):
             return 0
         if self.record is None:
             return self.options.max_batch

@@ -77,13 +77,12 @@ def test_tensors_for_onnxruntime(tmp_path: Path) -> None:
     folder = write_repository(model, tmp_path / "repository", options)
     config = parsed(folder)
     assert (config.backend, config.max_batch_size) == ("onnxruntime", 4)
+    assert config.default_model_filename == "model.onnx"
     assert list(config.input[0].dims) == [3, -1, -1]
     assert config.input[0].data_type == 11  # TYPE_FP32
     assert list(config.output[0].dims) == [3, -1, -1]
     assert config.dynamic_batching.max_queue_delay_microseconds > 0
     assert (config.instance_group[0].count, config.instance_group[0].kind) == (2, 2)  # KIND_CPU
-    (warm_up,) = config.model_warmup
-    assert list(warm_up.inputs["input"].dims) == [3, 64, 64]
     assert config.parameters["intra_op_thread_count"].string_value == "3"
     if supported():
         name = library_path().name
@@ -99,7 +98,6 @@ def test_a_fixed_batch_is_no_batch_of_triton(tmp_path: Path) -> None:
     assert config.max_batch_size == 0
     assert not config.HasField("dynamic_batching")
     assert (list(config.input[0].dims), config.input[0].data_type) == ([2, 3, 8, 9], 10)
-    assert list(config.model_warmup[0].inputs["input"].dims) == [2, 3, 8, 9]
 
 
 def test_labels_of_a_classifier(tmp_path: Path) -> None:
