@@ -177,7 +177,7 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
     else:
         rows.append(("verdict", f"refused: {verdict.refusal}"))
     if verdict.nodes:
-        count = f"{verdict.plugins} of {verdict.nodes} nystra nodes are plugins"
+        count = f"{verdict.plugins}, for {verdict.nodes} nodes that have one"
         rows.append(("plugins", f"{count}; {model.library_reason}"))
     rows.append(("checked", ", ".join(verdict.checked) or "nothing"))
     if verdict.shapes:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ...core.errors import ExportError, TraceError
 from ...models.facts import Facts
 from ...plugins.domain import DOMAIN, opset_of
-from ...plugins.operators.functions import operator_body
+from ...plugins.operators.functions import operator_bodies
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
 from ..execute.parts import is_held, names_read, nodes_of, tensor_of
@@ -141,7 +141,8 @@ def _fits(item: Replacement, opset: int) -> bool:
     bodies = [
         node
         for name in names
-        for node in nodes_of(operator_body(name, written, (n for n in own if n.op_type == name)))
+        for body in operator_bodies(name, written, (n for n in own if n.op_type == name))
+        for node in nodes_of(body)
     ]
     return all(
         _version(node.op_type, written) == _version(node.op_type, opset)

@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 
 from ...plugins.domain import DOMAIN, opset_of
-from ...plugins.operators.functions import operator_body
+from ...plugins.operators.functions import operator_bodies
 
 _OPSETS = (18, 20)
 """The oldest and newest opsets that nodes are traced for; those of others have the same meaning."""
@@ -30,16 +30,20 @@ def traced_opset(opset: int) -> int:
 
 
 def attach_bodies(model: onnx.ModelProto) -> None:
-    """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
+    """Add to a model, in place, the body of every nystra operator that it uses, at its opset.
+
+    Also those of the operators that are in these bodies.
+    """
     opset, present = opset_of(model), {function.name for function in model.functions}
     for name in used_operators(model):
-        if name in present:
-            continue
-        body = operator_body(name, traced_opset(opset), nodes_of_type(model, name))
-        for entry in body.opset_import:
-            if entry.domain == "":
-                entry.version = opset
-        model.functions.append(body)
+        for body in operator_bodies(name, traced_opset(opset), nodes_of_type(model, name)):
+            if body.name in present:
+                continue
+            for entry in body.opset_import:
+                if entry.domain == "":
+                    entry.version = opset
+            model.functions.append(body)
+            present.add(body.name)
 
 
 def inline_bodies(model: onnx.ModelProto) -> None:

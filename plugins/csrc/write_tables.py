@@ -200,10 +200,7 @@ def build_list() -> str:
 
 def cuda_operators() -> dict[str, str]:
     """Return the rows of ``OPERATORS`` for which there is a CUDA kernel."""
-    kernels = Path(__file__).with_name("kernels") / "cuda"
-    return {
-        name: folder for name, folder in OPERATORS.items() if (kernels / f"{folder}.cu").is_file()
-    }
+    return {name: row for name, row in OPERATORS.items() if find_schema(name).plugin == name}
 
 
 def _includes(part: str) -> str:

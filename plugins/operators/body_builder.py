@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ...core.errors import NystraError
 from ..domain import DOMAIN
-from .schema import PLUGIN_ATTRIBUTES, OperatorSchema
+from .schema import PLUGIN_ATTRIBUTES, REVISION, VERSION, OperatorSchema
 
 OPSETS = (18, 19, 20, 21, 22, 23, 24, 25)
 """The opsets of ONNX that the bodies are written for."""
@@ -32,6 +32,7 @@ class BodyBuilder:
             reshapes and transposes of four axes at most, for engines that support no others;
             otherwise by one Gather. A subclass that knows the sizes sets it.
         fused: Exact attention is one node, whose mask holds all that is added to the scores.
+        served: The attributes of every node that the body is for; none: it is for any node.
     """
 
     stepped = False
@@ -43,6 +44,7 @@ class BodyBuilder:
         opset: int,
         by_rows: bool = False,
         values: Mapping[str, Any] | None = None,
+        served: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         if opset not in OPSETS:
             raise NystraError(
@@ -53,6 +55,7 @@ class BodyBuilder:
         self.opset = opset
         self.by_rows = by_rows
         self.values = values
+        self.served = served
         self.inputs = [self._named(name) for name in schema.inputs]
         self._outputs = [self._named(name) for name in schema.outputs]
         self._nodes: list[onnx.NodeProto] = []
@@ -74,6 +77,17 @@ class BodyBuilder:
             return self._known[key]
         output = self._known[key] = self._fresh(op_type)
         self._nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
+        return output
+
+    def call(self, operator: str, tensor: str, **attributes: int) -> str:
+        """Return the only output of a node of nystra, whose body is a function of its own.
+
+        TensorRT reads an attribute that a function passes on to another one as 0, so its attributes
+        are numbers.
+        """
+        output = self._fresh(operator)
+        every = {**attributes, "revision": REVISION, **PLUGIN_ATTRIBUTES}
+        self._nodes.append(helper.make_node(operator, [tensor], [output], domain=DOMAIN, **every))
         return output
 
     def ops(self, op_type: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
@@ -246,13 +260,16 @@ class BodyBuilder:
                 node = helper.make_node("CastLike", [result, self.inputs[0]], [output])
             self._nodes.append(node)
         _name(self._nodes)
+        opsets = [helper.make_opsetid("", self.opset)]
+        if any(node.domain == DOMAIN for node in self._nodes):
+            opsets.append(helper.make_opsetid(DOMAIN, VERSION))
         return helper.make_function(
             DOMAIN,
             self.schema.name,
             self.inputs,
             self._outputs,
             self._nodes,
-            [helper.make_opsetid("", self.opset)],
+            opsets,
             attributes=[*(a.name for a in self.schema.attributes), *PLUGIN_ATTRIBUTES],
             doc_string=self.schema.doc,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from ..domain import DOMAIN
 from . import OPERATORS, find_schema
 from .body_builder import BodyBuilder
 
@@ -41,14 +42,32 @@ def operator_body(
         opset: The model's.
         nodes: The model's nodes of that type. If one has a window of `LARGE_WINDOW` tokens, exact
             attention is computed by rows of queries, in less memory, but in a Loop, which
-            engines that fuse attention (OpenVINO, TensorRT) do not fuse.
+            engines that fuse attention (OpenVINO, TensorRT) do not fuse. Those of a Nystrom form
+            hold ``NystraPinv``, with the attributes of these nodes. Without nodes the body is for
+            any attributes, and for small windows.
 
     Raises:
         NystraError: There is no such operator, or no body is written for this opset.
     """
     schema = find_schema(name)
     write = import_module(f".{OPERATORS[name]}.body", __package__).write
-    return BodyBuilder(schema, opset, by_rows=any(map(_is_large, nodes))).function(write)
+    served = list(nodes)
+    builder = BodyBuilder(
+        schema,
+        opset,
+        by_rows=any(map(_is_large, served)),
+        served=[values_of(node) for node in served],
+    )
+    return builder.function(write)
+
+
+def operator_bodies(
+    name: str, opset: int, nodes: Iterable[onnx.NodeProto] = ()
+) -> list[onnx.FunctionProto]:
+    """Return the body of an operator, as `operator_body`, and those of the operators in it."""
+    body = operator_body(name, opset, nodes)
+    inner = sorted({node.op_type for node in body.node if node.domain == DOMAIN})
+    return [body, *(operator_body(other, opset) for other in inner)]
 
 
 def fused_body(node: onnx.NodeProto, opset: int) -> onnx.FunctionProto:

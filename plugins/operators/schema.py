@@ -91,6 +91,8 @@ class OperatorSchema:
         int32: The inputs and outputs that are int32; all others are of type T.
         relations: Conditions on several attributes, checked in this order.
         limits: Numbers that its kernels are built for.
+        plugin: The operator whose CUDA kernel and TensorRT plugin compute it, or a part of its
+            body; None: a GPU runs the body alone.
     """
 
     name: str
@@ -102,6 +104,7 @@ class OperatorSchema:
     int32: tuple[str, ...] = ()
     relations: tuple[Relation, ...] = ()
     limits: tuple[Limit, ...] = ()
+    plugin: str | None = None
 
     def validate(self, attributes: Mapping[str, object]) -> Attributes:
         """Return all attributes of a node, defaults filled in and types converted.

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from ...core.errors import BackendUnavailableError
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, image_size
-from ...plugins.domain import DOMAIN
 from ..engines.build import BuildOptions
-from ..engines.builder import Refusal, find_builder, unsupported_reason
+from ..engines.builder import Refusal, find_builder, plugin_nodes, unsupported_reason
 from ..engines.model import EngineModel, make_profile
 from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
-from ..model.onnx_graph import domain_nodes, read_facts
+from ..model.onnx_graph import read_facts
 
 NOT_SHOWN = "numbers, speed, memory and loading of an engine: they need a GPU"
 """What a dry run cannot check."""
@@ -46,8 +45,8 @@ class DryRunReport:
         version: Its full version.
         refusal: What was refused, or None.
         layers: Layers of the parsed network.
-        nodes: Nodes of the nystra domain in the file.
-        plugins: How many of them became plugins.
+        nodes: Nodes of nystra in the file that have a plugin, themselves or in their body.
+        plugins: Plugins of the parsed network.
         checked: What was checked, in words.
         shapes: The output shapes that were compared.
         notes: What could not be checked, and why.
@@ -104,7 +103,7 @@ def dry_run(
     builder = find_builder(options.backend)
     targets = options.chosen_targets(builder, "no GPU is needed")
     builder.require()
-    report = DryRunReport(builder.name, nodes=len(domain_nodes(model.path, DOMAIN)))
+    report = DryRunReport(builder.name, nodes=len(plugin_nodes(model.path)))
     report.shapes = _onnxruntime_shapes(model, sizes, report.notes)
     parsed = builder.ask(model, "parse", cases=[shape.inputs for shape in report.shapes])
     report.version = parsed.get("version", "")

@@ -20,7 +20,9 @@ from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
 from ...core.installation import find, installed, not_installed
 from ...plugins.domain import DOMAIN
+from ...plugins.operators import OPERATORS, find_schema
 from ..model.onnx_graph import domain_nodes
+from ..model.onnx_header import read_onnx_header
 from ..workers.child import Child, ChildError
 from .model import EngineModel
 
@@ -219,21 +221,39 @@ def find_builder(name: str) -> Builder:
     raise NystraError(f"{name!r} builds no engines: expected {TENSORRT.name} or {RTX.name}")
 
 
+def plugin_nodes(path: Path) -> list[str]:
+    """Return the names of the nodes of a model that have a plugin, themselves or in their body.
+
+    Raises:
+        NystraError: The file is missing, not ONNX or cut short.
+    """
+    bodies = read_onnx_header(path).functions
+    found = []
+    for name, operator in domain_nodes(path, DOMAIN):
+        plugin = find_schema(operator).plugin if operator in OPERATORS else operator
+        if plugin == operator or (plugin is not None and (DOMAIN, plugin) in bodies):
+            found.append(name)
+    return found
+
+
 def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
-    """Return a refusal if the plugin library is loaded but a nystra node is not a plugin.
+    """Return a refusal if the plugin library is loaded but a plugin was not taken.
 
     Args:
         model: The model and its plugin library.
         plugins: Names of the network's plugin layers.
     """
-    nodes = domain_nodes(model.path, DOMAIN)
-    if model.library is None or len(plugins) >= len(nodes):
+    if model.library is None:
         return None
+    nodes = plugin_nodes(model.path)
+    if len(plugins) >= len(nodes):
+        return None
+    without = [name for name in nodes if not any(name in plugin for plugin in plugins)]
     return Refusal(
-        next((name for name, _ in nodes if name not in plugins), nodes[0][0]),
-        f"{model.library.name} was loaded, but only {len(plugins)} of {len(nodes)} nystra nodes "
-        "are plugins: build the library of this nystra, or compile the bodies with `library` "
-        "none",
+        (without or nodes)[0],
+        f"{model.library.name} was loaded, but only {len(plugins)} of the {len(nodes)} nodes that "
+        "have a plugin took it: build the library of this nystra, or compile the bodies with "
+        "`library` none",
     )
 
 

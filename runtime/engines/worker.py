@@ -25,7 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.files.scratch import scratch_folder
+from ...plugins.domain import DOMAIN
+from ...plugins.operators import OPERATORS, find_schema
 from ..machine import gpu
+from ..model.external_data import external_files
+from ..model.onnx_header import copy_without_functions
 from ..workers.loop import Send, answer_requests
 from .builder import Builder, find_builder, polygraphy_logger
 
@@ -79,7 +84,12 @@ class _EngineWorker:
                 raise NystraError(": ".join([str(error), *self._log.errors[:1]])) from error
         values: dict[str, Any] = {}
         try:
-            self._network = parsed(self._builder, self._request["model"])
+            model = Path(self._request["model"])
+            self._network = (
+                parsed(self._builder, str(model))
+                if self._request["library"] is None
+                else _parsed_with_plugins(self._builder, model)
+            )
             if not self._log.errors:  # the parser may be content with what it reported as an error
                 values = getattr(self, f"_{self._request['do']}")()
         except self._failed as error:
@@ -187,6 +197,23 @@ def parsed(builder: Builder, model: str) -> Any:
     """Return builder, network and parser of a model file; the types are those of the file."""
     strongly = hasattr(builder.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
     return builder.polygraphy.network_from_onnx_path(model, strongly_typed=strongly)
+
+
+def _parsed_with_plugins(builder: Builder, model: Path) -> Any:
+    """Return what `parsed` returns, of the model without the bodies of operators that are plugins.
+
+    Within the body of another operator the parsers of TensorRT 11 and TensorRT-RTX take a body if
+    there is one, and a plugin otherwise.
+    """
+    bodies = {(DOMAIN, name) for name in OPERATORS if find_schema(name).plugin == name}
+    with scratch_folder() as folder:
+        copy = folder / "model.onnx"
+        copy_without_functions(model, copy, bodies)
+        for location, file in external_files(model).items():
+            link = folder / location
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file.resolve())
+        return parsed(builder, str(copy))
 
 
 def configuration(

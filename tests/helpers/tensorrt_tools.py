@@ -23,7 +23,7 @@ from onnx import TensorProto, helper
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
 from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.functions import operator_body
+from nystra.plugins.operators.functions import operator_bodies
 from nystra.plugins.operators.schema import VERSION, node_attributes
 from operator_tests import Shape, find_tests
 
@@ -105,7 +105,7 @@ def operator_model(
         shapes: Input name (query_0, ...) -> another shape.
         **changes: Attributes that are not checked.
     """
-    nodes, inputs, outputs, functions = [], [], [], []
+    nodes, inputs, outputs, functions = [], [], [], {}
     for place, operator in enumerate(operators):
         schema, node = find_schema(operator), OPEN[operator]
 
@@ -132,11 +132,15 @@ def operator_model(
             )
         )
         if bodies:
-            functions.append(operator_body(operator, 20, nodes[-1:]))
+            for body in operator_bodies(operator, 20, nodes[-1:]):
+                functions[body.name] = body
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, VERSION)]
     graph = helper.make_graph(nodes, "operators", inputs, outputs)
     onnx.save(
-        helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions), path
+        helper.make_model(
+            graph, opset_imports=opsets, ir_version=10, functions=list(functions.values())
+        ),
+        path,
     )
     return path
 

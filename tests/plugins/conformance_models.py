@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from conformance_case import Case
 from nystra.plugins.domain import DOMAIN
 from nystra.plugins.operators import find_schema
-from nystra.plugins.operators.functions import operator_body
+from nystra.plugins.operators.functions import operator_bodies
 from nystra.plugins.operators.schema import VERSION
 
 _TYPES = {
@@ -49,7 +49,8 @@ def node_model(
         ]
         if functions:
             of_type = [node for node in nodes if node.op_type == case.operator]
-            bodies[case.operator] = operator_body(case.operator, opset, of_type)
+            for body in operator_bodies(case.operator, opset, of_type):
+                bodies[body.name] = body
     graph = helper.make_graph(nodes, "conformance", inputs, outputs)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, VERSION)]
     model = helper.make_model(

@@ -5,21 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from conformance_case import Case
-from nystra.plugins.operators import OPERATORS
+from nystra.plugins.operators import OPERATORS, find_schema
 
 Shape = tuple[int | str, ...]
 """A shape with open sizes, which have names."""
 
 
-_KERNELS = Path(__file__).parents[2] / "plugins" / "csrc" / "kernels" / "cuda"
-
-CUDA_OPERATORS = tuple(
-    name for name, folder in OPERATORS.items() if (_KERNELS / f"{folder}.cu").is_file()
-)
+CUDA_OPERATORS = tuple(name for name in OPERATORS if find_schema(name).plugin == name)
 """The operators with a CUDA kernel and a TensorRT plugin."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.functions import operator_body
+from nystra.plugins.operators.functions import operator_bodies, operator_body
 
 FORBIDDEN = {"If", "Loop", "Scan", "Einsum", "Split"}  # TensorRT wants Split's sizes constant
 ALLOWED = {"NystraPatchMatch": {"Loop"}}
@@ -128,3 +128,25 @@ def test_nodes_have_names_that_stay_apart_where_bodies_are_inlined(tmp_path: Pat
     inlined = [node.name for node in onnx.load(path).graph.node]
     assert len(inlined) > 40
     assert len(set(inlined)) == len(inlined)
+
+
+@pytest.mark.parametrize("name", ["NystraWindowNystrom", "NystraWindowNystromformer"])
+def test_the_body_of_nodes_holds_the_pseudoinverse_once_for_each_setting(name: str) -> None:
+    """Its attributes are numbers: TensorRT reads those that a function passes on as 0."""
+    nodes = [
+        onnx.helper.make_node(name, [], [], domain="nystra", iterations=iterations, batch_init=init)
+        for iterations, init in ((6, 0), (2, 1), (6, 0))
+    ]
+    body, inverse = operator_bodies(name, 20, nodes)
+    assert inverse.name == "NystraPinv"
+    assert {(o.domain, o.version) for o in body.opset_import} == {("", 20), ("nystra", 1)}
+    held = [node for node in body.node if node.domain == "nystra"]
+    values = [{a.name: onnx.helper.get_attribute_value(a) for a in node.attribute} for node in held]
+    assert [(v["iterations"], v["batch_init"], v["revision"]) for v in values] == [
+        (2, 1, 1),
+        (6, 0, 1),
+    ]
+    assert not any(a.ref_attr_name for node in held for a in node.attribute)
+    assert [f.name for f in operator_bodies("NystraWindowSoftmax", 20, [])] == [
+        "NystraWindowSoftmax"
+    ]

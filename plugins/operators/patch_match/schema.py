@@ -44,6 +44,7 @@ SCHEMA = OperatorSchema(
         REVISION_ATTRIBUTE,
     ),
     int32=("start", "index"),
+    plugin="NystraPatchMatch",
     relations=(
         Relation(
             lambda a: a.patch_size % 2 == 0,

@@ -13,5 +13,6 @@ SCHEMA = OperatorSchema(
     inputs=("A",),
     outputs=("Z",),
     attributes=(ITERATIONS_ATTRIBUTE, BATCH_INIT_ATTRIBUTE, REVISION_ATTRIBUTE),
+    plugin="NystraPinv",
     limits=(Limit("MaxPinvSize", 128, "m, of the kernels"),),
 )

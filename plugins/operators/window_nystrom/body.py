@@ -6,7 +6,6 @@ import numpy as np
 
 from ..body_builder import BodyBuilder
 from ..landmark_body import LandmarkBody
-from ..pinv_body import pinv_nodes
 
 
 def _kernel(body: BodyBuilder, logits: str, same: str) -> str:
@@ -20,7 +19,7 @@ def _kernel(body: BodyBuilder, logits: str, same: str) -> str:
 def _pinv(windows: LandmarkBody, core: str, guarded: str) -> str:
     """Return Z; with a guard, 0 for a matrix whose iteration overflowed: its tokens are guarded."""
     body = windows.body
-    z = pinv_nodes(body, core, 4, windows.landmarks, windows.core_same)
+    z = windows.inverse(core)
     largest = body.op("ReduceSum", body.op("Abs", z), body.ints([-2, -1]), keepdims=1)
     finite = body.op("LessOrEqual", largest, body.number(float(np.finfo(np.float32).max)))
     usable = body.op("Or", finite, body.op("Not", guarded))

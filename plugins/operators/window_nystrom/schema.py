@@ -29,4 +29,5 @@ SCHEMA = OperatorSchema(
     ),
     relations=LANDMARK_RELATIONS,
     limits=LANDMARK_LIMITS,
+    plugin="NystraPinv",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..body_builder import BodyBuilder
 from ..landmark_body import LandmarkBody
-from ..pinv_body import pinv_nodes
 
 
 def write(nodes: BodyBuilder) -> str:
@@ -20,6 +19,6 @@ def write(nodes: BodyBuilder) -> str:
     left = weights(left_logits, windows.left_same)
     core = weights(core_logits, windows.core_same)
     upper = weights(upper_logits, windows.upper_same)
-    z = pinv_nodes(nodes, core, 4, windows.landmarks, windows.core_same)
+    z = windows.inverse(core)
     values = nodes.op("MatMul", z, nodes.op("MatMul", upper, v))
     return windows.merged(nodes.op("MatMul", left, values))

@@ -21,4 +21,5 @@ SCHEMA = OperatorSchema(
     attributes=(*WINDOW_ATTRIBUTES, SCALE_ATTRIBUTE, *LANDMARK_ATTRIBUTES, REVISION_ATTRIBUTE),
     relations=LANDMARK_RELATIONS,
     limits=LANDMARK_LIMITS,
+    plugin="NystraPinv",
 )
