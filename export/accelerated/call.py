@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ...core.errors import UnsupportedModelError
-from ...core.ports.port import FRAMES_AXES, IMAGE_AXES, LOGITS_AXES, Port
 from ...models.spandrel.tracing import traceable
 
 Caller = Callable[..., Any]
@@ -176,55 +175,3 @@ class OfTensors(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors of what the module returns."""
         return tuple(tensors_in(self.whole(*tensors)))
-
-
-def ports_of(
-    tensors: Sequence[Tensor], returned: Sequence[Tensor]
-) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
-    """Return the inputs and outputs of a network for the tensors of a call.
-
-    The first input is an image (B, C, H, W) or frames (B, T, C, H, W); further images of one
-    channel are masks, others references.
-
-    Raises:
-        UnsupportedModelError: They are no images of a whole scale, frames or logits.
-    """
-    inputs = [_input(tensor, place, tensors[0]) for place, tensor in enumerate(tensors)]
-    outputs = [_output(tensor, place, tensors[0]) for place, tensor in enumerate(returned)]
-    taken, given = ([port for port in ports if port] for ports in (inputs, outputs))
-    if not (taken and given and len(taken) == len(inputs) and len(given) == len(outputs)):
-        raise UnsupportedModelError(
-            "expected a module of images: float tensors (B, C, H, W) or (B, T, C, H, W) in, images "
-            f"of a whole scale or logits (B, K) out; this one takes {_shapes(tensors)} and returns "
-            f"{_shapes(returned)}"
-        )
-    return tuple(taken), tuple(given)
-
-
-def _input(tensor: Tensor, place: int, first: Tensor) -> Port | None:
-    name = f"input_{place}" if place else "input"
-    if not tensor.is_floating_point() or tensor.dim() not in (4, 5):
-        return None
-    channels = {"channels": tensor.shape[-3]}
-    if tensor.dim() == 5:
-        return Port(name, "frames", FRAMES_AXES, channels)
-    other = "mask" if tensor.shape[1] == 1 else "reference"
-    own_size = tensor.shape[-2:] != first.shape[-2:]
-    return Port(name, other if place else "image", IMAGE_AXES, channels, own_size=own_size)
-
-
-def _output(tensor: Tensor, place: int, first: Tensor) -> Port | None:
-    name = f"output_{place}" if place else "output"
-    if not tensor.is_floating_point() or tensor.dim() not in (2, 4, 5):
-        return None
-    if tensor.dim() == 2:
-        return Port(name, "logits", LOGITS_AXES, {"classes": tensor.shape[1]}, range=None)
-    scale = tensor.shape[-1] // first.shape[-1]
-    if scale < 1 or tensor.shape[-2:] != torch.Size(scale * side for side in first.shape[-2:]):
-        return None
-    role, axes = ("picture", IMAGE_AXES) if tensor.dim() == 4 else ("frames", FRAMES_AXES)
-    return Port(name, role, axes, {"channels": tensor.shape[-3]}, multiple=scale)
-
-
-def _shapes(tensors: Sequence[Tensor]) -> str:
-    return ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors) or "no tensors"

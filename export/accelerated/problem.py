@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError
 from ...core.ports.port import Port
+from ...models.own.fingerprint import computed_by
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import plain_copy
+from ...models.own.tensor_ports import ports_of
 from ...models.sizes.plain_run import plain_run
 from ...models.spandrel.adapters import adapt
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
-from .call import Caller, OfTensors, Parameters, Structure, ports_of
-from .fingerprint import computed_by
+from .call import Caller, OfTensors, Parameters, Structure
 from .refusals import refuse_side_effects, refuse_values_read
 
 AUTO = "auto"

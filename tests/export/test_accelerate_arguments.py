@@ -224,6 +224,24 @@ def test_branches_on_shapes(kind: type[Small]) -> None:
         assert compare(fast, module, image(*shape)) < 1e-5
 
 
+class OneSize(Small):
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(1, 3, 32, 48))
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image + self.positions)
+
+
+def test_a_module_of_one_size_has_a_file_of_that_size() -> None:
+    fast = accelerate(OneSize(), backend="ort-cpu", example=image(1, 3, 32, 48))
+    assert compare(fast, OneSize(), image(1, 3, 32, 48)) < 1e-5
+    assert fast.report is not None
+    assert fast.report.way == "ort-cpu"
+    with pytest.warns(UserWarning, match="an input has the batch 2, expected 1"):
+        assert compare(fast, OneSize(), image(2, 3, 32, 48)) == 0.0
+
+
 def test_what_is_no_module_of_images_the_copy_computes() -> None:
     module, given = nn.Linear(4, 4), torch.rand(2, 4)
     with pytest.raises(UnsupportedModelError, match="expected a module of images"):

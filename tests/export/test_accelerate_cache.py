@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from nystra.core.files import file_cache
 from nystra.core.files.user_cache import remember_times, remembered_times
 from nystra.core.ports.port import Port
-from nystra.export.accelerated.fingerprint import computed_by
+from nystra.models.own.fingerprint import computed_by
 
 
 @pytest.fixture(autouse=True)

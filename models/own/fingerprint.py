@@ -20,8 +20,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
-from ...models.own.plain_copy import content
-from ...models.sizes.plain_run import plain_run
+from ..sizes.plain_run import plain_run
+from .plain_copy import content
 
 _SIDES = (32, 64, 48, 56, 60, 96, 112, 128, 224, 256)
 """Sides of the images of the runs: the first one that the module takes."""
