@@ -108,7 +108,7 @@ def _problems(session: Session) -> list[str]:
         problems.append(f"its task is {facts.task}, expected restoration")
     if facts.precision != _PRECISION:
         problems.append(f"its precision is {facts.precision}, expected {_PRECISION}")
-    if facts.tiling == "internal":
+    if facts.tiling != "supported":
         problems.append("it needs the whole image, and the page works in tiles")
     if any(isinstance(length, str) for length in session.inputs[0].shape):
         problems.append(

@@ -27,7 +27,7 @@ from ...core.ports.port import (
 )
 from ...models.facts import Facts
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.probing import Probed, probe
+from ...runtime.tasks.restoration.probing import Probed, is_batched, probe
 
 ARCHITECTURE = "onnx"
 """The architecture of a network that is known by its graph only."""
@@ -158,16 +158,14 @@ def _with_real_batch(run: _Trial, facts: Facts) -> Facts:
     image = facts.inputs[0]
     if "batch" in image.lengths:
         return facts
-    try:
-        run(np.full(image.shape({**facts.test_size(), "batch": 2}), 0.5, np.float32))
-    except NystraError:
-        one = {"batch": 1}
-        inputs, outputs = (
-            tuple(replace(port, lengths={**port.lengths, **one}) for port in ports)
-            for ports in (facts.inputs, facts.outputs)
-        )
-        return replace(facts, inputs=inputs, outputs=outputs)
-    return facts
+    if is_batched(run, image.shape({**facts.test_size(), "batch": 2})):
+        return facts
+    one = {"batch": 1}
+    inputs, outputs = (
+        tuple(replace(port, lengths={**port.lengths, **one}) for port in ports)
+        for ports in (facts.inputs, facts.outputs)
+    )
+    return replace(facts, inputs=inputs, outputs=outputs)
 
 
 def _restorer(run: _Trial, result: Port) -> Facts:

@@ -13,6 +13,7 @@ from ...core.json_text import json_number, stable_json
 from ...core.metadata import ModelMetadata
 from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
+from ...runtime.tiling.tiled_network import DISCOURAGED
 from ..graph.metadata import write_metadata
 from ..graph.stage import BuiltModel, serialized
 from ..load.stage import Prepared
@@ -75,6 +76,8 @@ def _write_set(
 
 def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:
     metadata = replace(metadata, tile_psnr=validated.tile_psnr)
+    if validated.tile_psnr and metadata.tiling == "supported":
+        metadata = replace(metadata, tiling=DISCOURAGED)
     psnr = json_number(validated.file.figures.get("psnr", math.nan))
     if psnr is None:  # NaN: the output has NaN, or is not an image
         return metadata

@@ -10,6 +10,7 @@ from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata, key_of
 from ...runtime.model.onnx_graph import read_facts
 from ...runtime.model.references import RECORDED_METADATA, References
+from ...runtime.tiling.tiled_network import DISCOURAGED
 from ..graph.metadata import describe
 from ..load.images import validation_feeds
 from ..load.source import Source
@@ -52,5 +53,7 @@ def reference_run(
         progress,
         stated.exact_layers,
     )
+    if facts.tiling == "supported" and stated.tile_psnr:  # measured by its export
+        facts = replace(facts, tiling=DISCOURAGED)
     expected = dict(metadata) | describe(facts).entries()
     return replace(references, meta=references.meta | {RECORDED_METADATA: expected})

@@ -10,16 +10,21 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
+from ...core.ports.port import IMAGE_AXES, image_size
 from ..images.images import image_head
 from ..session import Session
 from ..session_spec import SessionSpec
 from ..tasks.handler import Answer, Files, Handler, Size
 from ..tasks.registry import find_handler
+from ..tasks.restoration.probing import is_batched
 from ..tasks.result import UnreadableFileError, UnusableOutputError
 from .batcher import Batcher, OnRun
 from .errors import BadRequestError, ModelFailedError, TooLargeError, UnknownModelError
 from .limits import Limits
 from .request_queue import Work
+
+_TRIAL_SIDE = 64
+"""Side of the images that are run as a batch and one by one, in pixels."""
 
 
 class ServedModel:
@@ -50,6 +55,8 @@ class ServedModel:
         self._max_pixels = limits.max_pixels
         self.handler = handler.open(session, name).limited(limits.tile)
         self._images = images_per_run(session, limits.batch)
+        if self._images > 1 and not _is_batched(session, self.handler):
+            self._images = 1  # requests must not change each other's answers
         pixels = self.handler.pixels_per_run
         self._batcher = Batcher(
             self.handler.function, images=self._images, pixels=pixels, on_run=on_run
@@ -144,6 +151,22 @@ def images_per_run(session: Session, limit: int) -> int:
     if _asks_for_batch(ModelMetadata.read(session.metadata).attention_plan()):
         return 1
     return port.lengths.get("batch", limit)
+
+
+def _is_batched(session: Session, handler: Handler) -> bool:
+    """Return whether two different images in a run give what each gives alone.
+
+    A file may have a free batch although its result for an image depends on the others.
+    """
+    image, *others = session.facts.inputs
+    restorer = getattr(handler, "restorer", None)
+    channels = image.channels if restorer is None else restorer.input_channels
+    if others or channels is None or image.axes != IMAGE_AXES:
+        return True
+    least = session.facts.size_minimum if restorer is None else restorer.size_minimum
+    side = -(-max(_TRIAL_SIDE, least) // image.multiple) * image.multiple
+    sides = image.sides or image_size(side, side)
+    return is_batched(handler.function, (2, channels, sides["height"], sides["width"]))
 
 
 def _asks_for_batch(plan: Any) -> bool:

@@ -29,6 +29,9 @@ from .memory_meter import (
 from .run_tiled import Batches, ImageFunction, RepeatedTiles, run_tiled
 from .tile_plan import DEFAULT_OVERLAP
 
+DISCOURAGED = "discouraged"
+"""Tiling of a model whose result depends on the tiles."""
+
 
 @dataclass(frozen=True)
 class TiledNetwork:
@@ -44,8 +47,8 @@ class TiledNetwork:
         output_range: The same of the output.
         size_multiple: Tiles start at its multiples, in pixels.
         size_minimum: Smaller images are mirrored up to it and cropped, in pixels.
-        tiling: ``internal`` forbids tiles; anything else allows them, ``discouraged`` with a
-            warning.
+        tiling: ``internal`` forbids tiles; ``discouraged`` allows them only if they are asked for,
+            with a warning; anything else allows them.
         fixed_size: The only (height, width) the function takes, or None.
         auxiliary: The inputs besides the image; with another map the image is run whole.
         quadratic_bytes: Bytes per squared number of pixels; 0 if the memory does not grow with it.
@@ -196,6 +199,12 @@ class TiledNetwork:
             overlap=wanted,
             minimum=self.size_minimum,
         )
+        if side is not None and self.tiling == DISCOURAGED:
+            raise NystraError(
+                f"an image of {size[0]}x{size[1]} does not fit into the memory as a whole, and "
+                f"tiles change the result of this model{self.tile_loss}: give it more memory "
+                f"(`max_memory`), or `tile` {side} to cut it nevertheless"
+            )
         if law.square and side is not None:
             wanted = _overlap(side, self.size_multiple, overlap)
         return side, wanted

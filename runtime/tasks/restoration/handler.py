@@ -23,6 +23,7 @@ from ...images.images import (
 )
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
+from ...tiling.tiled_network import DISCOURAGED
 from ..handler import (
     Answer,
     AnswerTensor,
@@ -206,6 +207,8 @@ class RestorationHandler(Handler):
         )
 
     def _tile(self, wanted: int) -> int:
+        if self.restorer.tiling == DISCOURAGED:  # only a request asks for tiles
+            return wanted
         return wanted or (self.tile if self.restorer.fixed_size is None else None) or 0
 
     def _restorer(self, wanted: int) -> Restorer:

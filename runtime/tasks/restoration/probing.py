@@ -21,6 +21,8 @@ from ...tiling.tiled_network import TiledNetwork
 _SIDES = (32, 64, 128, 224, 256, 48, 96, 192, 384, 512, 72, 80, 112, 120, 144, 160, 320)
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 _GRAY = 0.5
+_ROUNDING = 1e-3
+"""Largest difference of an image in a batch and alone, relative to the largest value."""
 _FIT = 0.25
 """Largest root mean square between the picture and the output for a range other than 0..1."""
 
@@ -86,6 +88,28 @@ def probe(
             least = 1 if side[0] == _SIDES[0] else side[0]
             return Probed(scale, count, got.shape[1], multiple or 1, least, only, *found)
     raise NystraError(f"a trial run of {path} failed: {failures[0]}")
+
+
+def is_batched(function: Callable[[Array], Array], shape: tuple[int, ...]) -> bool:
+    """Return whether a model computes each image of a batch as it does the image alone.
+
+    Args:
+        function: (B, C, h, w) -> its output, the batch first.
+        shape: Of two or more images.
+    """
+    noise = np.random.default_rng(0).random(shape, np.float32)
+    levels = np.linspace(1.0, 0.25, shape[0], dtype=np.float32)
+    images = noise * levels.reshape(-1, *[1] * (len(shape) - 1))
+    try:
+        whole = function(images)
+        each = [function(images[at : at + 1]) for at in range(shape[0])]
+    except NystraError:
+        return False
+    joined = np.concatenate(each)
+    if whole.shape != joined.shape:
+        return False
+    largest = max(float(np.abs(joined).max(initial=0.0)), 1e-30)
+    return bool(np.abs(whole - joined).max(initial=0.0) <= _ROUNDING * largest)
 
 
 def shows_pictures(network: TiledNetwork) -> bool:

@@ -22,7 +22,7 @@ from ...session import Session
 from ...tiling.memory_meter import MemoryMeter
 from ...tiling.run_tiled import fill_batch
 from ...tiling.tile_plan import even_tile, mirror_to
-from ...tiling.tiled_network import TiledNetwork
+from ...tiling.tiled_network import DISCOURAGED, TiledNetwork
 from ..result import UnusableOutputError
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
 from .conditions import condition_values, refuse_unequal
@@ -252,10 +252,6 @@ def memory_meter(session: Session) -> MemoryMeter | None:
     return MemoryMeter(square, linear_only=linear_only, compiles=session.kind.compiles)
 
 
-DISCOURAGED = "discouraged"
-"""Tiling of a model whose result depends on the tiles."""
-
-
 @dataclass(frozen=True)
 class RestoredImage:
     """The output of a model for an image.
@@ -293,9 +289,8 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
     warnings = check_output(pixels, before.pixels, name, restorer)
     if tiles > 1 and restorer.tiling == DISCOURAGED:
         warnings.append(
-            f"it was run in {tiles} tiles, but the model uses means over the whole image, so the "
-            f"result differs from that of a whole run{restorer.tile_loss}: give it more memory and "
-            "omit `tile` to run it whole"
+            f"it was run in {tiles} tiles, which change the result of this model"
+            f"{restorer.tile_loss}: give it more memory and omit `tile` to run it whole"
         )
     return RestoredImage(with_pixels(before, pixels), tiles, warnings)
 
