@@ -33,7 +33,7 @@ _ALIASES = frozenset(
 )
 """Operators whose result may share memory with their input."""
 
-_CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
+CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 """Operators that compute nothing."""
 
 
@@ -44,7 +44,7 @@ def lowered(graph: fx.Graph) -> bool:
         graph: Graph of a program whose nodes have their values.
     """
     for node in list(graph.nodes):
-        if name_of(node).startswith(_CHECKS):
+        if name_of(node).startswith(CHECKS):
             graph.erase_node(node)
         elif name_of(node) in ("to", "type_as", "detach") and not _copies(node):
             _same(graph, node)  # a write to its result is one to its input

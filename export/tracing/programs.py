@@ -5,35 +5,32 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ...core.errors import UnsupportedModelError
+from ...core.ports.port import Port
 from ...models.facts import Facts
+from ...models.sizes.given import GivenNetwork, shared_copy
+from ...models.sizes.size_conditions import recording
+from ..attention.site import find_sites
 from .alike import Observed, Repeats, observe
+from .conditions import refuse_branches
 from .copies import Copied
 from .examples import by_argument, dynamic_shapes, examples_of, images_of
-from .lowering import lowered
+from .lowering import lowered, name_of
+from .values_read import refuse_values_read
 
 _STACK = "nn_module_stack"
 
 _SMALLEST = 1, 1
 """Rows and columns, in units, of the image of the run that shows how modules are used."""
-
-Module = TypeVar("Module", bound=nn.Module)
-
-
-def shared_copy(network: Module) -> Module:
-    """Return a copy that shares its weights.
-
-    Some networks store tensors during a run or a trace; these go into the copy.
-    """
-    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
-    return copy.deepcopy(network, shared)
 
 
 def program_of(
@@ -51,7 +48,9 @@ def program_of(
     examples = small if free is None else examples_of(facts)
     observed = observe(shared_copy(network), small) if once else None
     try:
-        return exported(network, examples, by_argument(network, free), observed)
+        return exported(network, examples, by_argument(network, free), observed, facts.inputs)
+    except UnsupportedModelError:
+        raise
     except Exception:  # its code may branch on values
         if free is not None:
             raise
@@ -63,6 +62,7 @@ def exported(
     examples: tuple[Tensor, ...],
     free: tuple[Any, ...] | None,
     observed: Observed | None = None,
+    ports: Sequence[Port] = (),
 ) -> tuple[ExportedProgram, dict[str, Copied]]:
     """Return the program of a network by ``torch.export``, whose free axes stay free.
 
@@ -72,13 +72,26 @@ def exported(
         free: Free axes of each input, as ``torch.export`` takes them.
         observed: What a run of the network showed: modules of the same structure are traced once.
             None: every module is traced.
+        ports: The inputs, whose names are in messages.
 
     Returns:
         The program, and its calls of parts that are traced once, by name.
+
+    Raises:
+        UnsupportedModelError: It draws random numbers, or computes something else for sizes that
+            its code decides by.
+        Exception: Any error of PyTorch's tracer.
     """
     traced = shared_copy(network)
     repeats = None if observed is None else Repeats(traced, observed)
-    program = _program(traced, examples, free)
+    with recording() as conditions:
+        program = _program(traced, examples, free)
+    if conditions:
+        whole = program
+        if repeats is not None:  # calls cannot be run
+            whole = _program(shared_copy(network), examples, free)
+        names = [port.free_axes() for port in ports]
+        refuse_branches(whole, conditions, partial(_outputs, network), names)
     before = copy.deepcopy(program.graph_module.graph)
     if lowered(program.graph_module.graph):
         program.graph_module.recompile()
@@ -88,25 +101,69 @@ def exported(
     return program, {} if repeats is None else repeats.copied()
 
 
+def _outputs(network: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the outputs of a network as it was given, or as it is where sites replace a part."""
+    given = getattr(network, "given", None)
+    if isinstance(given, GivenNetwork) and not find_sites(network):
+        found = given.outputs_for(inputs)
+        if found is not None:
+            return found
+    with torch.no_grad():
+        returned = shared_copy(network)(*(tensor.clone() for tensor in inputs))
+    return (returned,) if isinstance(returned, Tensor) else tuple(returned)
+
+
+def _refuse_random(program: ExportedProgram) -> None:
+    for node in program.graph.nodes:
+        if node.users and _is_random(node):
+            name = name_of(node)
+            raise UnsupportedModelError(
+                f"the network draws random numbers in evaluation mode ({name}), so its output is "
+                "not deterministic and an exported file could not be validated"
+            )
+
+
+def _is_random(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    named = [argument.name for argument in target._schema.arguments]
+    values = dict(zip(named, node.args, strict=False)) | node.kwargs
+    if "dropout_p" in named:  # attention, which drops nothing in evaluation mode
+        return bool(values.get("dropout_p", 0.0))
+    return not ("train" in named and not values.get("train")) and not (
+        "training" in named and not values.get("training")
+    )
+
+
 def _program(
     network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
 ) -> ExportedProgram:
     with torch.no_grad(), without_fast_paths():
-        return torch.export.export(
+        program = torch.export.export(
             network,
             tuple(tensor.clone() for tensor in examples),
             dynamic_shapes=free,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
+    _refuse_random(program)
+    return program
 
 
 def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
-    """Return the program of one eager run. Its image size and its branches are fixed.
+    """Return the program of one eager run. Its image size is fixed.
 
     Args:
         network: Network in evaluation mode. It is not modified.
         examples: Inputs of the run.
+
+    Raises:
+        UnsupportedModelError: Its code reads values that depend on the inputs.
     """
+    with torch.no_grad(), without_fast_paths():
+        refuse_values_read(shared_copy(network), [tensor.clone() for tensor in examples])
     network = shared_copy(network)
 
     def run(*inputs: Tensor) -> Any:

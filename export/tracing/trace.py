@@ -17,7 +17,7 @@ import torch
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnusedNodesPass
 from torch import Tensor, nn
 
-from ...core.errors import ExportError, TraceError
+from ...core.errors import ExportError, TraceError, UnsupportedModelError
 from ...models.facts import Facts
 from .copies import Copied, expand_calls, merge_sizes
 from .examples import by_argument
@@ -63,12 +63,13 @@ def trace(
 
     Raises:
         TraceError: The network cannot be traced; the cause is in the message.
+        UnsupportedModelError: Its code decides by sizes or draws random numbers.
     """
     try:
         model = graph_of(network, facts, opset, fused=fused, once=once)
         merge_sizes(model.graph)
         return optimized(model)
-    except ExportError:
+    except (ExportError, UnsupportedModelError):
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
         free = any(port.free_axes() for port in facts.inputs)

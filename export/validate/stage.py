@@ -11,6 +11,7 @@ from torch import nn
 
 from ...core.files.scratch import scratch_folder
 from ...runtime.model.references import References
+from ...runtime.session import Session
 from ..attention.advice import improvements
 from ..attention.memory import quadratic_bytes
 from ..graph.stage import BuiltModel, changes_attention, is_timed, serialized
@@ -18,10 +19,11 @@ from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
+from .last_word import LastWord
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
 from .speed import FLOAT32, FULL, Speed, compare_speed, slower_warning, timed_size, untimed_warning
-from .tiles import TilePsnr, measure_tiles, tile_sides
+from .tiles import TilePsnr, measure_tiles, tile_sides, tiles_warning
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def validation_steps(prepared: Prepared, planned: Planned) -> int:
     transform = prepared.transform
     return (
         len(prepared.feeds)
+        + 1  # the network as it was given
         + file_steps(
             transform.label, bodies=_has_bodies(prepared), copied=transform.apply is not None
         )
@@ -74,13 +77,16 @@ def validate(
     """
     network, options = prepared.loaded.network, prepared.options
     facts, transformed = prepared.loaded.facts, built.transformed
+    source = Source(prepared.loaded, planned.resolved)
     references = record_references(
-        Source(prepared.loaded, planned.resolved),
+        source,
         prepared.feeds,
         prepared.transform,
         progress,
         () if transformed is None else transformed.exact,
     )
+    progress(f"{source.reference} as it was given")
+    last_word = LastWord.of(source)
     if prepared.graph is not None:
         prepared.graph.release()
     with scratch_folder() as folder:
@@ -91,6 +97,10 @@ def validate(
         file = validate_file(
             path, references, bodies=_has_bodies(prepared), progress=progress, rounded_copy=copy
         )
+        differing: list[str] = []
+        if transformed is None and file.passed:
+            session = Session(path, library=libraries(bodies=_has_bodies(prepared))[-1])
+            differing = last_word.faults_of(session)
         fidelity = measure_fidelity(
             network,
             planned.resolved,
@@ -119,7 +129,9 @@ def validate(
         warnings += (slower_warning(speed),)
     if untimed:
         warnings += (untimed,)
-    failures = tuple(file.faults)
+    if tiles := tiles_warning(facts, tile_psnr):
+        warnings += (tiles,)
+    failures = (*file.faults, *last_word.faults, *differing)
     if options.min_psnr is None:
         warnings += below
     else:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
 
 from ...core.errors import NystraError
-from ...core.ports.port import Port
 from ..architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request, State
 from ..checkpoints.construction import check_fit
 from ..facts import Facts
 from ..registry import OWN
 from ..sites import WindowSite
 from ..sizes.borders import Sides
+from ..sizes.given import GivenNetwork, shared_copy
 from ..sizes.own_padding import own_sides
-from ..sizes.padded_network import PaddedNetwork
-from ..sizes.trial import Stated, Trial, refuse_random, tried
+from ..sizes.padded_network import PaddedNetwork, call_plainly
+from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, tried
 from .conditions import found_text
 from .network import OwnNetwork
 from .ports import measured_ports
@@ -50,13 +50,16 @@ def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> B
     Raises:
         UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
+    pristine = shared_copy(module)  # runs may leave something in a module
     inputs, outputs, works, skipped = measured_ports(module, network.inputs, network.outputs)
     if outputs[0].role not in _TASKS:
         raise NystraError(
             f"the first output of {network.title} has the role {outputs[0].role!r}, expected one "
             f"of {', '.join(_TASKS)}"
         )
-    trial = _trial(network, module, inputs, outputs, works)
+    given = GivenNetwork(pristine, call_plainly, inputs, outputs)
+    trial = _trial(network, module, given, works)
+    trial.network.network = pristine
     task = _TASKS[outputs[0].role]
     if any(port.role == "mask" for port in inputs):
         task = "inpainting"
@@ -87,18 +90,21 @@ def _autocast(types: Collection[str]) -> list[str]:
 def _trial(
     network: OwnNetwork,
     module: nn.Module,
-    inputs: Sequence[Port],
-    outputs: Sequence[Port],
+    given: GivenNetwork,
     works: int | None,
 ) -> Trial:
-    stated = Stated(tuple(inputs), works=works, source=network.title)
+    inputs, outputs = given.inputs, given.outputs
+    stated = Stated(inputs, works=works, source=network.title)
     if works is None:  # of one size
-        fixed = PaddedNetwork(module, Sides(), outputs, call_with_open_sizes)
-        refuse_random(fixed, stated, tuple((inputs[0].sides or {}).values()))
-        return Trial(fixed)
+        fixed = PaddedNetwork(module, Sides(), outputs, call_with_open_sizes, given)
+        size = tuple((inputs[0].sides or {}).values())
+        refuse_random(fixed, stated, size)
+        refuse_state(fixed, stated, [size])
+        single, reason = is_single(fixed, stated, size)
+        return Trial(fixed, single=single, warnings=reason)
     multiple = inputs[0].multiple
     sides = Sides(multiple) if multiple > 1 else own_sides(module, call_with_open_sizes, inputs)
-    return tried(PaddedNetwork(module, sides, outputs, call_with_open_sizes), stated)
+    return tried(PaddedNetwork(module, sides, outputs, call_with_open_sizes, given), stated)
 
 
 def _window(module: nn.Module) -> tuple[int, ...] | None:

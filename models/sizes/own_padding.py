@@ -3,7 +3,8 @@
 A network that pads to its windows computes the padding from the image's sides, and a tracer does
 not know that the result is a multiple. If the image is padded before by the same rule, nothing is
 left to pad, and every size can be traced. The rule is determined by running the network on small
-images and inspecting the input of its first layer.
+images and inspecting the input of its first layer; `moves_in_front` shows that nothing else in the
+network depends on the image or its size.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from .borders import BORDERS, Sides
 from .padded_network import Call, has_sides
+from .padding_proof import moves_in_front
 
 _FIRST = 129  # the first side that is tried: larger than any mirrored border
 _REACH = 129  # the number of sides that are tried, twice the largest multiple that can be found
@@ -63,7 +65,7 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
         sides = Sides(multiple, border)
         padded = first(rows, sides)
         if padded is not None and expected is not None and torch.equal(padded, expected):
-            return sides
+            return sides if moves_in_front(network, call, inputs, multiple) else Sides()
     return Sides()  # an unknown rule: the network has to pad itself
 
 

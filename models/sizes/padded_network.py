@@ -11,6 +11,7 @@ from ...core.errors import UnsupportedModelError
 from ...core.ports.port import IMAGE_AXES, SIDES, Port
 from ..layers.padding import crop
 from .borders import Sides
+from .given import GivenNetwork
 from .plain_run import plain_run
 
 Call: TypeAlias = Callable[..., Any]
@@ -38,6 +39,8 @@ class PaddedNetwork(nn.Module):
         sides: The padding of the inputs.
         outputs: The expected outputs, in order.
         call: The function that calls it.
+        given: The network as it was given, which results are compared with; None if this module
+            is what was given.
     """
 
     def __init__(
@@ -46,15 +49,17 @@ class PaddedNetwork(nn.Module):
         sides: Sides,
         outputs: Sequence[Port],
         call: Call = call_plainly,
+        given: GivenNetwork | None = None,
     ) -> None:
         super().__init__()
         self.network, self.sides, self.call = network, sides, call
         self.outputs = tuple(outputs)
+        self.given = given
 
     def padded_to(self, multiple: int) -> PaddedNetwork:
         """Return the same network, its inputs padded to another multiple."""
         sides = Sides(multiple, self.sides.border)
-        return PaddedNetwork(self.network, sides, self.outputs, self.call)
+        return PaddedNetwork(self.network, sides, self.outputs, self.call, self.given)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the output, or a tuple of several outputs.

@@ -14,7 +14,9 @@ from torch import Tensor
 from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
-from .padded_network import PaddedNetwork, in_order
+from .calls import batch_fault, random_state, refuse_kept_state
+from .given import GivenNetwork
+from .padded_network import PaddedNetwork, call_plainly, in_order
 
 Outcome: TypeAlias = tuple[Tensor, ...]
 
@@ -107,9 +109,10 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     outcome = _outcome(network, stated.inputs, side, side)
     if not isinstance(outcome, str):
         refuse_random(network, stated, (side, side), outcome)
-        single = not _runs(network, stated.inputs, side, side, batch=2)
+        single, reason = is_single(network, stated, (side, side))
+        refuse_state(network, stated, [(side, side)])
         text = f"it takes {side}x{side} only: {first}"
-        return Trial(network, start, (side, side), single, (text,))
+        return Trial(network, start, (side, side), single, (text, *reason))
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
 
 
@@ -134,14 +137,37 @@ def _measured(
         smallest, known = _smallest_side(network, stated.inputs, start, sizes)
         tested = (smallest, max(smallest, sizes[0][0]))
     refuse_random(network, stated, tested, known)
-    single = not _runs(network, stated.inputs, *tested, batch=2)
-    if single:
-        notes += ("it takes a batch of 1 only: a batch of 2 fails",)
+    refuse_state(network, stated, [tested, sizes[-1]])
+    single, reason = is_single(network, stated, tested)
+    notes += reason
     if stated.square:
         return Trial(network, start, sizes[0], single, notes)
     if smallest > start:
         notes += (stated.found(f"it needs sides of at least {smallest} pixels"),)
     return Trial(network, smallest, None, single, notes)
+
+
+def is_single(
+    network: PaddedNetwork, stated: Stated, size: tuple[int, int]
+) -> tuple[bool, tuple[str, ...]]:
+    """Return whether a network has to be limited to one image at a time, and the reason."""
+    if "batch" in stated.inputs[0].lengths:
+        return False, ()
+    fault = batch_fault(_given(network, stated), stated.inputs, size)
+    return bool(fault), (f"it takes a batch of 1 only: {fault}",) if fault else ()
+
+
+def _given(network: PaddedNetwork, stated: Stated) -> GivenNetwork:
+    """Return what a network does at any size, in calls that do not depend on one another."""
+    if network.given is not None:
+        inner = network.given.fresh()
+        network = PaddedNetwork(inner, network.sides, network.outputs, network.given.call)
+    return GivenNetwork(network, call_plainly, stated.inputs, network.outputs)
+
+
+def refuse_state(network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, ...]]) -> None:
+    """Raise `UnsupportedModelError` if results depend on earlier calls, as `refuse_kept_state`."""
+    refuse_kept_state(_given(network, stated), stated.inputs, sizes, stated.source)
 
 
 def refuse_random(
@@ -161,7 +187,13 @@ def refuse_random(
     Raises:
         UnsupportedModelError: They differ.
     """
+    before = random_state()
     again = _returned(network, stated.inputs, 1, *size)
+    if random_state() != before:
+        raise UnsupportedModelError(
+            f"{stated.source}: the output of the network is not deterministic: it draws random "
+            "numbers in evaluation mode, so an exported file could not be validated"
+        )
     first = _returned(network, stated.inputs, 1, *size) if isinstance(known, str) else known
     one, other = first[0], again[0]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
@@ -210,12 +242,6 @@ def _sizes(minimum: int, multiple: int, *, square: bool) -> list[tuple[int, int]
     if math.gcd(*(-(-side // multiple) for side in sides)) > 1:
         sides[3] += multiple
     return [(sides[0], sides[1]), (sides[2], sides[3])]
-
-
-def _runs(
-    network: PaddedNetwork, ports: Sequence[Port], height: int, width: int, batch: int = 1
-) -> bool:
-    return not isinstance(_outcome(network, ports, height, width, batch), str)
 
 
 def _outcome(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...core.ports.port import Port
 from ..sizes.borders import Sides
+from ..sizes.given import GivenNetwork
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork
 from ..sizes.trial import Stated, Trial, tried
@@ -59,11 +60,12 @@ def tried_network(descriptor: Any, source: str) -> Trial:
     # The descriptor's own call clips and runs in inference mode, where nothing can be traced.
     call = TraceableCall(descriptor._call_fn)
     network = descriptor.model.float().eval()
+    given = GivenNetwork(network, descriptor._call_fn, inputs, outputs)
     adapt(network)
     own = own_sides(network, call, inputs)
     sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border)
     return tried(
-        PaddedNetwork(network, sides, outputs, call),
+        PaddedNetwork(network, sides, outputs, call, given),
         Stated(
             inputs,
             needs.minimum,

@@ -103,12 +103,12 @@ def test_any_multiple_is_found(step: int) -> None:
 
 
 def test_a_network_with_a_large_multiple_is_run_on_few_pixels() -> None:
-    """Large windows take long: 12 squares of 64 pixels, no image of which has more than 4."""
+    """Large windows take long: 15 squares of 64 pixels, no image of which has more than 4."""
     network, seen = Halving(64), list[int]()
     network.register_forward_pre_hook(lambda _, given: seen.append(given[0][:, 0].numel()))
     trial = tried(wrapped(network, Sides(64)), stated())
     assert (trial.minimum, trial.fixed, trial.single) == (1, None, False)
-    assert sum(seen) <= 12 * 64**2
+    assert sum(seen) <= 15 * 64**2
     assert max(seen) <= 4 * 64**2
 
 
@@ -184,7 +184,7 @@ class NoisyOfOneSize(nn.Module):
 
 @pytest.mark.parametrize(("network", "least"), [(Noisy(), 0), (NoisyOfOneSize(), 24)])
 def test_a_network_that_draws_random_numbers_is_refused(network: nn.Module, least: int) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"a\.pth: .* not deterministic.* differ by \d"):
+    with pytest.raises(UnsupportedModelError, match=r"a\.pth: .* not deterministic.* random"):
         tried(wrapped(network), stated(least))
 
 

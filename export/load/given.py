@@ -1,0 +1,51 @@
+"""What a network returned before anything of nystra's touched it: the last word of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...core.arrays import Array
+from ...models.sizes.given import GivenNetwork
+from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.sources import ModuleSource
+from .with_preprocessing import Preparation
+
+
+def given_outputs(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
+    """Return the outputs of a network as it was given, called as its user calls it.
+
+    That is the module as it was constructed, or the ONNX file in plain onnxruntime.
+
+    Args:
+        network: The loaded network, with the attention that it was trained with.
+        arrays: Its inputs, in order.
+
+    Returns:
+        None where it does not take these inputs by itself: nystra pads them then.
+    """
+    inputs = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+    for hook in network._forward_pre_hooks.values():
+        if isinstance(hook, Preparation):
+            inputs[0] = hook.prepared(inputs[0])
+    given = _given(network)
+    if given is None:
+        with torch.no_grad():
+            returned = network(*inputs)
+        outputs = returned if isinstance(returned, tuple) else (returned,)
+    else:
+        found = given.outputs_for(inputs)
+        if found is None:
+            return None
+        outputs = found
+    return [tensor.numpy() for tensor in outputs]
+
+
+def _given(network: nn.Module) -> GivenNetwork | None:
+    if isinstance(network, GraphNetwork) and isinstance(network.source, ModuleSource):
+        network = network.source.module
+    given = getattr(network, "given", None)
+    return given if isinstance(given, GivenNetwork) else None

@@ -1,0 +1,167 @@
+"""Inputs that tell a network from another one: sizes around its steps, and images of every kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ...core.ports.pixels import to_range
+from ...core.ports.port import SIDES, UNIT, Size
+from ...models.facts import Facts
+from ...models.registry import is_own
+from ...runtime.images.images import read_image
+from .images import Feeds, Pixels, feeds_of, photographs
+from .onnx_facts import ARCHITECTURE
+
+_LONG = 131
+"""A side above 128, which is no multiple of a window."""
+
+_BATCH = 3
+"""Images of a batch; each is compared with a run of its own."""
+
+_LARGE_STEP = 48
+"""Step from which on images have one step more or less only."""
+
+_OPERATIONS = 4e10
+"""Most products of parameters and pixels of one comparison: it takes about a second."""
+
+_FEWEST = 3
+"""Comparisons that are made in any case."""
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Inputs of a comparison.
+
+    Attributes:
+        feeds: By name, of one or several images.
+        content: What is on the images, for messages.
+    """
+
+    feeds: Feeds
+    content: str
+
+
+def telling_inputs(facts: Facts, step: int, parameters: int, *, plain: bool) -> list[Telling]:
+    """Return inputs for the comparison of a network with another form of it.
+
+    Sizes are the smallest one, multiples of the step and not, odd, square and not, just below and
+    above the step and its double, and above 128. Images are photographs, black, white, with
+    saturated parts, a checkerboard, and where no range is stated with values outside of it.
+
+    Args:
+        facts: Facts of the network, maybe of a fixed size.
+        step: The multiple that it pads to, or its window, in pixels.
+        parameters: Its number of weights: large networks are compared on fewer pixels.
+        plain: Photographs alone, for networks that select by comparing values.
+    """
+    batch = 1 if "batch" in facts.inputs[0].lengths else _BATCH
+    kinds = _kinds(facts, plain=plain)
+    found: list[Telling] = []
+    for place, (height, width) in enumerate(_sides(facts, step)):
+        size = facts.size(height, width)
+        several = batch if place in (0, 1) or facts.sides is not None else 1
+        pixels = math.prod(size[axis] for axis in SIDES if axis in size) * several
+        if place >= _FEWEST and parameters * pixels > _OPERATIONS:
+            continue
+        at = place * _BATCH
+        names = [kinds[(at + number) % len(kinds)] for number in range(several)]
+        images = [_feeds(facts, make, size) for _, make in names]
+        joined = {name: np.concatenate([feeds[name] for feeds in images]) for name in images[0]}
+        found.append(Telling(joined, ", ".join(name for name, _ in names)))
+    return found
+
+
+def _sides(facts: Facts, step: int) -> Iterator[tuple[int, int]]:
+    """Yield heights and widths, the most telling ones first."""
+    if facts.sides is not None:
+        for _ in range(_FEWEST):
+            yield facts.sides["height"], facts.sides["width"]
+        return
+    least = max(1, facts.size_minimum)
+    step = max(step, 8)
+    short = max(least, step // 2 + 1)
+    double = step if step >= _LARGE_STEP else 2 * step
+    yield least, least
+    yield max(least, step - 1), max(least, double + 1)
+    yield max(least, double), max(least, double)
+    yield max(least, double - 1), max(least, step + 1)
+    yield max(least, _LONG), short
+    yield short, max(least, _LONG + 6)
+    yield max(least, 128), short
+    yield max(least, 64), max(least, 64)
+    yield max(least, _LONG), max(least, _LONG)
+    yield max(least, _LONG), max(least, _LONG + 7)
+
+
+_Maker: TypeAlias = Callable[[], Pixels]
+
+
+def _kinds(facts: Facts, *, plain: bool) -> list[tuple[str, _Maker]]:
+    """Return images (H, W, 3) in 0..1, or a little beyond, by their content."""
+    first, second, third = (
+        (f"the photograph {name}", partial(_photograph, path))
+        for name, path in photographs().items()
+    )
+    if plain:
+        return [first, second, third]
+    kinds = [
+        first,
+        ("an image with black and white parts", partial(_saturated, first[1])),
+        ("a checkerboard", _checkerboard),
+        second,
+        ("black", partial(_flat, 0.0)),
+        ("white", partial(_flat, 1.0)),
+        third,
+    ]
+    if facts.architecture == ARCHITECTURE or is_own(facts.architecture):
+        kinds.append(("values beyond 0..1", partial(_beyond, second[1])))
+    return kinds
+
+
+def _photograph(path: Path) -> Pixels:
+    return read_image(path).pixels
+
+
+def _flat(value: float) -> Pixels:
+    return np.full((2 * _LONG, 2 * _LONG, 3), value, np.float32)
+
+
+def _checkerboard() -> Pixels:
+    rows, columns = np.indices((2 * _LONG, 2 * _LONG))
+    return np.repeat(((rows + columns) % 2)[:, :, None], 3, axis=2).astype(np.float32)
+
+
+def _saturated(photograph: _Maker) -> Pixels:
+    pixels = np.clip(3.0 * photograph() - 1.0, 0.0, 1.0).astype(np.float32)
+    rows, columns = pixels.shape[0] // 2, pixels.shape[1] // 2
+    pixels[:, columns:] = 1.0
+    pixels[rows:, :columns] = 0.0
+    return pixels
+
+
+def _beyond(photograph: _Maker) -> Pixels:
+    return (2.0 * photograph() - 0.5).astype(np.float32)
+
+
+def _feeds(facts: Facts, make: _Maker, size: Size) -> Feeds:
+    batch = {} if "batch" in facts.inputs[0].lengths else {"batch": 1}
+    feeds = feeds_of(facts, make(), batch | dict(size))
+    scaled = {}
+    for port in facts.inputs:
+        values = feeds[port.name]
+        if port.role in ("image", "reference", "frames") and port.range not in (None, UNIT):
+            values = to_range(values, port.range)
+        scaled[port.name] = values
+    return scaled
+
+
+def split(feeds: Feeds, images: Sequence[int]) -> Feeds:
+    """Return the inputs of some images of a batch."""
+    return {name: array[list(images)] for name, array in feeds.items()}

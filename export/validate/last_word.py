@@ -1,0 +1,184 @@
+"""The last word of an export: its file against the network as it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...core.arrays import Array
+from ...core.errors import NystraError
+from ...runtime.checking.validation import sides_text
+from ...runtime.metrics.measures import ROUNDING, Measure, measure_for
+from ...runtime.metrics.sanity import max_abs
+from ...runtime.session import Session
+from ..attention.site import neutral
+from ..load.given import given_outputs
+from ..load.images import Feeds
+from ..load.source import Source
+from ..load.telling import Telling, split, telling_inputs
+from ..pytorch.network_session import NetworkSession
+
+_FACTOR = 2.0
+"""A difference may be this multiple of that by rounding."""
+
+_NUDGES, _LAST_DIGITS = 2, 1e-6
+
+Run = Callable[[Feeds], list[Array]]
+
+
+@dataclass(frozen=True)
+class LastWord:
+    """What a network returned for inputs that tell it from others.
+
+    Attributes:
+        source: The network, and the mechanism of each site.
+        inputs: The inputs.
+        expected: The outputs of each, of the network as it was given; of the planned network where
+            that has other attention.
+        faults: Where the network that was traced is another one, one sentence each.
+    """
+
+    source: Source
+    inputs: tuple[Telling, ...]
+    expected: tuple[list[Array], ...]
+    faults: tuple[str, ...]
+
+    @classmethod
+    def of(cls, source: Source) -> LastWord:
+        """Run a network as it was given; where its attention is replaced, the planned one too."""
+        network, facts = source.loaded.network, source.loaded.facts
+        exact = source.resolved == neutral(network)
+        plain = any(site.has_near_ties for site in source.resolved.values())
+        count = sum(tensor.numel() for tensor in network.parameters())
+        step = max((facts.size_multiple, *(facts.window or ())))
+        planned = NetworkSession(source.planned())
+        inputs, expected, faults = [], [], list[str]()
+        for telling in telling_inputs(facts, step, count, plain=plain):
+            given = _given(source, telling)
+            if given is None:
+                continue
+            feeds, outputs = given
+            case = Telling(feeds, telling.content)
+            inputs.append(case)
+            if exact:
+                expected.append(outputs)
+                continue
+            own = NetworkSession(source.exact()).all(list(feeds.values()))
+            faults += cls._faults(source, case, own, outputs, "the network that was traced")
+            expected.append(planned.all(list(feeds.values())))
+        return cls(source, tuple(inputs), tuple(expected), tuple(faults))
+
+    def faults_of(self, session: Session) -> list[str]:
+        """Return where a file differs from what is expected, one sentence each."""
+        names = [port.name for port in self.source.loaded.facts.outputs]
+        faults = []
+        for case, expected in zip(self.inputs, self.expected, strict=True):
+            try:
+                outputs = session.run(case.feeds)
+            except NystraError as error:
+                faults.append(f"{_place(case)}: the file fails: {error}")
+                continue
+            got = [outputs[name] for name in names]
+            faults += self._faults(self.source, case, got, expected, "the file")
+        return faults
+
+    @staticmethod
+    def _faults(
+        source: Source, case: Telling, got: Sequence[Array], expected: Sequence[Array], what: str
+    ) -> list[str]:
+        measures = [measure_for(port) for port in source.loaded.facts.outputs]
+        limits = [
+            ROUNDING * _peak(measure, own) for measure, own in zip(measures, expected, strict=True)
+        ]
+        changes = [_largest(own, right) for own, right in zip(got, expected, strict=True)]
+        if _within(changes, limits):
+            return []
+        widened = _by_rounding(source, case, expected)
+        limits = [max(pair) for pair in zip(limits, widened, strict=True)]
+        if _within(changes, limits):
+            return []
+        beyond = [pair for pair in zip(changes, limits, strict=True) if not pair[0] <= pair[1]]
+        change, limit = beyond[0]
+        text = (
+            f"{_place(case)}: {what} differs from the network as it was given by {change:.1e}, "
+            f"allowed {limit:.1e}"
+        )
+        return [text]
+
+
+def _given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None:
+    """Return inputs and outputs of the images that the network returns numbers for.
+
+    Each image of a batch is run by itself; what the network does not take, nystra's padding does.
+    """
+    network = source.loaded.network
+    count = len(next(iter(telling.feeds.values())))
+    fixed = "batch" in source.loaded.facts.inputs[0].lengths
+    images = [list(range(count))] if fixed else [[at] for at in range(count)]
+    kept: list[int] = []
+    found: list[list[Array]] = []
+    for image in images:
+        arrays = list(split(telling.feeds, image).values())
+        outputs = given_outputs(network, arrays)
+        if outputs is None:
+            outputs = _padded(network, arrays)
+        if outputs is not None and all(np.isfinite(array).all() for array in outputs):
+            kept += image
+            found.append(outputs)
+    if not kept:
+        return None
+    joined = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    return split(telling.feeds, kept), joined
+
+
+def _padded(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
+    """Return the outputs for images that nystra pads; None if they are too small all the same."""
+    try:
+        return NetworkSession(network).all(arrays)
+    except Exception:  # any error means that it does not take them
+        return None
+
+
+def _by_rounding(source: Source, case: Telling, expected: Sequence[Array]) -> list[float]:
+    """Return what rounding may change of the outputs, from float64 and from nudged inputs."""
+    planned = source.planned()
+    arrays = list(case.feeds.values())
+    changes = [0.0] * len(expected)
+    runs = [NetworkSession(planned, torch.float64).all(arrays)]
+    session = NetworkSession(planned)
+    single = session.all(arrays)
+    for seed in range(_NUDGES):
+        noise = np.random.default_rng(seed)
+        runs.append(session.all([_nudged(array, noise) for array in arrays]))
+    for run in runs:
+        pairs = zip(changes, run, single, strict=True)
+        changes = [max(change, _FACTOR * _largest(own, one)) for change, own, one in pairs]
+    return changes
+
+
+def _nudged(array: Array, noise: np.random.Generator) -> Array:
+    if array.dtype.kind != "f":
+        return array
+    factors = 1 + _LAST_DIGITS * noise.standard_normal(array.shape)
+    return array * factors.astype(array.dtype)
+
+
+def _within(changes: Sequence[float], limits: Sequence[float]) -> bool:
+    return all(change <= limit for change, limit in zip(changes, limits, strict=True))
+
+
+def _largest(got: Array, expected: Array) -> float:
+    return float("inf") if got.shape != expected.shape else max_abs(got, expected)
+
+
+def _peak(measure: Measure, expected: Array) -> float:
+    return max(measure.peak(expected), float(np.abs(expected).max(initial=0.0)))
+
+
+def _place(case: Telling) -> str:
+    shapes = {name: array.shape for name, array in case.feeds.items()}
+    return f"at {sides_text(shapes)} ({case.content})"
