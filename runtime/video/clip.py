@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
 from ..images.image_data import ImageData
-from .color import NO_LIGHT, Color, Light
+
+
+@dataclass(frozen=True)
+class Color:
+    """How the pixels of a video are stored; the numbers are those of ITU-T H.273.
+
+    Attributes:
+        pixel_format: The name that FFmpeg has for planes like these.
+        bits: Bits per number.
+        alpha: There is a plane of alpha.
+        matrix: Weights of red and blue in the luma.
+        full: Black is 0 and white the largest number.
+        primaries: Copied.
+        transfer: Copied.
+    """
+
+    pixel_format: str = "yuv420p"
+    bits: int = 8
+    alpha: bool = False
+    matrix: int = 1
+    full: bool = False
+    primaries: int = 2
+    transfer: int = 2
 
 
 @dataclass(frozen=True)
 class Clip:
-    """The properties of a video, known before a frame is decoded.
+    """The properties of a video, known before its frames are decoded.
 
     Attributes:
         count: Frames in all.
         size: Displayed height and width in pixels.
-        color: The encoding of its pixels.
+        color: How its pixels are stored.
         time_base: Seconds per tick of its time stamps; None for frames without times.
         rate: Mean frames per second; None for frames without times.
         even: All frames are shown for the same time.
         aspect: Width over height of a pixel.
-        light: The display that it was graded on.
         warnings: Warnings about it.
     """
 
@@ -35,19 +56,12 @@ class Clip:
     rate: Fraction | None = None
     even: bool = True
     aspect: Fraction = Fraction(1)
-    light: Light = NO_LIGHT
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame.
-
-    Attributes:
-        index: Its index, from 0.
-        time: Its time in ticks of the clip's time base.
-        load: Returns it as an image.
-    """
+    """One frame: its index from 0, its time in ticks of the clip, and what returns it."""
 
     index: int
     time: int
@@ -66,33 +80,4 @@ class FrameSource(Protocol):
 
     def name(self, index: int) -> Path:
         """Return the file name of a frame in a folder."""
-        ...
-
-    def identity(self) -> str:
-        """Return a text that identifies the video."""
-        ...
-
-
-class Sink(Protocol):
-    """A destination of restored frames."""
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What of the video it does not hold, once it is finished."""
-        ...
-
-    def wants(self, index: int) -> bool:
-        """Whether a frame is missing."""
-        ...
-
-    def write(self, frame: Frame, image: ImageData) -> None:
-        """Write a restored frame; frames arrive in order."""
-        ...
-
-    def finish(self) -> None:
-        """Complete the output, after all wanted frames were written."""
-        ...
-
-    def keep(self) -> str:
-        """Save the finished frames after an error; return a message on how to continue."""
         ...

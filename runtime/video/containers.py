@@ -1,4 +1,4 @@
-"""The containers of videos: what is read, recognized by its first bytes, and what is written.
+"""PyAV, the containers and codecs of videos.
 
 A demuxer of FFmpeg is listed only if it reads nothing but the file itself: no playlist and no list
 of files.
@@ -7,10 +7,13 @@ of files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
-from ...core.errors import NystraError
+from ...core.errors import BackendUnavailableError, NystraError
+from ...core.installation import not_installed
 
 HEAD = 197
 """Bytes that `demuxer_of` looks at."""
@@ -68,8 +71,6 @@ def is_written(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in WRITTEN
 
 
-"""The codecs that videos are written with."""
-
 CODECS = {"h264": "libx264", "hevc": "libx265", "prores": "prores_ks", "ffv1": "ffv1"}
 """Name of a codec -> its encoder."""
 
@@ -78,3 +79,33 @@ RATED = ("h264", "hevc")
 
 WITH_ALPHA = {".mov": "prores", ".mkv": "ffv1"}
 """Suffix of a video -> the codec that keeps its alpha."""
+
+
+def load_av() -> ModuleType:
+    """Return the module ``av``.
+
+    Raises:
+        BackendUnavailableError: It is not installed, or too old.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"{not_installed('PyAV, which video files need,', 'video')}, or give a folder of frames"
+        ) from error
+    if int(av.__version__.partition(".")[0]) < 16:
+        raise BackendUnavailableError(
+            f"video files need PyAV 16 or newer, found {av.__version__}: pip install -U av"
+        )
+    return av
+
+
+@contextmanager
+def av_errors(what: str, advice: str) -> Iterator[None]:
+    """Turn PyAV's errors in the block into a `NystraError`: what went wrong, and what to do."""
+    av = load_av()
+    try:
+        yield
+    except (av.error.FFmpegError, ValueError) as error:  # ValueError: what PyAV finds by itself
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
+        raise NystraError(f"{what}: {reason}. {advice}") from error

@@ -1,90 +1,108 @@
-"""A video file that is written in parts and moved to its path when it is complete."""
+"""A video file that is encoded by PyAV, and then put in its place."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from ...core.arrays import Array
-from ...core.errors import NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
 from ..images.metadata import names_of
-from .accompanying import lost_tags
 from .clip import Clip, Frame, FrameSource
-from .color import Color
-from .containers import RATED, WITH_ALPHA
-from .encoding import Encoding, Packet, assemble, with_decoding_times
-from .file_source import VideoFile, open_video
-from .library import av_errors, load_av
-from .parts import Parts
-
-PART = 60
-"""Frames of a part, and so the most that are on the disk uncompressed."""
-
-_LONGEST_DELAY = 64
-"""Frames by which an encoder's decoding times may be earlier than the order of frames needs."""
+from .containers import CODECS, RATED, WITH_ALPHA, WRITTEN, av_errors, load_av
+from .file_source import FULL, VideoFile, open_video
+from .other_streams import OtherStreams
+from .rgb import Converter, to_values
 
 _CRF = 18
+_ADVICE = "Choose .mkv, which supports every audio codec, or the other `codec`"
+_OPTIONS = {"hevc": {"x265-params": "log-level=none"}, "ffv1": {"level": "3", "slicecrc": "1"}}
+_TAGS = {"h264": "avc1", "hevc": "hvc1"}
 
 
 class VideoSink:
-    """Encodes frames; see `Parts` for what is kept if a run ends early.
+    """Encodes frames into a temporary file, inside a ``with`` block; without an error it is moved.
 
     Attributes:
         warnings: What of the source the video does not hold.
+        advice: How a run continues after an error: it starts again.
     """
+
+    advice = ""
 
     def __init__(
         self,
         target: Path,
         source: FrameSource,
         scale: int,
-        job: Mapping[str, str],
         *,
         codec: str | None = None,
         crf: int | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Check that the video can be written; nothing is written yet.
+        """Check what is asked for; nothing is written yet.
 
         Args:
             target: An mp4, mov or mkv.
             source: The source of frames, sound and all else.
             scale: Output pixels per input pixel and axis.
-            job: What the frames depend on, apart from the source.
             codec: Name in `CODECS`; None: by the bit depth of the source.
             crf: Its constant rate factor; None: a default.
-            overwrite: Replace an existing file, and parts of another run.
+            overwrite: Replace an existing file.
 
         Raises:
-            NystraError: The file exists, its folder cannot be written, there are parts of another
-                run, or the container does not support the sound.
-            BackendUnavailableError: PyAV is missing, or its encoder.
+            NystraError: The file exists, its folder cannot be written, the clip has no times, or
+                the codec no rate factor.
+            BackendUnavailableError: PyAV is missing.
         """
+        load_av()
         _check_target(target, source, overwrite)
-        self.target = target
-        self.encoding = make_encoding(source.clip, scale, codec, crf, target.suffix.lower())
-        self._source = source.path if isinstance(source, VideoFile) else None
-        self.warnings = assemble(
-            target, self.encoding, lambda _: iter(()), self._source, io.BytesIO()
-        )
-        self.warnings += _warnings(source.clip, self.encoding, target)
-        everything = {"video": source.identity(), "PyAV": load_av().__version__, **job}
-        everything["encoding"] = repr(self.encoding)
-        self.parts = Parts(target, everything, fresh=overwrite)
-        self._alpha = source.clip.color.alpha
-        self._fresh = overwrite
-        self._first = self.parts.done + self.parts.pending
-        self._encoder: Any = None
-        self._packets: list[Packet] = []
+        clip = source.clip
+        if clip.time_base is None or clip.rate is None:
+            raise NystraError("a folder of frames has no frame rate: give one, such as `fps` 25")
+        self._target, self._source, self._clip = target, source, clip
+        self._time_base, self._rate = clip.time_base, clip.rate
+        self._size = (clip.size[0] * scale, clip.size[1] * scale)
+        self._codec = _choose_codec(clip, codec, crf, target.suffix.lower())
+        self._options = {**_OPTIONS.get(self._codec, {})}
+        if self._codec in RATED:
+            self._options |= {"crf": str(_CRF if crf is None else crf), "preset": "medium"}
+        self._format, self._bits, self._alpha = _pixel_format(clip, self._size, self._codec)
+        self._color = replace(clip.color, bits=self._bits, alpha=self._alpha)
+        self._rgb_format = "rgba64le" if self._alpha else "rgb48le"
+        self.warnings = self._find_lost()
+        self._stack, self._others = ExitStack(), OtherStreams(None, None)
+
+    def __enter__(self) -> VideoSink:
+        """Open the file with its streams.
+
+        Raises:
+            NystraError: The container does not support the sound.
+            BackendUnavailableError: This PyAV has no encoder for the codec.
+        """
+        try:
+            make_folder(self._target.parent)
+            self._open(self._stack.enter_context(atomic_path(self._target)))
+        except BaseException as error:
+            self._stack.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     def wants(self, index: int) -> bool:
-        """Whether a frame is missing in the parts."""
-        return index >= self._first
+        """Whether a frame is missing: each is."""
+        return True
 
     def write(self, frame: Frame, image: ImageData) -> None:
         """Encode a frame; the next in order.
@@ -92,129 +110,120 @@ class VideoSink:
         Raises:
             NystraError: The encoder fails, or the disk is full.
         """
-        if image.alpha is not None and not self._alpha:
-            self._alpha = True
-            self.warnings.append(
-                f"not kept: the alpha of frame {frame.index + 1}, since the first has none"
-            )
-        self.warnings = list(dict.fromkeys([*self.warnings, *image.notes, *_lost(image)]))
-        planes = self.encoding.planes(image.pixels, image.alpha)
-        self.parts.begin()
-        with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
-            self._go_on()
-            if self.parts.pending == PART:  # stopped in front of what follows
-                self._close()
-                self._go_on()
-            self._encode(planes, frame.time)
-        self.parts.add(frame.time, planes)
-        if self.parts.pending == PART:
-            self._close()
+        lost = [f"not kept: {', '.join(names)} of its frames"] if (names := names_of(image)) else []
+        if image.alpha is not None and not self._clip.color.alpha:
+            lost.append(f"not kept: the alpha of frame {frame.index + 1}, since the first has none")
+        self.warnings = list(dict.fromkeys([*self.warnings, *image.notes, *lost]))
+        with av_errors(f"frame {frame.index + 1} cannot be written", _ADVICE):
+            self._others.copy_until(self._container, frame.time * self._time_base)
+            self._container.mux(self._stream.encode(self._encodable(frame, image)))
 
     def finish(self) -> None:
-        """Write the video of its parts and remove them.
+        """Complete the video.
 
         Raises:
-            NystraError: The folder cannot be written, or the disk is full: the parts are kept.
+            NystraError: It cannot be written, or the disk is full.
         """
-        if self.parts.pending:
-            with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
-                self._go_on()
-            self._close()
-        with atomic_path(self.target) as temporary:
-            assemble(temporary, self.encoding, self.parts.packets, self._source)
-        self.parts.remove()
-        if self._source is not None:
-            self.warnings += lost_tags(self._source, self.target, open_video)
+        with av_errors(f"{self._target.name} cannot be written", _ADVICE):
+            self._container.mux(self._stream.encode(None))
+            self._others.copy_until(self._container, None)
+            self._container.close()
+        self.warnings += self._others.lost
+        if isinstance(self._source, VideoFile):
+            with load_av().open(str(self._place), metadata_errors="replace") as copy:
+                self.warnings += self._others.find_lost_tags(copy)
 
-    def keep(self) -> str:
-        """Return how to continue: all frames that were written are kept."""
-        done = self.parts.done + self.parts.pending
-        if not done:
-            self.parts.remove()
-            return ""
-        command = "the same command without `overwrite`" if self._fresh else "the same command"
-        place = self.parts.folder
-        return f"{done} finished frames are kept in {place}: {command} continues from there."
+    def _open(self, place: Path) -> None:
+        kind, sound, video = WRITTEN[self._target.suffix.lower()], "none", None
+        if isinstance(self._source, VideoFile):
+            container, video = self._stack.enter_context(open_video(self._source.path))
+            self._others = OtherStreams(container, video)
+            kinds = sorted({track.codec_context.name for track in container.streams.audio})
+            sound = ", ".join(kinds) or "none"
+        # The edit list of mp4 counts in this unit: milliseconds would move the first frame.
+        ticks = {"movie_timescale": str(self._time_base.denominator)}
+        what = f"{self._target.name} cannot be written with {self._codec} and its sound ({sound})"
+        self._place = place
+        with av_errors(what, _ADVICE):
+            self._container = load_av().open(
+                str(place), "w", format=kind, options={} if kind == "matroska" else ticks
+            )
+            self._stack.callback(self._container.close)
+            self._stream = self._add_stream(kind)
+            self._convert = Converter(
+                self._size, self._rgb_format, self._format, self._color, self._time_base
+            )
+            if video is not None:
+                self._others.add_to(self._container, self._stream)
+            self._container.start_encoding()
 
-    def _go_on(self) -> None:
-        if self._encoder is None:
-            self._encoder = self.encoding.encoder()
-            for time, planes in self.parts.frames():
-                self._encode(planes, time)
+    def _add_stream(self, kind: str) -> Any:
+        try:
+            stream = self._container.add_stream(
+                CODECS[self._codec], rate=self._rate, options=self._options
+            )
+        except load_av().codec.codec.UnknownCodecError as error:
+            raise BackendUnavailableError(
+                f"this PyAV cannot write {self._codec} ({CODECS[self._codec]}): pip install "
+                "--force-reinstall av, or use the other `codec`, or a folder as the output"
+            ) from error
+        context, color = stream.codec_context, self._clip.color
+        stream.height, stream.width = self._size
+        stream.pix_fmt, stream.time_base = self._format, self._time_base
+        context.time_base, context.sample_aspect_ratio = self._time_base, self._clip.aspect
+        context.colorspace, context.color_range = color.matrix, FULL if color.full else 1
+        context.color_primaries, context.color_trc = color.primaries, color.transfer
+        if kind != "matroska" and self._codec in _TAGS:
+            context.codec_tag = _TAGS[self._codec]
+        return stream
 
-    def _encode(self, planes: list[Array], time: int) -> None:
-        self._packets += Packet.all_of(self._encoder.encode(self.encoding.frame(planes, time)))
+    def _encodable(self, frame: Frame, image: ImageData) -> Any:
+        """Return an image as a frame of PyAV in the pixel format of the video."""
+        values = to_values(image, self._color)
+        rgb = load_av().VideoFrame.from_ndarray(values, format=self._rgb_format)
+        rgb.pts, rgb.time_base = frame.time, self._time_base
+        encodable, color = self._convert(rgb), self._clip.color
+        encodable.colorspace, encodable.color_range = color.matrix, FULL if color.full else 1
+        return encodable
 
-    def _close(self) -> None:
-        encoder, self._encoder = self._encoder, None
-        with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
-            self._packets += Packet.all_of(encoder.encode(None))
-        packets = with_decoding_times(self._packets, _LONGEST_DELAY * self.encoding.frame_ticks)
-        self._packets = []
-        self.parts.save(packets, bytes(encoder.extradata or b""))
+    def _find_lost(self) -> list[str]:
+        lost = []
+        if self._clip.color.alpha and not self._alpha:
+            lost.append(
+                f"not kept: the alpha, which {self._codec} in {self._target.suffix} does not hold: "
+                "choose .mov (ProRes 4444) or .mkv (FFV1) without `codec`, or a folder of PNG"
+            )
+        if self._clip.color.bits > self._bits:
+            lost.append(
+                f"not kept: {self._clip.color.bits} bits a channel, which became {self._bits}"
+            )
+        return lost
 
 
-def make_encoding(
-    clip: Clip,
-    scale: int,
-    codec: str | None = None,
-    crf: int | None = None,
-    suffix: str = ".mp4",
-) -> Encoding:
-    """Return the encoding of the enlarged frames of a clip.
-
-    Raises:
-        NystraError: The clip has no times, or the codec no rate factor.
-    """
-    if clip.time_base is None or clip.rate is None:
-        raise NystraError("a folder of frames has no frame rate: give one, such as `fps` 25")
-    height, width = (side * scale for side in clip.size)
+def _choose_codec(clip: Clip, codec: str | None, crf: int | None, suffix: str) -> str:
     if codec is None and clip.color.alpha:
         codec = WITH_ALPHA.get(suffix)
     codec = codec or ("hevc" if clip.color.bits > 8 else "h264")
     if crf is not None and codec not in RATED:
         raise NystraError(f"`crf` does not apply to {codec}: omit it, or give `codec` h264 or hevc")
-    return Encoding(
-        codec,
-        _CRF if crf is None else crf,
-        (height, width),
-        _writable(clip.color, height, width, codec),
-        clip.time_base,
-        clip.rate,
-        clip.aspect,
-        clip.light,
-    )
+    return codec
 
 
-def _writable(color: Color, height: int, width: int, codec: str) -> Color:
-    subsampling = "420" if color.subsampling == "gray" else color.subsampling
-    bits, alpha = min(color.bits, 10), color.alpha and codec in WITH_ALPHA.values()
+def _pixel_format(clip: Clip, size: tuple[int, int], codec: str) -> tuple[str, int, bool]:
+    """Return the pixel format nearest to that of a clip, its bits, and whether it has alpha."""
+    source = load_av().VideoFormat(clip.color.pixel_format, 4, 4)
+    across, down = source.chroma_width(4), source.chroma_height(4)
+    chroma = "444" if across == 4 else "420" if down == 2 else "422"
+    if source.name.startswith("gray"):
+        chroma = "420"
+    alpha = clip.color.alpha and codec in WITH_ALPHA.values()
+    bits = 8 if clip.color.bits == 8 else 10
     if codec == "prores":
-        subsampling, bits = "444" if alpha or subsampling == "444" else "422", 10
-    if (subsampling == "420" and height % 2) or (subsampling != "444" and width % 2):
-        subsampling = "444"
-    return replace(color, subsampling=subsampling, bits=bits, alpha=alpha)
-
-
-def _warnings(clip: Clip, encoding: Encoding, target: Path) -> list[str]:
-    warnings = []
-    if clip.color.alpha and not encoding.color.alpha:
-        warnings.append(
-            f"not kept: the alpha, which {encoding.codec} in {target.suffix} does not hold: choose "
-            ".mov (ProRes 4444) or .mkv (FFV1) without `codec`, or a folder of PNG"
-        )
-    if (clip.light.mastering or any(clip.light.levels)) and encoding.codec not in RATED:
-        warnings.append("not kept: the HDR mastering display and light levels: choose `codec` hevc")
-    if clip.color.bits > encoding.color.bits:
-        warnings.append(
-            f"not kept: {clip.color.bits} bits a channel, which became {encoding.color.bits}"
-        )
-    return warnings
-
-
-def _lost(image: ImageData) -> list[str]:
-    names = names_of(image)
-    return [f"not kept: {', '.join(names)} of its frames"] if names else []
+        chroma, bits = "444" if alpha or chroma == "444" else "422", 10
+    if (chroma == "420" and size[0] % 2) or (chroma != "444" and size[1] % 2):
+        chroma = "444"
+    name = f"yuv{'a' if alpha else ''}{chroma}p" + ("" if bits == 8 else "10le")
+    return name, bits, alpha
 
 
 def _check_target(target: Path, source: FrameSource, overwrite: bool) -> None:
@@ -225,4 +234,3 @@ def _check_target(target: Path, source: FrameSource, overwrite: bool) -> None:
     if target.exists() and not overwrite:
         raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     check_can_make(target.parent)
-    make_folder(target.parent)

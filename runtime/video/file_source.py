@@ -1,4 +1,4 @@
-"""The frames of a video file."""
+"""The frames of a video file, by PyAV."""
 
 from __future__ import annotations
 
@@ -11,26 +11,35 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays import Array
-from ...core.errors import BackendUnavailableError, NystraError
+from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ..images.image_data import ImageData
-from .accompanying import is_still
-from .clip import Clip, Frame
-from .color import OTHERS, SUBSAMPLINGS, UNSPECIFIED, Color, Light, default_matrix, to_rgb
-from .containers import HEAD, demuxer_of
-from .library import av_errors, load_av
-from .survey import check_boxes, survey
+from .clip import Clip, Color, Frame
+from .containers import HEAD, av_errors, demuxer_of, load_av
+from .rgb import MATRICES, Converter, to_image
 
 MAX_PIXELS = 1 << 26
 """Largest frame that is decoded, in pixels: 8192x8192."""
 
 _MAX_STREAMS = 64
-_FULL = 2
-_BITS = (8, 10, 12)
+_MAX_FRAMES = 10_000_000
+UNSPECIFIED, FULL = 2, 2
+"""The numbers of unspecified colors, and of the full range."""
 _HDR = {16: "PQ", 18: "HLG"}
-_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+_SHORT = 0.25
+"""Seconds by which the streams may end before the duration in the file."""
 _REPAIR = "Repair or convert it with another program first"
+_LOST = {
+    **dict.fromkeys(("DOVI_METADATA", "DOVI_RPU_BUFFER"), "Dolby Vision metadata"),
+    **dict.fromkeys(("DYNAMIC_HDR_PLUS", "DYNAMIC_HDR_VIVID"), "dynamic HDR metadata"),
+    **dict.fromkeys(("MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL"), "HDR mastering display"),
+    "A53_CC": "closed captions",
+    "STEREO3D": "3D metadata",
+    "S12M_TIMECODE": "time codes",
+    "SPHERICAL": "360-degree metadata",
+    "ICC_PROFILE": "color profile",
+}
+"""What else frames may hold, which the encoders do not get: FFmpeg's name and the words."""
 
 
 class VideoFile:
@@ -42,7 +51,7 @@ class VideoFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Check the file; see `survey`.
+        """Read the times of all frames, and decode the first one.
 
         Raises:
             NystraError: It is missing, not a video, damaged, truncated or too large.
@@ -50,29 +59,23 @@ class VideoFile:
         """
         self.path = path
         with open_video(path) as (container, stream):
-            times = survey(container, stream, path)
+            self._times = _read_times(container, stream, path)
         with open_video(path) as (container, stream):
             first = next(self._decoded(container, stream), None)
             if first is None:
                 raise NystraError(f"the video {path} has no frame that can be decoded. {_REPAIR}")
-            self._size = (first.height, first.width)
-            self._format = first.format.name
-            self._quarter_turns = _quarter_turns(first)
-            self._stamps = times.stamps
-            color = _color(first, stream.codec_context, path)
-            turned = self._quarter_turns % 2 == 1
+            self._first = (first.width, first.height, first.format.name)
+            self._quarter_turns = round(float(first.rotation or 0) / 90) % 4
+            color = _color(first, stream, path)
             aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
-            self.clip = Clip(
-                len(times.stamps),
-                self._size[::-1] if turned else self._size,
-                color,
-                stream.time_base,
-                times.rate,
-                times.even,
-                1 / aspect if turned else aspect,
-                Light.of(first),
-                tuple(_warnings(first, color)),
-            )
+            size = (first.height, first.width)
+            if self._quarter_turns % 2:
+                size, aspect = size[::-1], 1 / aspect
+            rate, steps = _mean_rate(self._times, stream), np.diff(self._times)
+            even = not len(steps) or bool(steps.max() - steps.min() <= 2)
+            warnings = tuple(_warnings(first, stream, color))
+            count = len(self._times)
+            self.clip = Clip(count, size, color, stream.time_base, rate, even, aspect, warnings)
 
     def frames(self) -> Iterator[Frame]:
         """Yield all frames in display order.
@@ -80,18 +83,18 @@ class VideoFile:
         Raises:
             NystraError: One is damaged or of another size, or the last ones are missing.
         """
-        index, last = 0, None
+        count = 0
         with open_video(self.path) as (container, stream):
-            counted = container.format.name == "avi"
             for frame in self._decoded(container, stream):
-                if counted and index < len(self._stamps):  # avi has times of decoding alone
-                    frame.pts = int(self._stamps[index])
-                self._check(frame, index, last)
-                yield Frame(index, frame.pts, partial(self._image, frame))
-                index, last = index + 1, frame.pts
-        if index < self.clip.count:
+                self._check_first(frame, count)
+                # avi has times of decoding alone.
+                known = container.format.name != "avi" and frame.pts is not None
+                time = frame.pts if known else self._times[min(count, len(self._times) - 1)]
+                yield Frame(count, int(time), partial(self._image, frame))
+                count += 1
+        if count < self.clip.count:
             raise NystraError(
-                f"{self.clip.count - index} of the {self.clip.count} frames of {self.path} cannot "
+                f"{self.clip.count - count} of the {self.clip.count} frames of {self.path} cannot "
                 f"be decoded: {_REPAIR}"
             )
 
@@ -99,58 +102,37 @@ class VideoFile:
         """Return a file name for a frame, counted from 1."""
         return Path(f"frame_{index + 1:06d}.png")
 
-    def identity(self) -> str:
-        """Return name, size and date of the file."""
-        status = self.path.stat()
-        return f"{self.path.name} {status.st_size} {status.st_mtime_ns}"
-
     def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
-        index = 0
-        while True:
+        frames = container.decode(stream)
+        for index in range(_MAX_FRAMES):
             what = f"frame {index + 1} of the video {self.path} is damaged"
             with av_errors(what, _REPAIR):
-                if index == 0:
-                    frames = _frames(container, stream)
                 frame = next(frames, None)
             if frame is None:
                 return
             if frame.is_corrupt:
-                raise NystraError(
-                    f"frame {index + 1} of the video {self.path} is damaged. {_REPAIR}"
-                )
-            index += 1
+                raise NystraError(f"{what}. {_REPAIR}")
             yield frame
 
-    def _check(self, frame: Any, index: int, last: int | None) -> None:
-        size = (frame.height, frame.width)
-        if size != self._size or frame.format.name != self._format:
+    def _check_first(self, frame: Any, index: int) -> None:
+        own = (frame.width, frame.height, frame.format.name)
+        if own != self._first:
+            ours, first = ("{}x{}, {}".format(*each) for each in (own, self._first))
             raise NystraError(
-                f"frame {index + 1} of {self.path} is {size[1]}x{size[0]}, {frame.format.name}, "
-                f"the first one {self._size[1]}x{self._size[0]}, {self._format}: expected frames "
-                "of one size and format; cut the video there first"
+                f"frame {index + 1} of {self.path} is {ours}, the first one {first}: expected "
+                "frames of one size and format; cut the video there first"
             )
-        if frame.pts is None or (last is not None and frame.pts <= last):
-            raise NystraError(f"frame {index + 1} of {self.path} has no time stamp of its own")
 
     def _image(self, frame: Any) -> ImageData:
-        bits = 8 if self.clip.color.bits == 8 else 16
-        color = self.clip.color
-        if frame.format.is_rgb:
-            rgba = frame.to_ndarray(format="rgba64le" if color.alpha else "rgb48le")
-            rgba = rgba.astype(np.float32) / np.float32(65535)
-            pixels, alpha = rgba[:, :, :3], rgba[:, :, -1]
+        color, given = self.clip.color, frame.format.name
+        target = "rgba64le" if color.alpha else "rgb48le"
+        is_rgb = frame.format.is_rgb
+        if is_rgb:
+            rgb = frame.reformat(format=target)
         else:
-            planes = [plane_array(plane, color.bits) for plane in frame.planes]
-            pixels = to_rgb(planes, color)
-            alpha = planes[-1].astype(np.float32) / np.float32((1 << color.bits) - 1)
-        return ImageData(
-            self._upright(pixels),
-            self._upright(alpha) if color.alpha else None,
-            bits,
-        )
-
-    def _upright(self, plane: Array) -> Array:
-        return np.ascontiguousarray(np.rot90(plane, self._quarter_turns))
+            size = (frame.height, frame.width)
+            rgb = Converter(size, given, target, color, frame.time_base)(frame)
+        return to_image(rgb, color, self._quarter_turns, converted=not is_rgb)
 
 
 @contextmanager
@@ -170,12 +152,14 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     with open_regular(path, "the video") as file:
         kind = demuxer_of(file.read(HEAD), path)
         file.seek(0)
-        if kind == "mov":
-            check_boxes(file, path)
         with av_errors(f"the video {path} cannot be read: damaged or truncated", _REPAIR):
             container = av.open(file, format=kind, options=bounds, metadata_errors="replace")
         with container:
-            stream = _moving(container, path)
+            moving = [stream for stream in container.streams.video if not is_still(stream)]
+            if not moving:
+                kinds = ", ".join(sorted({stream.type for stream in container.streams}))
+                raise NystraError(f"{path} holds no video stream, only {kinds or 'nothing'}")
+            stream = moving[0]
             context = stream.codec_context
             if context.width * context.height > MAX_PIXELS:
                 raise NystraError(
@@ -187,76 +171,76 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
             yield container, stream
 
 
-def _frames(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the frames of a video with their alpha, which FFmpeg's own VP8 and VP9 decoders drop.
+def is_still(stream: Any) -> bool:
+    """Return whether a stream is a picture, such as a cover."""
+    return bool(stream.disposition & load_av().stream.Disposition.attached_pic)
+
+
+def default_matrix(height: int) -> int:
+    """Return the matrix of a video without a tag: BT.709 from 720 lines on, otherwise BT.601."""
+    return 1 if height >= 720 else 6
+
+
+def _read_times(container: Any, stream: Any, path: Path) -> list[int]:
+    """Return the times of all frames in ticks, ascending.
 
     Raises:
-        BackendUnavailableError: This PyAV has no decoder for the alpha.
+        NystraError: The file is truncated, or its frames have no times or equal ones.
     """
-    codec = stream.codec_context.name
-    if codec not in _ALPHA_DECODERS or stream.metadata.get("alpha_mode") != "1":
-        yield from container.decode(stream)
-        return
-    try:
-        context = load_av().CodecContext.create(_ALPHA_DECODERS[codec], "r")
-    except ValueError as error:
-        raise BackendUnavailableError(
-            f"this PyAV cannot decode the alpha of {codec} ({_ALPHA_DECODERS[codec]}): pip install "
-            "--force-reinstall av"
-        ) from error
-    for packet in container.demux(stream):
-        yield from context.decode(packet)
-
-
-def plane_array(plane: Any, bits: int) -> Array:
-    """Return a plane of a frame as (h, w), in its memory, without the padding of its lines."""
-    kind = np.dtype(np.uint8 if bits == 8 else "<u2")
-    lines = np.frombuffer(plane, kind).reshape(-1, plane.line_size // kind.itemsize)
-    return lines[: plane.height, : plane.width]
-
-
-def _moving(container: Any, path: Path) -> Any:
-    for stream in container.streams.video:
-        if not is_still(stream):
-            return stream
-    raise NystraError(f"{path} holds no video stream, only {_kinds(container) or 'nothing'}")
-
-
-def _kinds(container: Any) -> str:
-    return ", ".join(sorted({stream.type for stream in container.streams}))
-
-
-def _quarter_turns(frame: Any) -> int:
-    """Return the number of quarter turns to the left that put a frame upright."""
-    return round(float(frame.rotation or 0) / 90) % 4
-
-
-def _color(frame: Any, context: Any, path: Path) -> Color:
-    name = frame.format.name
-    bits = frame.format.components[0].bits
-    primaries, transfer = int(context.color_primaries), int(context.color_trc)
-    alpha = any(component.is_alpha for component in frame.format.components)
-    if frame.format.is_rgb and bits in (*_BITS, 16):
-        matrix = default_matrix(frame.height)
-        return Color(matrix, False, min(bits, 12), "444", primaries, transfer, alpha)
-    base = name.removesuffix("le").rstrip("0123456789") if bits > 8 else name
-    start = "yuva" if alpha else "yuvj" if name.startswith("yuvj") else "yuv"
-    subsampling = base.removeprefix(start).removesuffix("p")
-    if base in ("gray", "grayp"):
-        subsampling = "gray"
-    if (subsampling != "gray" and subsampling not in SUBSAMPLINGS) or bits not in _BITS:
+    times: list[int] = []
+    end = 0.0
+    for packet in container.demux():
+        if not packet.size or packet.is_discard or packet.pts is None:
+            continue
+        end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+        if packet.stream.index == stream.index:
+            times.append(packet.pts)
+        if len(times) > _MAX_FRAMES:
+            raise NystraError(f"the video {path} has over {_MAX_FRAMES} frames: cut it first")
+    if not times or len(set(times)) < len(times):
         raise NystraError(
-            f"the video {path} has the pixel format {name}, expected yuv420p, yuv422p, yuv444p, "
-            "gray or RGB in 8, 10 or 12 bits, with or without alpha: convert it first"
+            f"the video {path} has no frames, or two without time stamps of their own: rewrite it "
+            "with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
         )
-    matrix = int(frame.colorspace)
-    if matrix in (UNSPECIFIED, 0):
+    stated = ((container.start_time or 0) + (container.duration or 0)) / 1e6
+    if len(times) < stream.frames or end < stated - _SHORT:
+        raise NystraError(
+            f"the video {path} is truncated: it ends after frame {len(times)}. Copy it again, or "
+            "save the rest with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
+        )
+    return sorted(times)
+
+
+def _mean_rate(times: list[int], stream: Any) -> Fraction:
+    rate = stream.average_rate
+    if len(times) > 1 and not (rate and 0 < rate <= 1000):
+        rate = Fraction(len(times) - 1, times[-1] - times[0]) / stream.time_base
+    return Fraction(rate or 25).limit_denominator(100_000)
+
+
+def _color(frame: Any, stream: Any, path: Path) -> Color:
+    context, components = stream.codec_context, frame.format.components
+    bits = max(component.bits for component in components)
+    matrix, full = int(frame.colorspace), int(frame.color_range) == FULL
+    if frame.format.is_rgb or matrix in (UNSPECIFIED, 0):
         matrix = default_matrix(frame.height)
-    full = int(frame.color_range) == _FULL or name.startswith("yuvj")
-    return Color(matrix, full, bits, subsampling, primaries, transfer, alpha)
+    if matrix not in MATRICES:
+        raise NystraError(
+            f"the video {path} has the color matrix {matrix} (ITU-T H.273), which is not converted "
+            "to RGB: convert the video to BT.709 first"
+        )
+    return Color(
+        frame.format.name,
+        min(bits, 16),
+        any(component.is_alpha for component in components),
+        matrix,
+        (full or frame.format.name.startswith("yuvj")) and not frame.format.is_rgb,
+        int(context.color_primaries),
+        int(context.color_trc),
+    )
 
 
-def _warnings(frame: Any, color: Color) -> Iterator[str]:
+def _warnings(frame: Any, stream: Any, color: Color) -> Iterator[str]:
     if frame.interlaced_frame:
         yield (
             "the video is marked as interlaced: deinterlace it first, or its lines will be mixed up"
@@ -265,6 +249,8 @@ def _warnings(frame: Any, color: Color) -> Iterator[str]:
         yield (
             f"the video is HDR ({_HDR[color.transfer]}), and most networks were not trained on HDR"
         )
-    others = {OTHERS[data.type.name] for data in frame.side_data if data.type.name in OTHERS}
-    for words in sorted(others):
+    if stream.metadata.get("alpha_mode") == "1" and not color.alpha:
+        yield f"not kept: the alpha of {stream.codec_context.name}, which PyAV does not decode"
+    names = {data.type.name for data in frame.side_data}
+    for words in sorted({_LOST[name] for name in names if name in _LOST}):
         yield f"not kept: the {words} of its frames"

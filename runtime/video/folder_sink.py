@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 
 from ...core.errors import NystraError
 from ...core.files.writing import check_can_make, make_folder
 from ..images.image_data import ImageData
 from ..images.images import Naming, write_image
-from .accompanying import besides_frames
 from .clip import Frame, FrameSource
 from .file_source import VideoFile, open_video
+from .other_streams import describe
 
 _BT709 = 2
 """The numbers of BT.709 and of unspecified colors (ITU-T H.273) go so far."""
 
 
-class FolderSink:
+class FolderSink(AbstractContextManager["FolderSink"]):
     """Writes images; written ones are kept whatever happens to the others.
 
     Attributes:
+        advice: How a run continues after an error.
         warnings: What of the frames' files was not kept, each text once.
     """
 
     warnings: Sequence[str]
+    advice = "Finished frames are kept: add `skip_existing` to continue from there."
 
     def __init__(
         self,
@@ -73,6 +77,14 @@ class FolderSink:
         self._quality = quality
         self.warnings = _lost(source)
 
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
     def wants(self, index: int) -> bool:
         """Whether a frame is missing."""
         return index not in self._skipped
@@ -91,17 +103,16 @@ class FolderSink:
     def finish(self) -> None:
         """Do nothing: every frame is written already."""
 
-    def keep(self) -> str:
-        """Return how to continue."""
-        return "Finished frames are kept: add `skip_existing` to continue from there."
-
 
 def _lost(source: FrameSource) -> list[str]:
     if not isinstance(source, VideoFile):
         return []
-    parts = besides_frames(source.path, open_video)
+    with open_video(source.path) as (container, video):
+        parts = [describe(track) for track in container.streams if track.index != video.index]
+        parts += ["chapters"] if container.chapters() else []
+    color = source.clip.color
+    if max(color.primaries, color.transfer) > _BT709:
+        parts.append("color tags")
     if not source.clip.even:
         parts.append("the times of the frames")
-    if source.clip.color.primaries > _BT709 or source.clip.color.transfer > _BT709:
-        parts.append("color tags")
     return [f"not kept, since a folder holds frames only: {', '.join(parts)}"] if parts else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,8 +11,8 @@ from pathlib import Path
 from ...core.errors import NystraError
 from ..images.image_data import ImageData
 from ..images.images import READ_SUFFIXES, read_image, read_image_size
-from .clip import Clip, Frame
-from .color import Color, default_matrix
+from .clip import Clip, Color, Frame
+from .file_source import default_matrix
 
 
 class FrameFolder:
@@ -44,9 +43,10 @@ class FrameFolder:
         for file in self.files[1:]:
             _check_size(file, read_image_size(file), self.files[0], size)
         first = read_image(self.files[0])
-        matrix = primaries = transfer = default_matrix(size[0])
-        bits, alpha = 10 if first.bits > 8 else 8, first.alpha is not None
-        color = Color(matrix, bits=bits, primaries=primaries, transfer=transfer, alpha=alpha)
+        alpha, deep = first.alpha is not None, first.bits > 8
+        kept = f"yuv{'a' if alpha else ''}420p{'10le' if deep else ''}"
+        matrix = default_matrix(size[0])
+        color = Color(kept, 10 if deep else 8, alpha, matrix, False, matrix, matrix)
         base = None if fps is None else 1 / fps
         self.clip = Clip(len(self.files), size, color, base, fps)
 
@@ -58,14 +58,6 @@ class FrameFolder:
     def name(self, index: int) -> Path:
         """Return the file name of a frame."""
         return Path(self.files[index].name)
-
-    def identity(self) -> str:
-        """Return a hash of names, sizes and dates of the images."""
-        digest = hashlib.sha256()
-        for file in self.files:
-            status = file.stat()
-            digest.update(f"{file.name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
-        return f"{self.path.name} {len(self.files)} {digest.hexdigest()}"
 
     def _read(self, file: Path) -> ImageData:
         image = read_image(file)

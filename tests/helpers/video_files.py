@@ -88,7 +88,7 @@ def _frame(
 ) -> Any:
     import av
 
-    pixels = scene(index, *size, peak=65535)
+    pixels = scene(index, *size, peak=255 << 8)  # white, as swscale has it
     frame = av.VideoFrame.from_ndarray(pixels, format="rgb48le")
     frame = frame.reformat(
         format=pixel_format, dst_colorspace=tags[0], dst_color_range=tags[1], src_color_range=2

@@ -120,35 +120,15 @@ def test_damaged_videos(
     assert not (tmp_path / "out.mp4").exists()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("lost", [1, 10])
-@pytest.mark.parametrize("flags", ["", "faststart", "frag_keyframe+empty_moov"])
-def test_an_mp4_that_lost_its_last_bytes(
-    tmp_path: Path, model: Path, flags: str, lost: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = {"movflags": flags} if flags else {}
-    whole = save_video(tmp_path / "whole.mp4", STEADY, sound=True, options=options)
-    source = tmp_path / "in.mp4"
-    source.write_bytes(whole.read_bytes()[:-lost])
-    refused(capsys, run(model, source, tmp_path / "out.mp4"), "in.mp4", "truncated")
-    assert run(model, whole, tmp_path / "out.mp4") == 0
-
-
-def test_frames_before_the_damaged_one_are_kept(
-    tmp_path: Path, model: Path, clip: Path, capsys: pytest.CaptureFixture[str]
+def test_a_damaged_frame_ends_the_run_with_its_number(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = save_video(tmp_path / "long.mp4", [3600 * index for index in range(80)])
     source = damage(tmp_path / "in.mp4", long, "late")
     long.unlink()
     code = run(model, source, tmp_path / "out.mp4")
-    refused(
-        capsys, code, "frame ", "is damaged", "Repair or convert it", "finished frames are kept"
-    )
-    assert list((tmp_path / "out.mp4.parts").glob("0*"))
-    assert run(model, clip, tmp_path / "out.mp4") == 2
-    assert "parts of a run with a different video" in capsys.readouterr().err
-    assert run(model, clip, tmp_path / "out.mp4", "--overwrite") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "out.mp4"]
+    refused(capsys, code, "frame ", "is damaged", "Repair or convert it")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
 
 
 def test_an_output_that_exists_stays(
@@ -178,11 +158,10 @@ def test_no_space_left(
         patch.setattr(writing.os, "fsync", full)
         refused(capsys, run(model, clip, tmp_path / "out.mp4"), "No space left on device")
     assert not list(tmp_path.iterdir())
-    with monkeypatch.context() as patch:  # the parts are there, the video itself does not fit
+    with monkeypatch.context() as patch:
         patch.setattr(writing.os, "replace", rename_but("out.mp4", full))
-        code = run(model, clip, tmp_path / "out.mp4")
-        refused(capsys, code, "No space left", "12 finished frames are kept")
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mp4.parts"]
+        refused(capsys, run(model, clip, tmp_path / "out.mp4"), "No space left")
+    assert not list(tmp_path.iterdir())
     assert run(model, clip, tmp_path / "out.mp4") == 0
     assert len(look(tmp_path / "out.mp4").frames) == 12
 
@@ -194,21 +173,6 @@ def rename_but(name: str, full):  # type: ignore[no-untyped-def]
         return full() if Path(target).name == name else rename(source, target)
 
     return replace
-
-
-def test_the_disk_is_full_while_the_video_is_written(tmp_path: Path, clip: Path) -> None:
-    """A write error inside FFmpeg is reported."""
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full here")
-    from nystra.runtime.video.clip import Clip
-    from nystra.runtime.video.encoding import assemble
-    from nystra.runtime.video.file_sink import make_encoding
-    from nystra.runtime.video.file_source import VideoFile
-
-    known: Clip = VideoFile(clip).clip
-    with pytest.raises(OSError, match="No space left"):
-        assemble(full, make_encoding(known, 1), lambda _: iter(()), None)
 
 
 def test_no_pyav(

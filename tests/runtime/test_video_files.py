@@ -1,6 +1,5 @@
 """Video files through ``nystra run``: frames, time stamps, colors and sound."""
 
-import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from nystra.cli.main import main
 from nystra.runtime import read_image
 from nystra.runtime.video import file_sink
-from nystra.runtime.video.parts import Parts
 from runtime_models import nystra_metadata, save_upscaler
 from video_files import TICKS, look, planes, save_frames, save_temporal_mean, save_video, scene
 
@@ -167,43 +165,13 @@ def test_a_network_of_frames_runs_on_a_file(tmp_path: Path) -> None:
         assert np.abs(after[index] - mean).mean() < 1.0
 
 
-def test_a_run_goes_on_where_it_stopped(
+def test_an_interrupted_run_leaves_nothing_and_starts_again(
     tmp_path: Path,
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(file_sink, "PART", 4)
     source = save_video(tmp_path / "in.mp4", STEADY, sound=True)
-    assert run(model, source, tmp_path / "whole.mp4") == 0
-    save, times = Parts.save, []
-
-    def save_twice(self: Parts, *arguments: object) -> None:
-        save(self, *arguments)  # type: ignore[arg-type]
-        times.append(self.done)
-        if len(times) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Parts, "save", save_twice)
-    assert run(model, source, tmp_path / "out.mp4") == 130
-    assert "8 finished frames are kept in" in capsys.readouterr().err
-    assert not (tmp_path / "out.mp4").exists()
-    monkeypatch.setattr(Parts, "save", save)
-    assert (
-        main(["run", str(model), "-i", str(source), "-o", str(tmp_path / "out.mp4"), "--json"]) == 0
-    )
-    (result,) = json.loads(capsys.readouterr().out)["images"]
-    assert (result["frames"], result["kept"]) == (6, 8)
-    assert look(tmp_path / "out.mp4").times == look(tmp_path / "whole.mp4").times
-    assert sound(tmp_path / "out.mp4") == sound(tmp_path / "whole.mp4")
-    assert (tmp_path / "out.mp4").read_bytes() == (tmp_path / "whole.mp4").read_bytes()
-    assert not (tmp_path / "out.mp4.parts").exists()
-
-
-def test_what_was_begun_is_saved_at_an_interrupt(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = save_video(tmp_path / "in.mp4", STEADY)
     write = file_sink.VideoSink.write
 
     def interrupted(self: file_sink.VideoSink, frame: object, image: object) -> None:
@@ -213,12 +181,17 @@ def test_what_was_begun_is_saved_at_an_interrupt(
 
     monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
     assert run(model, source, tmp_path / "out.mp4") == 130
+    assert "kept" not in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
     monkeypatch.setattr(file_sink.VideoSink, "write", write)
-    names = sorted(path.name for path in (tmp_path / "out.mp4.parts").iterdir())
-    assert names == [*(f"{index:09d}.frame" for index in range(5)), "job.json"]
-    assert run(model, source, tmp_path / "out.mp4") == 0
+    (tmp_path / "out.mp4").write_bytes(b"precious")
+    monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
+    assert run(model, source, tmp_path / "out.mp4", "--overwrite") == 130
+    assert (tmp_path / "out.mp4").read_bytes() == b"precious"
+    monkeypatch.setattr(file_sink.VideoSink, "write", write)
+    assert run(model, source, tmp_path / "out.mp4", "--overwrite") == 0
     assert look(tmp_path / "out.mp4").times == [time * TICKS for time in STEADY]
-    assert decibels(tmp_path / "out.mp4", source)[0] > 38
+    assert sound(tmp_path / "out.mp4") == sound(source)
 
 
 def test_a_folder_goes_on_where_it_stopped(tmp_path: Path, model: Path) -> None:

@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ....core.errors import NystraError
-from ....core.files.reading import file_sha256
 from ....core.files.writing import check_folder_name
 from ...images.images import STREAM, Naming
 from ...options import ClusterOptions
 from ...pool.calls import Pool
 from ...progress import progress_bar
 from ...session import Session
-from ...video.clip import FrameSource, Sink
+from ...video.clip import FrameSource
 from ...video.containers import WRITTEN, is_written
 from ...video.file_sink import VideoSink
 from ...video.file_source import VideoFile
@@ -68,8 +67,8 @@ def run_video(
         The result of the video.
 
     Raises:
-        NystraError: The input, an option or the model is invalid; finished frames are kept, and the
-            message says how to continue.
+        NystraError: The input, an option or the model is invalid; frames in a folder are
+            kept, and the message says how to continue.
         BackendUnavailableError: PyAV, which video files need, or Ray is missing, or no cluster
             answers within ten seconds.
     """
@@ -87,10 +86,10 @@ def run_video(
 
             pool = workers.enter_context(cluster_pool(session, how, cluster))
         restorer = frame_restorer_for(session, source, how, clip, pool)
-        sink = _sink(session, source, target, restorer.scale, how, clip)
+        sink = _open_sink(source, target, restorer.scale, how, clip)
         work = _Work(source, restorer, sink, path, target)
         result = work.run(report, quiet=how.quiet)
-    warnings = [*source.clip.warnings, *_untimed(source, target), *work.warnings(), *sink.warnings]
+    warnings = [*source.clip.warnings, *work.warnings(), *sink.warnings]
     return [replace(result, warnings=warnings, seconds=time.perf_counter() - begin)]
 
 
@@ -148,14 +147,9 @@ def frame_restorer_for(
     return SingleFrameRestorer(restorer, tiling, auxiliary, options.max_memory, pool)
 
 
-def _sink(
-    session: Session,
-    source: FrameSource,
-    target: str,
-    scale: int,
-    options: RunOptions,
-    video: VideoOptions,
-) -> Sink:
+def _open_sink(
+    source: FrameSource, target: str, scale: int, options: RunOptions, video: VideoOptions
+) -> FolderSink | VideoSink:
     """Return the sink of the restored frames: a video or a folder."""
     if not is_written(target):
         return FolderSink(
@@ -170,19 +164,10 @@ def _sink(
         raise NystraError(
             "`format`, `suffix` and `quality` do not apply to a video: give `codec` and `crf`"
         )
-    job = {
-        "model": file_sha256(session.path),
-        "tile": f"{options.tile} {options.overlap}",
-        "overlap in time": f"{video.time_overlap}",
-        "noise": f"{video.noise}",
-        "mask or reference": f"{options.mask} {options.reference}",
-        **{f"input {key}": f"{path}" for key, path in (options.inputs or {}).items()},
-    }
     return VideoSink(
         Path(target),
         source,
         scale,
-        job,
         codec=video.codec,
         crf=video.crf,
         overwrite=options.overwrite,
@@ -193,7 +178,12 @@ class _Work:
     """One run: frames from a source through a restorer into a sink."""
 
     def __init__(
-        self, source: FrameSource, restorer: FrameRestorer, sink: Sink, path: Path, target: str
+        self,
+        source: FrameSource,
+        restorer: FrameRestorer,
+        sink: FolderSink | VideoSink,
+        path: Path,
+        target: str,
     ) -> None:
         self._source, self._restorer, self._sink = source, restorer, sink
         self._path, self._target = path, target
@@ -204,23 +194,20 @@ class _Work:
         """Restore all wanted frames, and return the result."""
         count = self._source.clip.count
         todo = sum(self._sink.wants(index) for index in range(count))
-        try:
-            with progress_bar(self._path.name, unit="frame", quiet=quiet) as move:
-                for done, restored in enumerate(
-                    self._restorer.restore(self._source, self._sink.wants), 1
-                ):
-                    self._sink.write(restored.frame, restored.image)
-                    result = self._frame_result(restored)
-                    move(done, todo)
-                    if report is not None:
-                        report(result, done, todo)
-            self._sink.finish()
-        except (
-            Exception,
-            KeyboardInterrupt,
-        ) as error:  # finished frames are kept
-            plain = in_one_line(error, self._path) if isinstance(error, Exception) else error
-            raise _with_words(plain, self._sink.keep()) from error
+        with self._sink as sink:
+            try:
+                with progress_bar(self._path.name, unit="frame", quiet=quiet) as move:
+                    restored = self._restorer.restore(self._source, sink.wants)
+                    for done, each in enumerate(restored, 1):
+                        sink.write(each.frame, each.image)
+                        result = self._frame_result(each)
+                        move(done, todo)
+                        if report is not None:
+                            report(result, done, todo)
+                sink.finish()
+            except (Exception, KeyboardInterrupt) as error:
+                plain = in_one_line(error, self._path) if isinstance(error, Exception) else error
+                raise _with_words(plain, sink.advice) from error
         height, width = self._source.clip.size
         scale = self._restorer.scale
         return VideoResult(
@@ -283,10 +270,3 @@ def _check_flags(path: Path, target: str, options: RunOptions, video: VideoOptio
             )
         if video.fps is not None:
             raise NystraError("`fps` does not apply to a folder of frames as the output")
-
-
-def _untimed(source: FrameSource, target: str) -> list[str]:
-    if source.clip.even or is_written(target):
-        return []
-    text = "the video has a variable frame rate, and frames in a folder have no time stamps "
-    return [f"{text}shown: give a video as the output to keep it"]
