@@ -48,7 +48,7 @@ class Converter:
         if pushed.is_rgb and color.full and color.bits == 8:
             # Straight to 8 bits of full range the scaler rounds chroma down.
             again = graph.add("scale", f"in_range=full:out_range=full:flags={_FLAGS}")
-            deeper = [graph.add("format", f"{target}12le"), again]
+            deeper = [graph.add("format", f"{target}16le"), again]
         height, width = size
         nodes = [
             graph.add_buffer(width=width, height=height, format=pushed, time_base=time_base),

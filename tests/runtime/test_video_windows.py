@@ -19,8 +19,8 @@ from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.tasks.restoration.options import RunOptions
 from nystra.runtime.tasks.video.clip_restorer import clip_restorer_for
-from nystra.runtime.tasks.video.frame_restorer import plan_windows
 from nystra.runtime.tasks.video.run import frame_restorer_for
+from nystra.runtime.tiling.time_windows import plan_windows
 from nystra.runtime.video.clip import Frame
 from nystra.runtime.video.folder_source import FrameFolder, frame_order
 from video_files import save_frames, save_temporal_mean, scene, temporal_mean
