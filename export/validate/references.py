@@ -34,6 +34,7 @@ from ..differences import largest
 from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
+from ..rounding.nudges import nudge
 from ..transforms import TRANSFORMS, UNCHANGED, Transform
 from .double_run import DoubleRun, is_continuous
 from .fidelity import Progress
@@ -43,11 +44,6 @@ _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
 
 _COMPUTED_LOW = ("fp32", "int8")
 """Precisions of files whose float32 parts a backend may compute in a low precision."""
-
-_NUDGES = 3
-_LAST_DIGITS = 1e-6
-"""Standard deviation of a perturbation, relative to the value: about eight units in the last
-place."""
 
 
 def record_references(
@@ -345,12 +341,7 @@ def _changes_by_rounding(
     network: NetworkSession, case: Feeds, expected: Sequence[Array]
 ) -> list[float]:
     changes = [0.0] * len(expected)
-    for seed in range(_NUDGES):
-        random = np.random.default_rng(seed)
-        nudged = [
-            array * (1 + _LAST_DIGITS * random.standard_normal(array.shape)).astype(array.dtype)
-            for array in case.values()
-        ]
+    for nudged in nudge(list(case.values())):
         pairs = zip(changes, expected, network.all(nudged), strict=True)
         changes = [largest([change, _mean_abs(own, got)]) for change, own, got in pairs]
     return changes
