@@ -29,6 +29,13 @@ Shapes = tuple[tuple[int, ...] | None, ...]
 
 ALLOWED = {1: 1e-5, 10: 1e-2, 16: 6e-2, 11: 1e-5}
 """Largest allowed difference of a site's result, relative to its largest value, by the type."""
+_FACTORS = 0.0, 5.0, 100.0
+"""What noise is multiplied by to compare a site where scores are zero, or saturate its softmax:
+scores are products of two inputs, and so about the squares of these."""
+_ROUNDED_FINELY = (1, 11)
+"""Types that are compared with large scores too; half precision rounds these to whole numbers."""
+_LAST_DIGITS = 1e-6
+_MEAN_BY_ROUNDING = 3.0
 _TELLING = 10.0
 """Attention that ignores its scores must differ by at least this many times more than the site."""
 
@@ -196,9 +203,9 @@ def mismatch(
     name = str(replacement.output.name)
     for sized in sizes:
         values = noise(replacement, sized)
+        run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
         try:
             expected = _floats(computed(replacement.own, [name], runner, values)[name])
-            run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
             compute = _exactly(replacement.sites, replacement.site_shapes)
             exact = _floats(run.run(values, compute)[name])
         except (RuntimeError, NystraError) as error:  # the site was written for other sizes
@@ -227,12 +234,48 @@ def mismatch(
         return f"a site in its place differs by {worst:.0e} of its result"
     if alone and not np.min(telling) > _TELLING * worst:
         return "its result does not differ from attention that ignores its scores"
+    return _saturated_fault(replacement, runner, sizes[0])
+
+
+def _saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized) -> str:
+    """Return why a replacement differs where scores are 0, or some large beside others, or "".
+
+    Rounding changes such weights by more than those of noise: the result of the nodes that are
+    replaced, for inputs with other last digits, tells by how much on average.
+    """
+    name, allowed = str(replacement.output.name), ALLOWED.get(replacement.type, 1e-5)
+    run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
+    for factor in _FACTORS if replacement.type in _ROUNDED_FINELY else _FACTORS[:1]:
+        values = noise(replacement, sized, factor)
+        expected = _floats(computed(replacement.own, [name], runner, values)[name])
+        there = np.isfinite(expected)
+        exact = _floats(run.run(values, _exactly(replacement.sites))[name])
+        if not there.any() or relative_difference([exact[there]], [expected[there]]) <= allowed:
+            continue
+        nudged = noise(replacement, sized, factor, nudge_by=_LAST_DIGITS)
+        other = _floats(computed(replacement.own, [name], runner, nudged)[name])
+        error, rounding = (np.abs(one - expected)[there].mean() for one in (exact, other))
+        if not error <= max(_MEAN_BY_ROUNDING * rounding, allowed * np.abs(expected[there]).mean()):
+            return (
+                f"a site in its place differs by {error:.0e} on average where its inputs are "
+                f"{factor:g} times as large"
+            )
+        sized.release()
     return ""
 
 
-def noise(replacement: Replacement, sized: Sized) -> Values:
-    """Return inputs of a replacement at a size: noise, or 0 and 1, for what depends on pixels."""
-    random = np.random.default_rng(0)
+def noise(
+    replacement: Replacement, sized: Sized, factor: float = 1.0, *, nudge_by: float = 0.0
+) -> Values:
+    """Return inputs of a replacement at a size: noise, or 0 and 1, for what depends on pixels.
+
+    Args:
+        replacement: The replacement.
+        sized: The graph at the size.
+        factor: What noise is multiplied by.
+        nudge_by: Standard deviation of a relative change of this noise.
+    """
+    random, changes = np.random.default_rng(0), np.random.default_rng(1)
     values: Values = {}
     for value in replacement.inputs:
         name = str(value.name)
@@ -243,6 +286,8 @@ def noise(replacement: Replacement, sized: Sized) -> Values:
         array: Array = random.standard_normal(sized.shapes[name], np.float32)
         if not dtype.is_floating_point():
             array = _zeros_and_ones(array)
+        elif factor != 1.0:
+            array *= factor + nudge_by * factor * changes.standard_normal(array.shape, np.float32)
         values[name] = copy_to_ort(array.astype(dtype.numpy()))
     return values
 

@@ -12,16 +12,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import onnx_ir as ir
+from torch import Tensor
 
+from ...core.errors import UnsupportedModelError
 from ...core.text import first_named
 from ..execute.parts import PartRunner
-from ..execute.sized import Sized
+from ..execute.sized import Sized, at_size
 from ..search.agreement import Agreement, agreement
+from ..search.by_size import find_varying, grow_evenly, longer_sizes
 from ..search.layout import Layout
 from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
@@ -94,8 +98,11 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
         other: The graph at another size; None if it has one size only.
     """
     second = None if other is None else Provenance(other).run(model.graph).layouts
-    run = Provenance(sized).run(model.graph)
+    varying = frozenset[str]() if other is None else find_varying(model.graph, sized, other)
+    run = Provenance(sized, varying).run(model.graph)
     readings = _readings(run, second)
+    if other is not None:
+        _read_at_longer_sizes(model, sized, other, readings)
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
     replaced, unmatched = _replaced(model.graph, run, readings, other), run.unmatched
     del run  # its places take as much memory as a check
@@ -119,6 +126,36 @@ def _readings(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_R
         agreed = agreement(layout, layout if second is None else second.get(core.out))
         readings.append(_Reading(number, core, layout, agreed, path))
     return readings
+
+
+def _read_at_longer_sizes(
+    model: ir.Model, sized: Sized, other: Sized, readings: Sequence[_Reading]
+) -> None:
+    """Set the reason of attention whose masks are not those of its windows for longer images."""
+    on_map = [r for r in readings if r.core.by_size and not refusal(r.layout)]
+    terms = {value for reading in on_map for value in reading.core.by_size}
+    uneven: set[ir.Value] = set()
+    for sizes in longer_sizes(model.graph, sized, other) if terms else ():
+        listed = [_constants_at(model, shapes, terms) for shapes in sizes]
+        known = terms.intersection(*listed)
+        uneven |= terms - known
+        uneven |= {term for term in known if not grow_evenly([one[term] for one in listed])}
+    for reading in on_map:
+        if uneven.intersection(reading.core.by_size):
+            reading.layout.reason = "its biases or masks depend on the size of the image"
+
+
+def _constants_at(
+    model: ir.Model, shapes: Mapping[str, tuple[int, ...]], terms: Collection[ir.Value]
+) -> dict[ir.Value, Tensor]:
+    """Return values without pixels at a size; none if the graph cannot be taken at it."""
+    types = {str(value.name): value.dtype or ir.DataType.FLOAT for value in model.graph.inputs}
+    feeds = {name: np.zeros(shape, types[name].numpy()) for name, shape in shapes.items()}
+    try:
+        sized = at_size(model, feeds)
+        return {term: sized.constant(term) for term in terms}
+    except UnsupportedModelError:
+        return {}
 
 
 class _Checks:

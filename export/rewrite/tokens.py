@@ -13,8 +13,9 @@ from torch import Tensor
 from ...models.geometry import TokenGeometry
 from ..search.agreement import Agreement
 from ..search.layout import Layout
+from ..search.places import is_zero
 from ..search.provenance import Provenance
-from ..search.values import Attention, Matrices, token_places
+from ..search.values import Attention, Matrices, as_number, token_places
 from .builder import Builder, Side
 from .channels import form_of
 from .map_form import MapWriter
@@ -51,18 +52,20 @@ def put_tokens(
         bias = None
         if core.mask is not None:
             bias = _mask(builder, core)
-        elif (isinstance(core.beta, Tensor) and bool((core.beta != 0).any())) or core.by_data:
+        elif core.by_data or core.by_size or not is_zero(as_number(core.beta)):
             bias = tokens.biases(_replayed(builder, places.run, core), _weights(core))
         q = tokens.scaled(tokens.stack(core.q, core.q_as))
         k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
         if agreed.same_tokens:
             site = FoundTokens(token_geometry(layout))
-            return site, tokens.back(builder.site(path, [q, k, v, bias]))
+            made = builder.site(path, [q, k, v, bias])
+            return site, tokens.back(_emptied(builder, core, made, bias))
         mapped = bool(layout.window) and layout.window == layout.map[1:]
         whole = mapped and agreed.alike and not layout.columns_first
         sides = _sides(builder, places, core) if whole else None
         geometry = _free_geometry(core, layout, mapped=sides is not None, biased=bias is not None)
-        out = tokens.back(builder.site(path, [q, k, v, sides, bias]))
+        made = builder.site(path, [q, k, v, sides, bias])
+        out = tokens.back(_emptied(builder, core, made, bias))
     return FoundFreeTokens(geometry), out
 
 
@@ -204,6 +207,15 @@ def _mask(builder: Builder, core: Attention) -> ir.Value | None:
         return mask
     zero, lowest = (builder.constant(torch.tensor(v), core.q) for v in (0.0, -math.inf))
     return builder.op("Where", mask, zero, lowest)
+
+
+def _emptied(builder: Builder, core: Attention, out: ir.Value, bias: ir.Value | None) -> ir.Value:
+    """Return the result (B, h, N, e) with zeros for queries whose biases (., ., N, Nk) are -inf."""
+    if not core.emptied or bias is None:
+        return out
+    zero, lowest = (builder.constant(torch.tensor(v), core.q) for v in (0.0, -math.inf))
+    highest = builder.op("ReduceMax", bias, torch.tensor([-1]), keepdims=1)
+    return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
 
 
 def _replayed(builder: Builder, run: Provenance, core: Attention) -> ir.Value:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .places import is_zero, unshared
-from .values import Attention
+from .values import Attention, has_empty_rows
 
 if TYPE_CHECKING:
     from .layout import Layout
@@ -49,6 +49,8 @@ def read_biases(core: Attention, layout: Layout) -> None:
     """Write the scale, mask and position bias of an attention into its layout, in place."""
     layout.scale = read_scale(core.alpha, layout)
     beta = core.beta
+    if core.emptied and isinstance(beta, Tensor) and has_empty_rows(beta):
+        layout.reason = layout.reason or "some of its queries have no key"
     if core.by_data:
         layout.bias = "data"
         layout.reason = layout.reason or "its biases depend on the input"

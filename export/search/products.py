@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .movement import attribute, elements, whole
-from .places import NONE, agreed
+from .places import NONE, agreed, unshared
 from .values import Attention, Matrices, Number, Product, Score, Value
 
 Shape = tuple[int, ...]
@@ -162,6 +162,7 @@ def find_core(
     left, right = sources
     if swapped:
         q, k, left, right = k, q, right, left
+    alpha = _in_groups(score.alpha, score.number, w_as.of, v_groups)
     return Attention(
         q=q[0],
         q_as=q[1],
@@ -180,10 +181,12 @@ def find_core(
         q_place=q[1].of(place_of(left), groups),
         k_place=k[1].of(place_of(right), groups),
         v_place=v_as.of(place_of(values[1 - at]), v_groups),
-        alpha=_in_groups(score.alpha, score.number, w_as.of, v_groups),
+        alpha=alpha,
         beta=_in_groups(score.beta, score.number, w_as.grouped, v_groups),
         by_data=score.by_data,
-        reason=reason,
+        by_size=score.by_size,
+        emptied=score.emptied,
+        reason=reason or _uneven(alpha),
     )
 
 
@@ -237,6 +240,13 @@ def _in_groups(
     if number.numel() == 1:
         return float(number)
     return reading(number.expand(like.shape), groups)
+
+
+def _uneven(alpha: Number) -> str:
+    """Return why factors are not those of scores of one product each, or ""."""
+    if isinstance(alpha, Tensor) and not bool((unshared(alpha) == alpha[:, :1, :1]).all()):
+        return "its scores have a factor that differs between tokens"
+    return ""
 
 
 def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Attention | str:

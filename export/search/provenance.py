@@ -26,7 +26,8 @@ from .products import (
     product_of,
     product_place,
 )
-from .scores import Step, changed, softmax, unserved
+from .scores import changed, softmax, unserved
+from .step import Step
 from .values import Attention, Hint, Number, Score, Unmatched, Value, as_number
 
 Results = tuple[list[Tensor], list[Score | None]]
@@ -43,8 +44,9 @@ class Provenance:
         unmatched: Attention that cannot be replaced.
     """
 
-    def __init__(self, sized: Sized) -> None:
-        self.sized = sized
+    def __init__(self, sized: Sized, varying: frozenset[str] = frozenset()) -> None:
+        """Take a graph at a size, and the constants whose elements depend on the size."""
+        self.sized, self.varying = sized, varying
         self.values: dict[ir.Value, Value] = {}
         self.cores: list[Attention] = []
         self.layouts: dict[ir.Value, Layout] = {}
@@ -82,7 +84,7 @@ class Provenance:
         read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
         inputs = [self.value(held) for held in read]
         outs = [self.sized.shapes.get(str(held.name), ()) for held in node.outputs]
-        step = Step(node, inputs, outs, self.sized)
+        step = Step(node, inputs, outs, self.sized, self.varying)
         rule = rule_of(node)
         known = rule is not None and all(
             value is not None for held, value in zip(read, inputs, strict=True) if held is not None
@@ -164,7 +166,13 @@ class Provenance:
                 replace(kept, number=torch.empty(out, dtype=torch.int64, device="meta"))
                 for out in step.outs
             ]
+        kinds = [self.sized.types.get(str(value.name), 1) for value in step.node.outputs]
+        if not all(ir.DataType(kind).is_floating_point() for kind in kinds):
+            return [None] * len(step.outs)
         base = scores[0]
+        if rule.change is None:  # its axes are others
+            lowered = None if base.lowered is None else ()
+            base = replace(base, axes=(), lowered=lowered)
         same = all(score.product is base.product for score in scores)
         if not same or len(scores) < sum(v.place is not None for v in given.values()):
             mixed = base.but("scores of several products are concatenated")
@@ -270,7 +278,7 @@ class Provenance:
 
     def _with_mask(self, core: Attention, step: Step, at: int) -> Attention:
         held, value = step.node.inputs[at], step.inputs[at]
-        core = replace(core, mask=held)
+        core = replace(core, mask=held, by_size=tuple(step.varying_inputs()))
         if value is None or value.place is not None:
             return replace(core, by_data=True)
         mask = step.constant(at)

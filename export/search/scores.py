@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..execute.sized import Sized
+from .masked_rows import axes_from_end, before_casts, empties_rows, is_of_scores
+from .movement import whole
 from .places import broadcasts
+from .step import Step
 from .values import Hint, Number, Score, Value, as_number, lighter
 
-
-@dataclass(frozen=True)
-class Step:
-    """One node with its values at the size of the search.
-
-    Attributes:
-        node: The node.
-        inputs: Values of its inputs; None for one that is omitted.
-        outs: Shapes of its results.
-        sized: The graph at that size.
-    """
-
-    node: ir.Node
-    inputs: Sequence[Value | None]
-    outs: Sequence[tuple[int, ...]]
-    sized: Sized
-
-    def data(self) -> list[int]:
-        """Return the numbers of the inputs that depend on pixels."""
-        return [at for at, v in enumerate(self.inputs) if v is not None and v.place is not None]
-
-    def constant(self, at: int) -> Tensor:
-        """Return an input that depends on no pixel, by its number."""
-        held = self.node.inputs[at]
-        if held is None:
-            raise ValueError(f"{self.node.op_type} without its input {at}")
-        return self.sized.constant(held)
+_ABSORBING = -1e30
+"""A product of queries and keys that is added to a number below this one is rounded away."""
+_LOW = -3e4
+"""A key has no weight if its score is below this number and another key's score is finite: products
+of queries and keys are below 1e4."""
 
 
 Change = Callable[[Step, Score, int], Score | None]
@@ -74,8 +54,8 @@ def _behind_softmax(
 ) -> Score | None:
     if change is kept:
         return score
-    if change is chosen and at > 0 and len(scored) == 1:
-        return score  # a safe softmax replaces rows whose keys are all masked
+    if change is chosen and at > 0 and len(scored) == 1 and empties_rows(step, score, at):
+        return replace(score, emptied=True)
     if change is None or len(scored) > 1 or len(step.data()) > 1:
         return None
     return score.but(f"the weights are changed after the softmax ({step.node.op_type})")
@@ -102,9 +82,15 @@ def added(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:
     other, value = _other(step, at)
     if value is not None and value.score is not None and value.score.hint is None:
         return score.but("scores of several products are added")
+    if score.replaced is not None and (other is None or float((sign * other).max()) > -_LOW / 2):
+        score = score.but("a number that replaces scores is raised")
     if other is None:
         return replace(score, by_data=True)
-    return replace(score, beta=lighter(_sum(score.beta, as_number(other), sign)))
+    return replace(
+        score,
+        beta=lighter(_sum(score.beta, as_number(other), sign)),
+        by_size=(*score.by_size, *step.varying_inputs()),
+    )
 
 
 def _sum(first: Number, second: Tensor, sign: int) -> Tensor:
@@ -119,7 +105,7 @@ def subtracted(step: Step, score: Score, at: int) -> Score | None:
     maker = None if largest is None else largest.producer()
     is_max = at == 0 and maker is not None and maker.op_type == "ReduceMax"
     if maker is not None and is_max and maker.inputs[0] is step.node.inputs[0]:
-        return score
+        return replace(score, lowered=axes_from_end(maker, step.sized, len(step.outs[0])))
     return added(step, score, at, -1)
 
 
@@ -135,9 +121,10 @@ def divided(step: Step, score: Score, at: int) -> Score | None:
     if score.power is not None:
         sums = step.node.inputs[1]
         maker = None if sums is None else sums.producer()
-        if maker is not None and maker.op_type == "ReduceSum" and maker.inputs[0] is score.power:
-            return replace(score, power=None, softmax=step.node)
-        return None
+        if maker is None or maker.op_type != "ReduceSum" or maker.inputs[0] is not score.power:
+            return None
+        axes = axes_from_end(maker, step.sized, len(step.outs[0]))
+        return _normalized(replace(score, power=None), step.node, axes)
     return _scaled(step, score, at, torch.reciprocal)
 
 
@@ -149,21 +136,50 @@ def _scaled(step: Step, score: Score, at: int, turned: Callable[[Tensor], Tensor
         return score.but("scores are multiplied with scores")
     if other is None:
         return score.but("a factor that depends on the input")
+    if step.varies(1 - at):
+        score = score.but("its scores have a factor that depends on the size of the image")
     factor = turned(as_number(other))
     alpha, beta = as_number(score.alpha) * factor, as_number(score.beta) * factor
-    return replace(score, alpha=lighter(alpha), beta=lighter(beta))
+    replaced = None if score.replaced is None else score.replaced * float(factor.min())
+    return replace(score, alpha=lighter(alpha), beta=lighter(beta), replaced=replaced)
 
 
 def chosen(step: Step, score: Score, at: int) -> Score | None:
-    """The score of ``Where``."""
+    """The score of ``Where``: that of a sum if what is written in its place hides a key.
+
+    The product of queries and keys is added to the number that replaces it. That changes nothing
+    for -inf and for numbers below `_ABSORBING`. Where the condition is known, numbers below `_LOW`
+    are enough, unless they replace all scores of a query: `_normalized` looks for these.
+    """
     condition, other = step.inputs[0], step.inputs[3 - at] if at else None
-    if at == 0 or other is None or condition is None or other.score is not None:
+    held = step.node.inputs[0]
+    if at == 0 or other is None or condition is None or held is None or other.place is not None:
         return None
-    if condition.place is not None or other.place is not None:
-        return replace(score, by_data=True)
-    mine, theirs = as_number(score.beta), as_number(step.constant(3 - at))
-    yes, no = (mine, theirs) if at == 1 else (theirs, mine)
-    return replace(score, beta=torch.where(step.constant(0).bool(), yes, no))
+    numbers = as_number(step.constant(3 - at))
+    if step.varies(3 - at):
+        return None
+    if condition.place is not None:
+        number = float(numbers.max())
+        if number > _ABSORBING or is_of_scores(held, step, score):
+            return score.but(f"scores are replaced by {number:.4g} where the input says so")
+        return replace(_replaced_by(score, number, held, at), by_data=True)
+    yes = step.constant(0).bool()
+    yes, mine = yes if at == 2 else ~yes, as_number(score.beta)
+    places = yes.expand(torch.broadcast_shapes(yes.shape, numbers.shape))
+    taken = numbers.expand(places.shape)[places]
+    number = float(taken.max()) if taken.numel() else -torch.inf
+    if number > _LOW:
+        return score.but(f"scores are replaced by {number:.4g}")
+    beta = torch.where(yes, numbers, mine)
+    score = replace(score, beta=beta, by_size=(*score.by_size, *step.varying_inputs()))
+    return _replaced_by(score, number, held, at)
+
+
+def _replaced_by(score: Score, number: float, condition: ir.Value, at: int) -> Score:
+    if number == -torch.inf:
+        return replace(score, masks=(*score.masks, (before_casts(condition), at == 2)))
+    most = number if score.replaced is None else max(number, score.replaced)
+    return replace(score, replaced=most)
 
 
 def raised(step: Step, score: Score, at: int) -> Score | None:
@@ -178,12 +194,32 @@ def softmax(step: Step) -> Score | None:
     if score is not None and score.hint is None:
         if score.softmax is not None or score.power is not None:
             return None
-        return replace(score, softmax=step.node)
+        axis = whole(step.node, "axis", -1)
+        rank = len(step.outs[0])
+        return _normalized(score, step.node, (axis - rank if axis >= 0 else axis,))
     hint = None if value is None else value.hint
     if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
         return None
     number = torch.empty(step.outs[0], dtype=torch.int64, device="meta")
     return Score(None, number, softmax=step.node, hint=hint)
+
+
+def _normalized(score: Score, node: ir.Node, axes: tuple[int, ...]) -> Score:
+    """Return the score of the weights that a softmax along some axes gives.
+
+    Args:
+        score: The score.
+        node: The softmax, or the quotient that ends one in pieces.
+        axes: Its axes, counted from the end.
+    """
+    if score.lowered is not None and not set(axes) <= set(score.lowered):
+        score = score.but("its scores are lowered by a maximum that is not that of all keys")
+    score = replace(score, softmax=node, axes=axes)
+    if score.replaced is None or score.replaced <= _ABSORBING or not isinstance(score.beta, Tensor):
+        return score
+    if bool((score.beta.amax(axes) <= _LOW / 2).any()):
+        return score.but("all scores of some queries are replaced by a finite number")
+    return score
 
 
 def unserved(hint: Hint | None, *, constant: bool) -> str:

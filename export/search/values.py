@@ -12,7 +12,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from .places import agreed, is_zero, reshaped
+from .places import agreed, is_zero, reshaped, unshared
 
 Number = Tensor | float
 
@@ -137,7 +137,14 @@ class Score:
         alpha: Factor, a number, or a tensor of float32 or float64.
         beta: Added term, a number, or a tensor of float32 or float64: position bias and mask.
         by_data: Whether the added term depends on the input.
+        by_size: Values that depend on the size and are part of the added term.
+        replaced: The largest finite number that was written in place of a score, or None.
+        masks: Conditions by which -inf was written in place of scores, and whether it was where
+            they are true.
+        lowered: Axes along which the scores were lowered by their maximum, or None.
+        emptied: Whether weights of queries without a key are set to zero behind the softmax.
         softmax: Node of the softmax that was applied, or None.
+        axes: Axes of the softmax, counted from the end.
         power: Result of exp that is not divided by its sum yet, or None.
         reason: Why the attention cannot be replaced, or "".
         hint: What the scores are if they are no product.
@@ -148,7 +155,13 @@ class Score:
     alpha: Number = 1.0
     beta: Number = 0.0
     by_data: bool = False
+    by_size: tuple[ir.Value, ...] = ()
+    replaced: float | None = None
+    masks: tuple[tuple[ir.Value, bool], ...] = ()
+    lowered: tuple[int, ...] | None = None
+    emptied: bool = False
     softmax: ir.Node | None = None
+    axes: tuple[int, ...] = ()
     power: ir.Value | None = None
     reason: str = ""
     hint: Hint | None = None
@@ -187,6 +200,11 @@ class Value:
             self.score = replace(self.score, number=_NO_NUMBERS, alpha=1.0, beta=0.0)
 
 
+def has_empty_rows(beta: Tensor) -> bool:
+    """Return whether all biases of a query are -inf, (..., N, Nk)."""
+    return bool((unshared(beta).amax(-1) == -torch.inf).any())
+
+
 @dataclass(kw_only=True)
 class Attention:
     """One attention of a graph: softmax(alpha q k^T + beta) v in groups g (windows times heads).
@@ -199,6 +217,8 @@ class Attention:
         beta: Term added to the scores, (*g, N, Nk); after `without_pairs` only whether there is
             one.
         by_data: Whether the added term depends on the input.
+        by_size: Values that depend on the size and are part of the added term.
+        emptied: Whether the result is zero for queries without a key, which there may be.
         reason: Why the attention cannot be replaced, or "".
         q: Value with the queries; ``q_as`` reads it as (g, N, d).
         k: Value with the keys; ``k_as`` reads it as (g, Nk, d).
@@ -219,6 +239,8 @@ class Attention:
     alpha: Number
     beta: Number
     by_data: bool
+    by_size: tuple[ir.Value, ...] = ()
+    emptied: bool = False
     reason: str = ""
     q: ir.Value
     k: ir.Value
@@ -238,12 +260,14 @@ class Attention:
 
     def without_pairs(self) -> Attention:
         """Return the attention without values per pair: with one factor per group."""
-        alpha, beta = self.alpha, self.beta
+        alpha, beta, emptied = self.alpha, self.beta, self.emptied
+        if not self.by_data and not self.by_size:
+            emptied = emptied and isinstance(beta, Tensor) and has_empty_rows(beta)
         if isinstance(beta, Tensor):
             beta = torch.tensor(0.0 if is_zero(beta) else 1.0, dtype=torch.float64)
         if isinstance(alpha, Tensor):
             alpha = alpha[:, :1, :1].clone()
-        return replace(self, alpha=alpha, beta=beta)
+        return replace(self, alpha=alpha, beta=beta, emptied=emptied)
 
     def map_codes(self) -> Tensor:
         """Return the sorted places of the map that the queries cover."""

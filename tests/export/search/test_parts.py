@@ -144,7 +144,9 @@ def shifted(masked: float, rows: int = 8) -> tuple[Tensor, Layout]:
 
 
 def read(beta: Tensor, layout: Layout) -> Layout:
-    read_biases(cast(Attention, SimpleNamespace(alpha=1.0, beta=beta, by_data=False)), layout)
+    read_biases(
+        cast(Attention, SimpleNamespace(emptied=False, alpha=1.0, beta=beta, by_data=False)), layout
+    )
     return layout
 
 

@@ -1,0 +1,158 @@
+"""Constants of a graph whose elements depend on the size of its inputs, not only their shapes.
+
+Two sizes do not show how a constant depends on the size: ``clamp(300 / rows, max=1)`` is 1 at all
+small ones. What is computed from a length that differs between them may be anything at a third one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from ..execute.parts import graphs_of, names_read
+from ..execute.sized import Sized
+from .operators import Kind, rule_of
+
+Shapes = dict[str, tuple[int, ...]]
+
+_LONGER = 320, 1280
+"""By how many pixels longer images are, about, that masks are looked at for."""
+
+_ANY_MASK = 1e6
+"""Larger numbers, and infinity, are equal masks."""
+
+_MOST_LENGTHS = 1024
+"""Most elements of a tensor that is followed element by element, as lists of lengths are."""
+
+_SHAPED = ("Reshape", "Expand")
+"""Operators whose inputs after the first give a shape, and no elements."""
+
+
+def find_varying(graph: ir.Graph, sized: Sized, other: Sized) -> frozenset[str]:
+    """Return the names of the values without pixels whose elements depend on the size.
+
+    Args:
+        graph: The graph.
+        sized: It at one size.
+        other: It at another size, in all free axes.
+    """
+    varying: dict[str, Tensor] = {}
+    for node in graph:
+        names = [str(value.name) for value in node.outputs if value.name]
+        if any(name in sized.data for name in names) or node.op_type == "ConstantOfShape":
+            continue
+        parts = _varying_elements(node, sized, other, varying)
+        varying |= {name: part for name, part in zip(names, parts, strict=False) if part.any()}
+    return frozenset(varying)
+
+
+def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shapes]]:
+    """Return shapes of the inputs of a graph along each free side: at the first size, and longer.
+
+    The other axes stay as they are, so that tensors of all windows stay small.
+    """
+    names = [str(value.name) for value in graph.inputs if str(value.name) in sized.data]
+    own = {name: sized.shapes[name] for name in names}
+    pairs = {
+        pair
+        for name in names
+        for pair in list(zip(own[name], other.shapes[name], strict=True))[1:]
+        if pair[0] != pair[1]
+    }
+    listed = []
+    for pair in sorted(pairs):
+        unit = math.gcd(*pair)
+        longer = [own]
+        for length in _LONGER:
+            long = length // unit * unit + pair[0]
+            longer.append(
+                {name: _lengthened(own[name], other.shapes[name], pair, long) for name in names}
+            )
+        listed.append(longer)
+    return listed
+
+
+def _lengthened(
+    own: tuple[int, ...], other: tuple[int, ...], pair: tuple[int, int], length: int
+) -> tuple[int, ...]:
+    sides = enumerate(zip(own, other, strict=True))
+    return tuple(length if at and both == pair else both[0] for at, both in sides)
+
+
+def grow_evenly(terms: Sequence[Tensor]) -> bool:
+    """Return whether constants at three sizes consist of equal parts, such as windows.
+
+    The longer ones have the elements of the first one, each as often as their length tells from the
+    first two: a part more for each window more.
+    """
+    values, counts = zip(*(_counted(term) for term in terms), strict=True)
+    if any(not torch.equal(values[0], other) for other in values[1:]):
+        return False
+    lengths = [term.numel() for term in terms]
+    steps = [b - a for a, b in pairwise(lengths)]
+    more = [b - a for a, b in pairwise(counts)]
+    return torch.equal(more[0] * steps[1], more[1] * steps[0])
+
+
+def _counted(term: Tensor) -> tuple[Tensor, Tensor]:
+    rounded = (term.double().clamp(-_ANY_MASK, _ANY_MASK) * 1e5).round()
+    values, counts = rounded.unique(return_counts=True)
+    return values, counts
+
+
+def _varying_elements(
+    node: ir.Node, sized: Sized, other: Sized, varying: dict[str, Tensor]
+) -> list[Tensor]:
+    """Return for each result of a node which of its elements depend on the size."""
+    if node.op_type in ("Shape", "Size") and node.domain == "":
+        return [_differing_lengths(node, sized, other)]
+    read = names_read(node) if graphs_of(node) else iter(node.inputs)
+    if not any(value is not None and str(value.name) in varying for value in read):
+        return []
+    source = node.inputs[0] if node.inputs else None
+    if node.op_type in _SHAPED and (source is None or str(source.name) not in varying):
+        return []
+    return _moved(node, sized, varying) or [torch.tensor(True) for _ in node.outputs]
+
+
+def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
+    name = str(node.inputs[0].name) if node.inputs[0] is not None else ""
+    one, two = sized.shapes.get(name), other.shapes.get(name)
+    if one is None or two is None or len(one) != len(two):
+        return torch.tensor(True)
+    differing = torch.tensor([a != b for a, b in zip(one, two, strict=True)], dtype=torch.bool)
+    if node.op_type == "Size":
+        return differing.any()
+    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    first, last = (None if at is None else at.as_int() for at in (start, end))
+    return differing[first:last]
+
+
+def _moved(node: ir.Node, sized: Sized, varying: dict[str, Tensor]) -> list[Tensor]:
+    """Return what `_varying_elements` does for an operator that only moves elements, else []."""
+    rule = rule_of(node)
+    if rule is None or rule.kind is not Kind.MOVES or rule.move is None:
+        return []
+    outs = [sized.shapes.get(str(value.name)) for value in node.outputs]
+    if any(out is None or math.prod(out) > _MOST_LENGTHS for out in outs):
+        return []
+    moving = rule.moved or range(len(node.inputs))
+    parts: list[Tensor | None] = []
+    for at, value in enumerate(node.inputs):
+        name = "" if value is None else str(value.name)
+        if value is None or (at not in moving and node.op_type in _SHAPED):
+            parts.append(None)
+        elif at in moving:
+            elements = varying.get(name, torch.tensor(False))
+            parts.append(elements.expand(sized.shapes[name]).clone())
+        elif name in varying or (fixed := ir.convenience.get_const_tensor(value)) is None:
+            return []
+        else:
+            parts.append(torch.from_numpy(np.array(fixed.numpy())))
+    return rule.move(node, parts, [out for out in outs if out is not None])

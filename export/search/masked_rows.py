@@ -1,0 +1,118 @@
+"""Conditions of masks: which are about scores, and which tell the queries that have no key."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import onnx_ir as ir
+import torch
+
+from ..execute.parts import names_read
+from ..execute.sized import Sized
+from .movement import attribute
+from .places import is_zero
+from .step import Step
+from .values import Score, as_number
+
+_MOST_NODES = 64
+"""Most nodes that a condition is followed back through."""
+
+Told = tuple[Literal["keys", "rows"], bool]
+"""Whether a value tells hidden keys or queries without a key, and whether it is true there."""
+
+
+def axes_from_end(node: ir.Node, sized: Sized, rank: int) -> tuple[int, ...]:
+    """Return the axes that a node reduces, counted from the end; all if it does not name them."""
+    held = node.inputs[1] if len(node.inputs) > 1 else None
+    if held is not None:
+        fixed = ir.convenience.get_const_tensor(held)
+        axes = sized.constant(held).flatten().tolist() if fixed is None else fixed.numpy().tolist()
+    else:
+        axes = list(attribute(node, "axes", ()))  # type: ignore[call-overload]
+    return tuple(axis - rank if axis >= 0 else axis for axis in axes or range(rank))
+
+
+def before_casts(value: ir.Value) -> ir.Value:
+    """Return the value that a chain of casts begins with."""
+    while (node := value.producer()) is not None and node.op_type == "Cast":
+        source = node.inputs[0]
+        if source is None:
+            break
+        value = source
+    return value
+
+
+def is_of_scores(condition: ir.Value, step: Step, score: Score) -> bool:
+    """Return whether a condition depends on the product of the scores, or may do."""
+    if score.product is None:
+        return True
+    product, seen, todo = score.product.node, set[ir.Node](), [condition]
+    while todo:
+        node = todo.pop().producer()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node is product or len(seen) > _MOST_NODES:
+            return True
+        todo += [value for value in names_read(node) if str(value.name) in step.sized.data]
+    return False
+
+
+def empties_rows(step: Step, score: Score, at: int) -> bool:
+    """Return whether a ``Where`` behind the softmax sets to zero what queries without a key have.
+
+    All scores of such a query are -inf, and its weights NaN.
+
+    Args:
+        step: The ``Where``.
+        score: The weights.
+        at: Number of the input that they are.
+    """
+    numbers, condition = step.inputs[3 - at], step.node.inputs[0]
+    if numbers is None or numbers.place is not None or condition is None:
+        return False
+    if not is_zero(as_number(step.constant(3 - at))):
+        return False
+    return _told(condition, step, score) == ("rows", at == 2)
+
+
+def _told(value: ir.Value, step: Step, score: Score) -> Told | None:
+    """Return what a value tells of the keys or queries of weights, or None."""
+    for mask, hidden in score.masks:
+        if value is mask:
+            return "keys", hidden
+    node = value.producer()
+    source = node.inputs[0] if node is not None and node.inputs else None
+    if node is None or source is None or score.softmax is None:
+        return None
+    if node.op_type == "IsNaN":
+        return ("rows", True) if source is score.softmax.outputs[0] else None
+    if node.op_type in ("Equal", "IsInf"):
+        return ("keys", True) if _finds_hidden(node, source, score) else None
+    told = _told(source, step, score)
+    if told is None or node.op_type == "Cast":
+        return told
+    kind, hidden = told
+    if node.op_type == "Not":
+        return kind, not hidden
+    if node.op_type == "Greater" and kind == "rows":
+        return told if _is_number(node.inputs[1], 0.0) else None
+    reduction = ("ReduceMin", "ReduceProd") if hidden else ("ReduceMax", "ReduceSum")
+    if node.op_type not in reduction or kind == "rows":
+        return None
+    rank = len(step.outs[0])
+    shape = step.sized.shapes.get(str(source.name), ())
+    along = axes_from_end(node, step.sized, len(shape)) == score.axes
+    return ("rows", hidden) if along and len(shape) == rank else None
+
+
+def _finds_hidden(node: ir.Node, source: ir.Value, score: Score) -> bool:
+    """Return whether a node compares the input of the softmax with -inf."""
+    if score.softmax is None or source is not score.softmax.inputs[0]:
+        return False
+    return node.op_type == "IsInf" or _is_number(node.inputs[1], -torch.inf)
+
+
+def _is_number(value: ir.Value | None, number: float) -> bool:
+    fixed = None if value is None else ir.convenience.get_const_tensor(value)
+    return fixed is not None and fixed.size == 1 and float(fixed.numpy().item()) == number
