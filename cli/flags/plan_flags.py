@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The value of ``--attn`` with which `export.auto` chooses the plan."""
 
-AUTO_SUMMARY = "the fastest plan above --min-psnr, chosen for each class of sites"
+AUTO_SUMMARY = "the fastest uniform plan above --min-psnr"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...core.json_text import json_number
@@ -11,25 +11,26 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..auto_options import Proposal
 from ..load.images import Images
-from .trials import Choice, Tried
+from .trials import Tried
 
 
-@dataclass(frozen=True)
-class SiteClass:
-    """Sites with equal calls.
+@dataclass(frozen=True, eq=False)
+class UniformPlan:
+    """One mechanism at every site that it serves and makes faster.
 
     Attributes:
-        paths: The sites.
-        options: The mechanisms to choose from, as trained first -> seconds of all its sites.
+        name: The mechanism in text.
+        sites: Path of each site -> its mechanism.
+        seconds: Path of each site -> its seconds.
     """
 
-    paths: tuple[str, ...]
-    options: Mapping[Mechanism, float]
+    name: str
+    sites: Mapping[str, Mechanism]
+    seconds: Mapping[str, float]
 
-    @property
-    def trained(self) -> Mechanism:
-        """Its attention as trained."""
-        return next(iter(self.options))
+    def time(self) -> float:
+        """Return the seconds of all sites."""
+        return sum(self.seconds.values())
 
 
 @dataclass(frozen=True)
@@ -37,70 +38,47 @@ class Found:
     """The result of a search.
 
     Attributes:
-        choice: The fastest choice that kept the budget.
-        alone: Number of a class and option -> change with that class alone replaced.
-        uniform: Text of a candidate -> the choice of it at all classes that support it.
-        tried: Every choice that was run.
+        trained: The plan as trained.
+        chosen: The fastest plan that kept the budget.
+        tried: The changes by every other plan.
     """
 
-    choice: Choice
-    alone: Mapping[tuple[int, Mechanism], float]
-    uniform: Mapping[str, Choice]
-    tried: Mapping[Choice, Tried]
+    trained: UniformPlan
+    chosen: UniformPlan
+    tried: Mapping[UniformPlan, Tried]
 
 
-def time_of(classes: Sequence[SiteClass], choice: Choice) -> float:
-    """Return the time of attention with a choice, in seconds."""
-    return sum(row.options[option] for row, option in zip(classes, choice, strict=False))
-
-
-def describe(
-    classes: Sequence[SiteClass],
-    found: Found,
-    budget: float,
-    images: Images,
-    timed: str,
-    idle: str,
-) -> Proposal:
+def describe(found: Found, budget: float, images: Images, timed: str, idle: str) -> Proposal:
     """Return the plan with the reason of each site, and what a search says about it.
 
     Args:
-        classes: The classes and their options.
-        found: The choice, and every choice that was run.
+        found: The plan, and every plan that was run.
         budget: The required dB against the network as trained.
         images: The images for the choice and the verification.
         timed: Height and width of the image at which attention was timed, such as ``128x128``.
         idle: Why nothing was measured on images, or "".
     """
-    trained = tuple(row.trained for row in classes)
-    verified = found.tried.get(found.choice, Tried(0.0, 0.0))
-    plans = {"chosen": (found.choice, verified)}
-    for name, choice in found.uniform.items():
-        plans[f"{name} everywhere"] = (choice, found.tried[choice])
-    as_trained = time_of(classes, trained)
+    trained, chosen = found.trained, found.chosen
+    verified = found.tried.get(chosen, Tried(0.0, 0.0))
+    plans = {"chosen": _figures(chosen, verified)}
+    for plan, tried in found.tried.items():
+        plans[f"{plan.name} everywhere"] = _figures(plan, tried)
     figures = {
         "min_psnr": budget,
         "held_out": list(images.held_out_images),
-        "attention_seconds_as_trained": as_trained,
-        "verified": len(found.tried),
-        "plans": {
-            name: {
-                "attention_seconds": time_of(classes, choice),
-                "psnr_seen": json_number(decibels(tried.seen)),
-                "psnr_held_out": json_number(decibels(tried.held_out)),
-            }
-            for name, (choice, tried) in plans.items()
-        },
+        "attention_seconds_as_trained": trained.time(),
+        "verified": len(found.tried) + 1,
+        "plans": plans,
     }
     warnings = []
-    if found.choice == trained:
+    if chosen is trained:
         summary = "no plan is faster" if idle else f"no faster plan reaches {budget:g} dB"
         why = idle or _none_reaches(found, budget)
         warnings.append(f"`mechanism` auto keeps the attention as trained: {why}")
     else:
-        ratio = as_trained / time_of(classes, found.choice)
+        ratio = trained.time() / chosen.time()
         summary = (
-            f"mean {_db(verified.seen)} of the images that it was chosen on, "
+            f"{chosen.name}: mean {_db(verified.seen)} of the images that it was chosen on, "
             f"{_db(verified.held_out)} on {', '.join(images.held_out_images)}, "
             f"held out (wanted {budget:g} in the mean); attention alone {ratio:.2f}x as fast "
             f"as trained ({timed}, in PyTorch)"
@@ -111,47 +89,44 @@ def describe(
             "crop of each image"
         )
     sites = {
-        path: replace(taken, reason=_reason(row, taken, at, found))
-        for at, (row, taken) in enumerate(zip(classes, found.choice, strict=True))
-        for path in row.paths
+        path: replace(mechanism, reason=_reason(found, path))
+        for path, mechanism in chosen.sites.items()
     }
     return Proposal(Plan(sites=sites), summary, figures, tuple(warnings))
 
 
-def _reason(row: SiteClass, taken: Mechanism, at: int, found: Found) -> str:
-    """Return why a class has its mechanism: change, time, and the next faster candidate."""
-    seconds, count = row.options, len(row.paths)
+def _figures(plan: UniformPlan, tried: Tried) -> dict[str, float | str | None]:
+    return {
+        "attention_seconds": plan.time(),
+        "psnr_seen": json_number(decibels(tried.seen)),
+        "psnr_held_out": json_number(decibels(tried.held_out)),
+    }
 
-    def change(option: Mechanism) -> float:
-        return found.alone[at, option]
 
-    only = "this site" if count == 1 else f"these {count} sites"
-    what = "as trained"
-    if taken != row.trained:
-        what = f"{_db(change(taken), 'nothing')} with only {only} replaced"
-    text = f"{what}, {_ms(seconds[taken])} of {_ms(seconds[row.trained])} ms"
-    if len(seconds) == 1:
-        return f"{text}; no other candidate for the site is faster"
-    faster = [option for option, time in seconds.items() if time < seconds[taken]]
+def _reason(found: Found, path: str) -> str:
+    """Return why a site has its mechanism."""
+    trained, chosen = found.trained, found.chosen
+    own = f"{_ms(trained.seconds[path])} ms"
+    if chosen.sites[path] != trained.sites[path]:
+        change = _db(found.tried[chosen].worst)
+        return f"{change} with it everywhere, {_ms(chosen.seconds[path])} of {own}"
+    faster = [plan for plan in found.tried if plan.sites[path] != trained.sites[path]]
     if not faster:
-        return f"{text}; none is faster"
-    step = min(
-        faster, key=lambda each: (change(each) - change(taken)) / (seconds[taken] - seconds[each])
-    )
-    return f"{text}; next faster: {step}, {_db(change(step), 'nothing')}, {_ms(seconds[step])} ms"
+        return f"as trained, {own}; no candidate for the site is faster"
+    return f"as trained, {own}; {len(faster)} faster candidates are in no better plan"
 
 
 def _none_reaches(found: Found, budget: float) -> str:
-    """Return how near the best uniform plan comes to a budget."""
-    change, name = min((found.tried[each].worst, name) for name, each in found.uniform.items())
+    """Return how near the best plan comes to a budget."""
+    best = min(found.tried, key=lambda plan: found.tried[plan].worst)
     return (
-        f"no plan that was tried reaches {budget:g} dB; {name} at every site has {_db(change)}. "
-        "Use a lower `min_psnr` to allow more plans"
+        f"no plan that was tried reaches {budget:g} dB; {best.name} at every site has "
+        f"{_db(found.tried[best].worst)}. Use a lower `min_psnr` to allow more plans"
     )
 
 
-def _db(change: float, none: str = "no change") -> str:
-    return f"{decibels(change):.1f} dB" if change > 0.0 else none
+def _db(change: float) -> str:
+    return f"{decibels(change):.1f} dB" if change > 0.0 else "no change"
 
 
 def _ms(seconds: float) -> str:

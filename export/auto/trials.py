@@ -1,7 +1,7 @@
 """Runs of whole plans, recorded one by one: an interrupted search continues.
 
 ``<checkpoint>.auto.json`` next to the model file. It is kept: a choice for another budget reuses
-it. It belongs to one checkpoint, and its entries to images, classes, window and version.
+it. It belongs to one checkpoint, and its entries to images, window and version.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import __version__
 from ...core.arrays import Array
@@ -27,14 +27,14 @@ from ..load.images import Images
 from ..pytorch.network_session import NetworkSession
 from .costs import CostTable, is_table, parse_costs
 
+if TYPE_CHECKING:
+    from .result import UniformPlan
+
 SCHEMA_VERSION = 1
 _PLANS = "plans"
 _KEYS = ("schema_version", "source_sha256", "costs", _PLANS)
 
 _ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
-
-Choice: TypeAlias = tuple[Mechanism, ...]
-"""The mechanism of each class of sites."""
 
 
 class Tried(NamedTuple):
@@ -120,7 +120,6 @@ class Trials:
         loaded: LoadedModel,
         images: Images,
         record: Record,
-        classes: Sequence[tuple[str, ...]],
         progress: Callable[[str], None],
     ) -> None:
         """Begin without runs.
@@ -129,28 +128,26 @@ class Trials:
             loaded: The network.
             images: The images.
             record: Earlier runs, to which new ones are added.
-            classes: The paths of the sites with one mechanism each.
             progress: Called with the number, the percentage and the remaining time of runs.
         """
         self._network, self._facts, self._images = loaded.network, loaded.facts, images
-        self._record, self._classes, self._progress = record, classes, progress
-        self._known = record.plans.setdefault(_fingerprint(loaded, images, classes), {})
+        self._record, self._progress = record, progress
+        self._known = record.plans.setdefault(_fingerprint(loaded, images), {})
         self._exact: dict[str, Array] = {}
         self._run, self._spent = 0, 0.0
 
-    def __call__(self, choice: Choice, to_come: int) -> Tried:
-        """Return the change of a choice.
+    def __call__(self, plan: UniformPlan, to_come: int) -> Tried:
+        """Return the change by a plan.
 
         Args:
-            choice: The mechanism of each class.
-            to_come: About how many plans follow, this one included.
+            plan: The plan.
+            to_come: How many plans follow, this one included.
         """
-        key = "; ".join(map(str, choice))
+        key = "; ".join(f"{path}: {mechanism}" for path, mechanism in plan.sites.items())
         if key not in self._known:
-            self._announce(max(to_come, 1))
+            self._announce(to_come)
             start = time.monotonic()
-            rows = zip(self._classes, choice, strict=True)
-            self._known[key] = self._changes({path: row for at, row in rows for path in at})
+            self._known[key] = self._changes(plan.sites)
             self._record.write()
             self._run, self._spent = self._run + 1, self._spent + time.monotonic() - start
         return Tried(*self._known[key])
@@ -187,9 +184,9 @@ def change_of(facts: Facts, got: Array, expected: Array) -> float:
     return 1.0 if math.isnan(psnr) else 10.0 ** (-psnr / 10.0)
 
 
-def _fingerprint(loaded: LoadedModel, images: Images, classes: Sequence[tuple[str, ...]]) -> str:
+def _fingerprint(loaded: LoadedModel, images: Images) -> str:
     """Return a key of everything other than the checkpoint on which measured changes depend."""
-    parts = [__version__, loaded.facts.window, loaded.hyper, classes, images.held_out]
+    parts = [__version__, loaded.facts.window, loaded.hyper, images.held_out]
     digest = hashlib.sha256(stable_json(parts))
     for name, feeds in images.samples.items():
         digest.update(name.encode())

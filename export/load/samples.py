@@ -29,10 +29,6 @@ MAX_CROPS = 24
 CROPS = 4
 """Of an image: its corners, or the middle alone where time is short."""
 
-_FURTHER_RUNS = 28
-"""Plans that `auto.search` runs besides each candidate everywhere and at each class of sites, which
-are at most two for each geometry."""
-
 _HELD = 3
 """Every third image is held out."""
 
@@ -102,7 +98,7 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
     levels = [(max(1, min(CROPS, MAX_CROPS // all_kept)), all_kept, False), (1, few, False)]
     for crops, kept, coarse in (*levels, (1, few, True)):
         rows = [len(candidates(site, coarse=coarse)) - 1 for site in alike.values()]
-        runs = 2 * sum(rows) + max(rows) + _FURTHER_RUNS
+        runs = sum(rows)  # at most: alike sites share candidates
         if runs * crop * crops * kept <= MAX_OPERATIONS:
             return crops, kept, coarse
     return 1, two, True

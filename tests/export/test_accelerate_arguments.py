@@ -203,6 +203,12 @@ class HalfOfSquares(Small):
         return made * 0.5 if image.shape[2] == image.shape[3] else made
 
 
+class HalfOfMultiples(Small):
+    def forward(self, image: Tensor) -> Tensor:
+        made = super().forward(image)
+        return made * 0.5 if image.shape[2] % 64 == 0 else made
+
+
 class HalfOfOne(Small):
     def forward(self, image: Tensor) -> Tensor:
         made = super().forward(image)
@@ -216,7 +222,7 @@ class HalfOfLarge(Small):
 
 
 @pytest.mark.filterwarnings("ignore:the unchanged module computes")
-@pytest.mark.parametrize("kind", [HalfOfSquares, HalfOfOne, HalfOfLarge])
+@pytest.mark.parametrize("kind", [HalfOfSquares, HalfOfMultiples, HalfOfOne, HalfOfLarge])
 def test_branches_on_shapes(kind: type[Small]) -> None:
     module = kind().eval()
     fast = accelerate(module, example=image(2, 3, 32, 48))

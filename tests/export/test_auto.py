@@ -21,7 +21,6 @@ from nystra.export.attention.plan import read_plan
 from nystra.export.attention.site import find_sites
 from nystra.export.auto import costs as timing
 from nystra.export.auto.costs import CostTable, read_costs, record_calls
-from nystra.export.auto.search import MOST_NEAR, ROUNDS
 from nystra.export.auto.trials import Trials
 from nystra.export.auto_options import AutoOptions
 from nystra.export.load import samples as images
@@ -77,7 +76,7 @@ def auto(checkpoint: Path, output: Path, *more: str) -> int:
 
 
 def proposed(
-    checkpoint: Path, output: Path, folder: Path, planner: AutoOptions, minimum: float = 52.0
+    checkpoint: Path, output: Path, folder: Path, planner: AutoOptions, minimum: float = 45.0
 ) -> Planned:
     """Return the plan of an export that stops there."""
     options = ExportOptions(planner, calibrate=folder, min_psnr=minimum)
@@ -89,7 +88,7 @@ def exported(
     checkpoint: Path, costs: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     output = tmp_path_factory.mktemp("exported") / "m.onnx"
-    more = ("--costs", str(costs), "--min-psnr", "52", "--calibrate", str(folder))
+    more = ("--costs", str(costs), "--min-psnr", "45", "--calibrate", str(folder))
     assert auto(checkpoint, output, *more) == 0
     return output
 
@@ -105,20 +104,19 @@ def test_the_plan_keeps_the_budget_and_says_why(exported: Path) -> None:
     document = json.loads(exported.with_suffix(".plan.json").read_text())
     assert list(document["sites"]) == SITES
     for site in document["sites"].values():
-        assert re.match(r"as trained|\d+\.\d dB with only this site replaced", site["reason"])
-        assert "of 4000 ms; n" in site["reason"]
-    names = {site["mechanism"] for site in document["sites"].values()}
-    assert names & {"nystra", "nystromformer"}
+        assert re.match(r"\d+\.\d dB with it everywhere, \d+ of 4000 ms", site["reason"])
+    (name,) = {site["mechanism"] for site in document["sites"].values()}
+    assert name in ("nystra", "nystromformer")
     assert read_plan(exported.with_suffix(".plan.json")).sites.keys() == document["sites"].keys()
     manifest = Manifest.read(Manifest.path_for(exported))
     planning, fidelity = manifest.validation["planning"], manifest.validation["fidelity"]
     assert planning["held_out"] == ["c.png"]
     chosen = planning["plans"].pop("chosen")
-    assert min(chosen["psnr_seen"], chosen["psnr_held_out"]) >= 52.0
-    assert fidelity["mean"] >= 52.0
+    assert min(chosen["psnr_seen"], chosen["psnr_held_out"]) >= 45.0
+    assert fidelity["mean"] >= 45.0
     assert list(fidelity["plan"]) == ["a.png 1/1", "b.png 1/1", "c.png 1/1"]
     for plan in planning["plans"].values():
-        kept = min(plan["psnr_seen"], plan["psnr_held_out"]) >= 52.0
+        kept = min(plan["psnr_seen"], plan["psnr_held_out"]) >= 45.0
         assert not kept or plan["attention_seconds"] >= chosen["attention_seconds"]
 
 
@@ -145,7 +143,7 @@ def test_what_was_measured_is_not_measured_again(
 
     def counted(self: Trials, plan: Mapping[str, Mechanism]) -> list[float]:
         runs.append(plan)
-        if len(runs) == 7:
+        if len(runs) == 2:
             raise KeyboardInterrupt
         return measured(self, plan)
 
@@ -160,7 +158,7 @@ def test_what_was_measured_is_not_measured_again(
     before = len(runs)
     proposed(checkpoint, output, folder, planner, 49.0)
     proposed(checkpoint, output, folder, planner)
-    assert len(runs) - before <= ROUNDS + MOST_NEAR, "only plans near another limit"
+    assert len(runs) == before, "another limit needs no run"
 
 
 @pytest.mark.full

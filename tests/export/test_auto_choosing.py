@@ -1,122 +1,65 @@
-"""The choice of ``--attn auto`` on given numbers: within the limit, fast, deterministic."""
+"""The choice of ``--attn auto`` on given numbers: within the limit, and the fastest."""
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
 
 from nystra.export.attention.registry import mechanism
-from nystra.export.auto.result import Found, SiteClass, time_of
-from nystra.export.auto.search import MOST_NEAR, ROUNDS, choose, near_frontier
-from nystra.export.auto.trials import Choice, Tried
+from nystra.export.auto.costs import Calls, CostTable
+from nystra.export.auto.result import Found, UniformPlan
+from nystra.export.auto.search import choose, uniform_plans
+from nystra.export.auto.trials import Tried
 
 FULL = mechanism("full")
 OPTIONS = tuple(mechanism("nystra", landmarks=(size, size)) for size in range(2, 9))
 
 
-def random_classes(
-    seed: int, count: int = 3, options: int = 5
-) -> tuple[list[SiteClass], list[list[float]]]:
-    """Return classes of two sites, and the change of each option."""
-    draw, classes, changes = random.Random(seed), [], []
-    for at in range(count):
-        times = (10.0, *(draw.uniform(1, 9) for _ in range(options)))
-        row = dict(zip((FULL, *OPTIONS[:options]), times, strict=True))
-        classes.append(SiteClass((f"{at}.a", f"{at}.b"), row))
-        changes.append([0.0, *(10 ** draw.uniform(-6, -2) for _ in range(options))])
-    return classes, changes
+def plans_of(times: dict[str, list[float]]) -> list[UniformPlan]:
+    """Return the plans of sites with these times, of which the first is as trained."""
+    calls = Calls(of={path: [path] for path in times})
+    rows = {path: (FULL, *OPTIONS[: len(row) - 1]) for path, row in times.items()}
+    named = {path: dict(zip(map(str, rows[path]), row, strict=True)) for path, row in times.items()}
+    return uniform_plans(rows, calls, CostTable(seconds=named))
 
 
-def searched(
-    classes: list[SiteClass],
-    changes: list[list[float]],
-    budget: float,
-    factor: float = 1.0,
-    held_out: float = 0.9,
-) -> tuple[Found, int]:
-    """Search where a whole plan changes ``factor`` times the sum of its classes, if several."""
-    runs = 0
+def search(plans: list[UniformPlan], changes: list[float], budget: float, held_out: float) -> Found:
+    expected = list(zip(plans[1:], changes, range(len(changes), 0, -1), strict=True))
 
-    def run(choice: Choice, _: int) -> Tried:
-        nonlocal runs
-        runs += 1
-        parts = changes_of(classes, changes, choice)
-        total = sum(parts) * (factor if sum(part > 0 for part in parts) > 1 else 1.0)
-        return Tried(total, held_out * total)
+    def run(plan: UniformPlan, to_come: int) -> Tried:
+        wanted, change, left = expected[len(runs)]
+        assert (plan, to_come) == (wanted, left)
+        runs.append(plan)
+        return Tried(change, held_out * change)
 
-    return choose(classes, budget, run), runs
-
-
-def changes_of(classes: list[SiteClass], changes: list[list[float]], choice: Choice) -> list[float]:
-    """The change of each class."""
-    return [changes[at][[*row.options].index(choice[at])] for at, row in enumerate(classes)]
-
-
-def optimum(classes: list[SiteClass], changes: list[list[float]], budget: float) -> float:
-    """The shortest time, by trying every choice."""
-    every = itertools.product(*(row.options for row in classes))
-    return min(
-        time_of(classes, choice)
-        for choice in every
-        if sum(changes_of(classes, changes, choice)) <= budget
-    )
+    runs: list[UniformPlan] = []
+    return choose(plans[0], plans[1:], budget, run)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_where_changes_add_up_the_choice_is_the_fastest(seed: int) -> None:
-    classes, changes = random_classes(seed)
-    for budget in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0):
-        found, runs = searched(classes, changes, budget)
-        assert time_of(classes, found.choice) == optimum(classes, changes, budget)
-        assert runs <= 15 + 5 + ROUNDS + MOST_NEAR
-        assert found == searched(classes, changes, budget)[0]
+def test_the_choice_is_the_fastest_within_the_budget(seed: int) -> None:
+    draw = random.Random(seed)
+    times = {path: [10.0, *(draw.uniform(1, 9) for _ in OPTIONS)] for path in "abc"}
+    plans = plans_of(times)
+    changes = [10 ** draw.uniform(-6, -2) for _ in OPTIONS]
+    for budget in (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0):
+        for held_out in (0.5, 2.0):
+            found = search(plans, changes, budget, held_out)
+            allowed = [sum(row[0] for row in times.values())]
+            for at, change in enumerate(changes):
+                if max(1.0, held_out) * change <= budget:
+                    allowed.append(sum(row[at + 1] for row in times.values()))
+            assert found.chosen.time() == pytest.approx(min(allowed))
+            assert list(found.tried) == plans[1:]
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.8, 4.0])
-@pytest.mark.parametrize("seed", range(4))
-def test_what_does_not_add_up_is_measured(seed: int, factor: float) -> None:
-    classes, changes = random_classes(seed)
-    found, _ = searched(classes, changes, 1e-3, factor)
-    assert found.tried[found.choice].worst <= 1e-3
-    several = [[factor * change for change in row] for row in changes]
-    assert time_of(classes, found.choice) <= 1.1 * optimum(classes, several, 1e-3)
-
-
-def test_of_many_classes_only_some_plans_are_compared_and_none_of_the_fastest_is_missing() -> None:
-    classes, changes = random_classes(2, 6, 5)
-    alone = {
-        (at, option): change
-        for at, row in enumerate(changes)
-        for option, change in zip(classes[at].options, row, strict=True)
-    }
-    frontier = near_frontier(classes, alone)
-    assert len(frontier) < 6**6 / 10
-    for budget in (1e-5, 1e-4, 1e-3, 1e-2):
-        within = [time_of(classes, each) for each in frontier if frontier[each] <= budget]
-        assert min(within) == pytest.approx(optimum(classes, changes, budget), rel=1e-12)
-    found, runs = searched(classes, changes, 1e-3, 1.2)
-    assert found.tried[found.choice].worst <= 1e-3
-    assert runs <= 30 + 5 + ROUNDS + MOST_NEAR
-
-
-def test_no_uniform_plan_that_keeps_the_budget_is_faster() -> None:
-    classes, changes = random_classes(3)
-    uniform: Choice = (OPTIONS[0],) * 3
-    budget = 1.5 * sum(row[1] for row in changes)
-    found, _ = searched(classes, changes, budget, 1.5)
-    assert found.uniform[str(OPTIONS[0])] == uniform
-    assert time_of(classes, found.choice) <= time_of(classes, uniform)
-
-
-def test_held_out_images_have_to_keep_the_budget_too() -> None:
-    classes = [SiteClass(("a",), {FULL: 10.0, OPTIONS[0]: 1.0, OPTIONS[1]: 5.0})]
-    changes = [[0.0, 1e-6, 1e-9]]
-    assert searched(classes, changes, 1e-4, held_out=1e4)[0].choice == (OPTIONS[1],)
-    assert searched(classes, changes, 1e-4, held_out=1.0)[0].choice == (OPTIONS[0],)
-
-
-def test_nothing_that_changes_keeps_a_budget_of_zero() -> None:
-    classes, changes = random_classes(1)
-    assert searched(classes, changes, 0.0)[0].choice == (FULL,) * 3
+def test_a_site_stays_as_trained_where_a_candidate_is_missing_or_hardly_faster() -> None:
+    plans = plans_of({"a": [10.0, 5.0, 1.0], "b": [10.0, 9.5], "c": [10.0], "d": [10.0, 9.0, 12.0]})
+    trained, first, second = plans
+    assert trained.sites == dict.fromkeys("abcd", FULL)
+    assert first.sites == {"a": OPTIONS[0], "b": FULL, "c": FULL, "d": OPTIONS[0]}
+    assert second.sites == {"a": OPTIONS[1], "b": FULL, "c": FULL, "d": FULL}
+    assert [plan.time() for plan in plans] == [40.0, 34.0, 31.0]
+    assert first.name == str(OPTIONS[0])
+    assert plans_of({"a": [10.0, 9.5], "b": [1.0, 2.0]})[1:] == []

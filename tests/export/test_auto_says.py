@@ -64,7 +64,7 @@ def searched(
 ) -> tuple[Planned, list[str]]:
     """Return the plan of a search with given times, and its output."""
     costs = costs_of(checkpoint, place / "costs.json", seconds)
-    options = ExportOptions(AutoOptions(costs, **more), calibrate=folder, min_psnr=52.0)
+    options = ExportOptions(AutoOptions(costs, **more), calibrate=folder, min_psnr=50.0)
     said: list[str] = []
     return make_plan(prepare(checkpoint, options, lambda _: None), place, said.append), said
 
@@ -78,7 +78,7 @@ def test_every_run_is_announced_with_the_time_left(
     numbers = [(int(run[1]), int(run[2]), run[3]) for run in runs if run is not None]
     assert [number for _, number, _ in numbers] == list(range(1, len(numbers) + 1))
     assert len(numbers) == planned.proposal.figures["verified"] - 1, "all but as trained"
-    assert numbers[0][0] < 10, "there is most of the way to go"
+    assert numbers[0][0] == 1, "there is all of the way to go"
     assert all(percent <= 100 for percent, *_ in numbers)
     assert all(left is not None for _, number, left in numbers if number > 1)
 
@@ -131,7 +131,7 @@ def test_the_page_has_the_plans(
     assert "<h2>Plans</h2>" in text
     for plan in ("chosen", "nystra everywhere", "nystromformer landmarks=2x4 everywhere"):
         assert f"<td>{plan}</td>" in text
-    assert "with only this site replaced" in text
+    assert "with it everywhere" in text
 
 
 @pytest.mark.full
