@@ -1,0 +1,150 @@
+"""A file is compared with the network as it was given, and its code with the branches it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystra.core.errors import TraceError, UnsupportedModelError, ValidationError
+from nystra.export import ExportOptions, export_module
+from nystra.models.own import checkpoint
+from nystra.models.sizes.borders import Sides
+from nystra.runtime import Session
+
+
+class Net(nn.Module):
+    """One convolution, of which subclasses decide what to return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y * 0.5 if self.halves(x) else y
+
+    def halves(self, x: Tensor) -> bool:
+        raise NotImplementedError
+
+
+class Square(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[2] == x.shape[3]
+
+
+class Multiple(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[2] % 64 == 0
+
+
+class Area(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[2] * x.shape[3] > 40_000
+
+
+class FiveImages(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[0] == 5
+
+
+class Bright(Net):
+    def halves(self, x: Tensor) -> bool:
+        return bool(x.mean() > 0.6)
+
+
+class BrightByNumpy(Net):
+    def halves(self, x: Tensor) -> bool:
+        return bool(x.detach().numpy().mean() > 0.6)
+
+
+class BrightByView(Net):
+    def halves(self, x: Tensor) -> bool:
+        values = torch.zeros(4)
+        values[1] = x.mean()
+        return bool(values.max() > 0.6)
+
+
+class SameTwice(Net):
+    """Decides by the size, and computes the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[2:] == (64, 64):
+            return self.conv(x + 0.0)  # type: ignore[no-any-return]
+        return self.conv(x)  # type: ignore[no-any-return]
+
+
+class Enlarged(Net):
+    """Pads by itself, and adds the enlarged image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        y = self.conv(F.pad(x, (0, -width % 8, 0, -height % 8), "reflect"))[:, :, :height, :width]
+        return y + F.interpolate(x, scale_factor=1.0, mode="bicubic") + F.avg_pool2d(x, 3, 1, 1)
+
+
+def exported(network: nn.Module, folder: Path, **more: Any) -> Session:
+    options = ExportOptions(speed=False, **more)
+    return Session(export_module(network.eval(), folder / "m.onnx", options).model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition"),
+    [
+        (Square, r"Eq\(height, width\)"),
+        (Multiple, r"Eq\(Mod\(height, 64\), 0\)"),
+        (Area, r"height\*width > 40000"),
+        (FiveImages, r"Eq\(batch, 5\)"),
+    ],
+)
+def test_a_condition_on_sizes_is_named(kind: Any, condition: str, tmp_path: Path) -> None:
+    line = r"\(test_last_word\.py, line \d+\)"
+    with pytest.raises(UnsupportedModelError, match=f"decides by {condition} {line}"):
+        exported(kind(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_condition_on_sizes_does_not_matter_at_one_size(tmp_path: Path) -> None:
+    session, network = exported(Square(), tmp_path, static=(1, 3, 32, 32)), Square().eval()
+    image = torch.rand(1, 3, 32, 32)
+    with torch.no_grad():
+        expected = network(image)
+    torch.testing.assert_close(torch.from_numpy(session(image.numpy())), expected)
+
+
+def test_a_condition_that_changes_nothing_is_taken(tmp_path: Path) -> None:
+    assert exported(SameTwice(), tmp_path).facts.sides is None
+
+
+@pytest.mark.parametrize("kind", [Bright, BrightByNumpy, BrightByView])
+def test_a_branch_on_values_is_refused_at_one_size_too(kind: Any, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="reads values that depend on the image"):
+        exported(kind(), tmp_path, static=(1, 3, 32, 32))
+    with pytest.raises(TraceError):
+        exported(kind(), tmp_path)
+
+
+def test_padding_that_was_moved_wrongly_fails_the_last_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything else of an export compares the padded network with itself."""
+    monkeypatch.setattr(checkpoint, "own_sides", lambda *_: Sides(8))
+    with pytest.raises(ValidationError, match="the file differs from the network as it was given"):
+        exported(Enlarged(), tmp_path)
+    monkeypatch.undo()
+    assert exported(Enlarged(), tmp_path).facts.image is not None
+
+
+def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:
+    network = SameTwice().eval()
+    network(torch.rand(1, 3, 8, 8))
+    image = torch.rand(2, 3, 21, 9)
+    with torch.no_grad():
+        expected = network(image)
+    got = torch.from_numpy(exported(network, tmp_path)(image.numpy()))
+    torch.testing.assert_close(got, expected)
