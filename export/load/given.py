@@ -44,6 +44,11 @@ def given_outputs(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | 
     return [tensor.numpy() for tensor in outputs]
 
 
+def is_changed(network: nn.Module) -> bool:
+    """Return whether a loaded network is another module than the one that was given."""
+    return isinstance(network, GraphNetwork) or _given(network) is not None
+
+
 def _given(network: nn.Module) -> GivenNetwork | None:
     if isinstance(network, GraphNetwork) and isinstance(network.source, ModuleSource):
         network = network.source.module

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
+from ...models.sizes.given import shared_copy
 from ..attention.site import common_window, find_sites
 from ..differences import relative_difference
 from ..rewrite.graph_network import GraphNetwork
@@ -22,7 +23,7 @@ from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
 from ..rounding.nudges import nudge
 from ..tracing.examples import images_of, unit_of
-from ..tracing.programs import shared_copy, without_fast_paths
+from ..tracing.programs import without_fast_paths
 from ..tracing.trace_fault import trace_fault
 from ..validate.double_run import is_continuous
 from .module_graph import plain_graph

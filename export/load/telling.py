@@ -25,13 +25,16 @@ _LONG = 131
 _BATCH = 3
 """Images of a batch; each is compared with a run of its own."""
 
+_SMALL = 1_000_000
+"""Number of parameters of a network below which all comparisons are of several images."""
+
 _LARGE_STEP = 48
 """Step from which on images have one step more or less only."""
 
-_OPERATIONS = 4e10
-"""Most products of parameters and pixels of one comparison: it takes about a second."""
+_OPERATIONS = 2e10
+"""Most products of parameters and pixels of all comparisons together, which take 1 to 2 seconds."""
 
-_FEWEST = 3
+_FEWEST = 4
 """Comparisons that are made in any case."""
 
 
@@ -64,12 +67,13 @@ def telling_inputs(facts: Facts, step: int, parameters: int, *, plain: bool) -> 
     batch = 1 if "batch" in facts.inputs[0].lengths else _BATCH
     kinds = _kinds(facts, plain=plain)
     found: list[Telling] = []
+    operations = 0
     for place, (height, width) in enumerate(_sides(facts, step)):
         size = facts.size(height, width)
-        several = batch if place in (0, 1) or facts.sides is not None else 1
-        pixels = math.prod(size[axis] for axis in SIDES if axis in size) * several
-        if place >= _FEWEST and parameters * pixels > _OPERATIONS:
-            continue
+        several = batch if place == 0 or parameters < _SMALL else 1
+        operations += parameters * several * math.prod(-(-size[axis] // 8) * 8 for axis in SIDES)
+        if place >= _FEWEST and operations > _OPERATIONS:
+            break
         at = place * _BATCH
         names = [kinds[(at + number) % len(kinds)] for number in range(several)]
         images = [_feeds(facts, make, size) for _, make in names]
@@ -81,7 +85,7 @@ def telling_inputs(facts: Facts, step: int, parameters: int, *, plain: bool) -> 
 def _sides(facts: Facts, step: int) -> Iterator[tuple[int, int]]:
     """Yield heights and widths, the most telling ones first."""
     if facts.sides is not None:
-        for _ in range(_FEWEST):
+        for _ in range(_BATCH):
             yield facts.sides["height"], facts.sides["width"]
         return
     least = max(1, facts.size_minimum)
@@ -91,8 +95,8 @@ def _sides(facts: Facts, step: int) -> Iterator[tuple[int, int]]:
     yield least, least
     yield max(least, step - 1), max(least, double + 1)
     yield max(least, double), max(least, double)
-    yield max(least, double - 1), max(least, step + 1)
     yield max(least, _LONG), short
+    yield max(least, double - 1), max(least, step + 1)
     yield short, max(least, _LONG + 6)
     yield max(least, 128), short
     yield max(least, 64), max(least, 64)
@@ -105,13 +109,14 @@ _Maker: TypeAlias = Callable[[], Pixels]
 
 def _kinds(facts: Facts, *, plain: bool) -> list[tuple[str, _Maker]]:
     """Return images (H, W, 3) in 0..1, or a little beyond, by their content."""
-    first, second, third = (
+    shipped: list[tuple[str, _Maker]] = [
         (f"the photograph {name}", partial(_photograph, path))
         for name, path in photographs().items()
-    )
+    ]
+    first, second, third = shipped
     if plain:
         return [first, second, third]
-    kinds = [
+    kinds: list[tuple[str, _Maker]] = [
         first,
         ("an image with black and white parts", partial(_saturated, first[1])),
         ("a checkerboard", _checkerboard),
@@ -135,7 +140,8 @@ def _flat(value: float) -> Pixels:
 
 def _checkerboard() -> Pixels:
     rows, columns = np.indices((2 * _LONG, 2 * _LONG))
-    return np.repeat(((rows + columns) % 2)[:, :, None], 3, axis=2).astype(np.float32)
+    board: Pixels = np.repeat(((rows + columns) % 2)[:, :, None], 3, axis=2).astype(np.float32)
+    return board
 
 
 def _saturated(photograph: _Maker) -> Pixels:

@@ -115,12 +115,13 @@ def _symbol(length: Any) -> Any:
 
 
 def _hints(inputs: Sequence[Tensor]) -> dict[Any, int]:
-    hints = {}
+    hints: dict[Any, int] = {}
     for tensor in inputs:
         for length in tensor.shape:
             symbol = _symbol(length)
             if symbol is not None:
-                hints[symbol] = int(length.node.hint)  # type: ignore[union-attr]
+                node: Any = length.node  # type: ignore[attr-defined]
+                hints[symbol] = int(node.hint)
     return hints
 
 

@@ -65,7 +65,7 @@ class _Read:
 
 class _Operators(TorchDispatchMode):
     def __init__(self, read: _Read) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._read = read
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

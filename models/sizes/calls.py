@@ -163,9 +163,13 @@ def _described(value: Any, depth: int) -> Any:
         return id(value)
     if isinstance(value, Tensor):
         values = value.detach().contiguous().reshape(-1).view(torch.uint8)
-        return tuple(value.shape), str(value.dtype), hashlib.sha256(values.numpy()).hexdigest()
+        return (
+            tuple(value.shape),
+            str(value.dtype),
+            hashlib.sha256(values.numpy().tobytes()).hexdigest(),
+        )
     if isinstance(value, np.ndarray):
-        return value.shape, hashlib.sha256(np.ascontiguousarray(value)).hexdigest()
+        return value.shape, hashlib.sha256(value.tobytes()).hexdigest()
     if value is None or isinstance(value, (int, float, complex, str, bytes)):
         return value
     if depth >= _DEEPEST:

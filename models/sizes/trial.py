@@ -148,7 +148,7 @@ def _measured(
 
 
 def is_single(
-    network: PaddedNetwork, stated: Stated, size: tuple[int, int]
+    network: PaddedNetwork, stated: Stated, size: tuple[int, ...]
 ) -> tuple[bool, tuple[str, ...]]:
     """Return whether a network has to be limited to one image at a time, and the reason."""
     if "batch" in stated.inputs[0].lengths:

@@ -19,10 +19,10 @@ from nystra.export.load.images import validation_sizes
 from nystra.export.load.module_sites import found_graph
 from nystra.export.rewrite.graph_network import GraphNetwork
 from nystra.export.rewrite.story import Found
-from nystra.export.tracing.programs import shared_copy
 from nystra.export.tracing.trace_fault import trace_fault
 from nystra.models.facts import Facts
 from nystra.models.loading import LoadedModel, load
+from nystra.models.sizes.given import shared_copy
 from studies.networks.children import Outcome, short
 from studies.networks.others import OTHERS, PLAIN, sharpened, toys
 from studies.networks.small import SMALL, build

@@ -22,10 +22,11 @@ from ...images.images import (
     read_image,
     read_image_size,
 )
+from ...tiling.tiled_network import DISCOURAGED
 from ..result import in_one_line
 from .auxiliary_roles import AuxiliaryInputs
 from .options import RunOptions
-from .restorer import DISCOURAGED, RestoredImage, Restorer, restore
+from .restorer import RestoredImage, Restorer, restore
 from .result import ImageResult
 
 _MOST_BYTES = 4 << 30
