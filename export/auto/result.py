@@ -7,30 +7,10 @@ from dataclasses import dataclass, replace
 
 from ...core.json_text import json_number
 from ...runtime.metrics.measures import decibels
-from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..auto_options import Proposal
 from ..load.images import Images
-from .trials import Tried
-
-
-@dataclass(frozen=True, eq=False)
-class UniformPlan:
-    """One mechanism at every site that it serves and makes faster.
-
-    Attributes:
-        name: The mechanism in text.
-        sites: Path of each site -> its mechanism.
-        seconds: Path of each site -> its seconds.
-    """
-
-    name: str
-    sites: Mapping[str, Mechanism]
-    seconds: Mapping[str, float]
-
-    def time(self) -> float:
-        """Return the seconds of all sites."""
-        return sum(self.seconds.values())
+from .trials import Tried, UniformPlan
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from ..auto_options import DEFAULT_BUDGET, AutoOptions, Proposal
 from ..load.stage import Prepared
 from ..targets import TENSORRT
 from .costs import Calls, CostTable, costs_of, foreign_warnings, record_calls
-from .result import Found, UniformPlan, describe
-from .trials import Record, Trials, Tried
+from .result import Found, describe
+from .trials import Record, Trials, Tried, UniformPlan
 
 LEAST_GAIN = 1.1
 """Speedup over the attention as trained that a candidate needs at a site: less is within the noise

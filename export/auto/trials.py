@@ -10,8 +10,9 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ... import __version__
 from ...core.arrays import Array
@@ -27,14 +28,30 @@ from ..load.images import Images
 from ..pytorch.network_session import NetworkSession
 from .costs import CostTable, is_table, parse_costs
 
-if TYPE_CHECKING:
-    from .result import UniformPlan
-
 SCHEMA_VERSION = 1
 _PLANS = "plans"
 _KEYS = ("schema_version", "source_sha256", "costs", _PLANS)
 
 _ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
+
+
+@dataclass(frozen=True, eq=False)
+class UniformPlan:
+    """One mechanism at every site that it serves and makes faster.
+
+    Attributes:
+        name: The mechanism in text.
+        sites: Path of each site -> its mechanism.
+        seconds: Path of each site -> its seconds.
+    """
+
+    name: str
+    sites: Mapping[str, Mechanism]
+    seconds: Mapping[str, float]
+
+    def time(self) -> float:
+        """Return the seconds of all sites."""
+        return sum(self.seconds.values())
 
 
 class Tried(NamedTuple):

@@ -8,9 +8,9 @@ import pytest
 
 from nystra.export.attention.registry import mechanism
 from nystra.export.auto.costs import Calls, CostTable
-from nystra.export.auto.result import Found, UniformPlan
+from nystra.export.auto.result import Found
 from nystra.export.auto.search import choose, uniform_plans
-from nystra.export.auto.trials import Tried
+from nystra.export.auto.trials import Tried, UniformPlan
 
 FULL = mechanism("full")
 OPTIONS = tuple(mechanism("nystra", landmarks=(size, size)) for size in range(2, 9))
