@@ -18,6 +18,7 @@ from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
 from ..attention.site import common_window, find_sites
 from ..differences import relative_difference
+from ..rewrite.continuity import is_continuous
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
@@ -25,7 +26,6 @@ from ..rounding.nudges import nudge
 from ..tracing.examples import images_of, unit_of
 from ..tracing.programs import without_fast_paths
 from ..tracing.trace_fault import trace_fault
-from ..validate.double_run import is_continuous
 from .module_graph import plain_graph
 from .searching import LARGE_UNIT, network_of, searched
 

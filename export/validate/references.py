@@ -34,9 +34,10 @@ from ..differences import largest
 from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
+from ..rewrite.continuity import is_continuous
 from ..rounding.nudges import nudge
 from ..transforms import TRANSFORMS, UNCHANGED, Transform
-from .double_run import DoubleRun, is_continuous
+from .double_run import DoubleRun
 from .fidelity import Progress
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
