@@ -25,6 +25,7 @@ OPERATORS: dict[str, str] = {
     "NystraWindowNystrom": "window_nystrom",
     "NystraWindowNystromformer": "window_nystromformer",
     "NystraWindowCluster": "window_cluster",
+    "NystraWindowCovariance": "window_covariance",
     "NystraPatchMatch": "patch_match",
 }
 """Node type -> folder, which is also the name of the torch op and of the kernel."""

@@ -79,6 +79,66 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
     return members, centers
 
 
+def cluster_records(k: Tensor, v: Tensor, members: Tensor, centers: Tensor, order: int) -> Tensor:
+    """Return what `attend_clusters` needs the sums of, for each key.
+
+    Args:
+        k: Keys (..., N, d).
+        v: Their values, (..., N, e).
+        members: 1 where a key is in a cluster, (..., N, m).
+        centers: Centers of the clusters, (..., m, d).
+        order: 1: with the covariance of keys and values.
+
+    Returns:
+        (..., N, e + 1): values and ones; of order 1 (..., N, e + 1 + d + d e): also keys relative
+        to their center, and their products with the values.
+    """
+    parts = [v, torch.ones_like(v[..., :1])]
+    if order:
+        keys = k - members @ centers
+        parts += [keys, (keys.unsqueeze(-1) * v.unsqueeze(-2)).flatten(-2)]
+    return torch.cat(parts, -1)
+
+
+def attend_clusters(
+    q: Tensor,
+    centers: Tensor,
+    seen: Tensor,
+    near: Tensor | None,
+    v: Tensor | None,
+    all_v: Tensor,
+) -> Tensor:
+    """Return attention (..., n, e) to clusters, and to tokens.
+
+    Args:
+        q: Queries (..., n, d), scaled.
+        centers: Centers of the clusters, (..., m, d).
+        seen: Weighted sums of the records of their members, (..., m, c).
+        near: Logits of the queries with the tokens, (..., n, j); None: there are none.
+        v: Values of the tokens, (..., j, e).
+        all_v: Values (..., N, e); their range limits the result of order 1.
+    """
+    d, e = q.shape[-1], all_v.shape[-1]
+    if seen.shape[-1] == e + 1:
+        return attend(q, centers, seen[..., -1], seen[..., :-1], near, v)
+    sums, counts, keys, products = seen.split((e, 1, d, d * e), -1)
+    none = counts <= 0
+    weights = torch.where(none, counts.new_ones(()), counts).clamp(min=_TINY)
+    means, keys = sums / weights, keys / weights
+    tilts = (products / weights).unflatten(-1, (d, e)) - keys.unsqueeze(-1) * means.unsqueeze(-2)
+    logits = q @ (centers + keys).mT + weights.log().masked_fill(none, -torch.inf).mT
+    m = counts.shape[-2]
+    if near is None or v is None:
+        share = logits.softmax(-1)
+        out = share @ means
+    else:
+        share = torch.cat([logits, near], -1).softmax(-1)
+        out = share[..., :m] @ means + share[..., m:] @ v
+    out = out + (share[..., :m].unsqueeze(-1) * q.unsqueeze(-2)).flatten(-2) @ tilts.flatten(-3, -2)
+    least, most = all_v.amin(-2, keepdim=True), all_v.amax(-2, keepdim=True)
+    return torch.minimum(torch.maximum(out, least), most)
+
+
 def attend(
     q: Tensor,
     centers: Tensor,

@@ -74,6 +74,7 @@ FILES: dict[str, tuple[str, str]] = {
     "nystra": ("swinir", "--attn nystra --landmarks 2x2"),
     "nystromformer": ("swinir", "--attn nystromformer --landmarks 2x2"),
     "cluster": ("swinir", "--attn cluster --clusters 2x2 --block 2"),
+    "covariance": ("swinir", "--attn cluster --order 1 --clusters 2x2 --block 2"),
     "overlap": ("hat", "--attn full"),
     "cosine": ("swin2sr", "--attn full"),
     "patches": ("inpainting", "--attn psal --neighbors 2 --search-iterations 2"),

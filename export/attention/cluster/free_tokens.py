@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry
 from ....plugins.operators.attention_torch import softmax_attention
-from ....plugins.operators.cluster_torch import attend, key_clusters
+from ....plugins.operators.cluster_torch import attend_clusters, cluster_records, key_clusters
 from .parameters import LARGEST, Cluster
 
 
@@ -34,9 +34,9 @@ def attend_free(
     starts = _seeds(height, rows, k.device) * width, _seeds(width, columns, k.device)
     seeds = (starts[0].unsqueeze(1) + starts[1]).flatten()
     members, centers = key_clusters(keys, seeds, mechanism.rounds)
+    records = cluster_records(keys, values, members, centers, mechanism.order)
     if geometry.apart:
-        sums = members.mT @ torch.cat([values, torch.ones_like(values[..., :1])], -1)
-        out = attend(own, centers, sums[..., -1], sums[..., :-1])
+        out = attend_clusters(own, centers, members.mT @ records, None, None, values)
         return out if first is None else torch.cat([first, out], 2)
 
     def cut(part: Tensor) -> Tensor:
@@ -44,8 +44,7 @@ def attend_free(
 
     inside = cut(torch.ones_like(keys[:1, :1, :, :1]))  # (1, 1, blocks, places, 1)
     own_q, own_k, own_v = cut(own), cut(keys), cut(values)
-    counted = torch.cat([own_v, inside.expand_as(own_v[..., :1])], -1)
-    sums = cut(members).mT @ counted  # (B, h, blocks, m, e + 1)
+    sums = cut(members).mT @ cut(records)  # (B, h, blocks, m, e + 1 or more)
     seen = sums.sum(2, keepdim=True) - sums
     near = own_q @ own_k.mT + inside.mT.log()
     if key_before:
@@ -53,7 +52,7 @@ def attend_free(
         near = torch.cat([exact, near], -1)
         exact_v = v[:, :, :key_before].unsqueeze(2)
         own_v = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], 3)
-    out = attend(own_q, centers.unsqueeze(2), seen[..., -1], seen[..., :-1], near, own_v)
+    out = attend_clusters(own_q, centers.unsqueeze(2), seen, near, own_v, v.unsqueeze(2))
     out = _grid(out, height, width, along)
     return out if first is None else torch.cat([first, out], 2)
 

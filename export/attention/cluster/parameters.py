@@ -17,6 +17,7 @@ from ....plugins.operators.window_cluster.schema import (
     count_blocks,
     cuts_a_block,
 )
+from ....plugins.operators.window_covariance import schema as covariance
 from ....plugins.operators.window_schema import LARGEST_SIDE
 from ..mechanism import Geometry, Windowed
 from ..operator_option import operator_option
@@ -29,6 +30,9 @@ _DEFAULTS: tuple[tuple[int, tuple[int, int], int], ...] = (
 """Clusters and block of windows of at least so many tokens: in larger windows exact attention costs
 so much more that finer settings still cost little."""
 
+
+_FIRST_ORDER = (2, 2)
+"""Clusters of order 1 in every window."""
 
 LARGEST = _DEFAULTS[0][0]
 """Number of tokens whose defaults maps and lists of any size have."""
@@ -73,6 +77,15 @@ class Cluster(Windowed):
         )
     )
     rounds: int = option(operator_option(SCHEMA, "rounds"))
+    order: int = option(
+        Number(
+            0,
+            "1: a cluster also has the covariance of its keys and values; for smooth attention in "
+            "large windows with few clusters",
+            0,
+            1,
+        )
+    )
     bias_block: int = option(
         Number(
             0,
@@ -84,7 +97,7 @@ class Cluster(Windowed):
 
     def fits(self, geometry: Geometry) -> str:
         """Return why no block fits: a region border cuts it, or bias blocks are too many."""
-        reason = super().fits(geometry)
+        reason = super().fits(geometry) or self._too_many()
         if reason or not isinstance(geometry, WindowGeometry):
             return reason
         block, sides = self._blocks(geometry)
@@ -101,6 +114,12 @@ class Cluster(Windowed):
                 "region border, or is too small"
             )
         return ""
+
+    def _too_many(self) -> str:
+        count = math.prod(self.clusters or (1, 1))
+        if not self.order or count <= covariance.MAX_CLUSTERS:
+            return ""
+        return f"{count} clusters; order 1 has at most {covariance.MAX_CLUSTERS}"
 
     def at(self, geometry: Geometry) -> Cluster:
         """Return the mechanism with its sizes; the block is the largest that no border cuts."""
@@ -121,6 +140,8 @@ class Cluster(Windowed):
             (clusters, block) for minimum, clusters, block in _DEFAULTS if tokens >= minimum
         )
         clusters, block = next(defaults)
+        if self.order:
+            clusters = _FIRST_ORDER
         return self.clusters or clusters, self.block or block
 
     def why_not_faster(self, tokens: int) -> str:
@@ -166,7 +187,8 @@ class Cluster(Windowed):
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         uncut = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
-        few = count_blocks(geometry.window, side) <= MAX_BIAS_BLOCKS
+        most = covariance.MAX_BIAS_BLOCKS if self.order else MAX_BIAS_BLOCKS
+        few = count_blocks(geometry.window, side) <= most
         return side % block == 0 and uncut and few
 
 

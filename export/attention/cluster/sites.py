@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_cluster.torch_op import window_cluster
+from ....plugins.operators.window_covariance.torch_op import window_covariance
 from ..implementation import Form, in_form
 from .free_tokens import attend_free
 from .parameters import Cluster
@@ -25,7 +26,8 @@ class Windows:
         """Return the attention of qkv."""
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
         attributes = self.mechanism.attributes(geometry, bias_table is not None)
-        return in_form(window_cluster, self.form)(qkv, table, **attributes)
+        operator = window_covariance if self.mechanism.order else window_cluster
+        return in_form(operator, self.form)(qkv, table, **attributes)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,12 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry
 from ....plugins.operators.attention_torch import softmax_attention
-from ....plugins.operators.cluster_torch import Blocks, attend, key_clusters
+from ....plugins.operators.cluster_torch import (
+    Blocks,
+    attend_clusters,
+    cluster_records,
+    key_clusters,
+)
 from ....plugins.operators.window_cluster.schema import cluster_seeds
 from .parameters import Cluster
 
@@ -61,8 +66,8 @@ def attend_tokens(
     keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)
     own_q, own_k = queries.cut(q[:, :, before:] * geometry.scale), keys.cut(grid_k)
     own_v = keys.cut(grid_v)
-    counted = torch.cat([own_v, torch.ones_like(own_v[..., :1])], -1)
-    sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ counted
+    records = cluster_records(grid_k, grid_v, members, centers, mechanism.order)
+    sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ keys.cut(records)
     near = own_q @ own_k.mT
     exact_k, exact_v = k[:, :, :key_before].unsqueeze(2), v[:, :, :key_before].unsqueeze(2)
     exact = own_q @ exact_k.mT
@@ -77,7 +82,7 @@ def attend_tokens(
     near = near.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
     near = torch.cat([exact, near], -1)
     values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
-    out = attend(own_q, centers.unsqueeze(2), seen[..., -1], seen[..., :-1], near, values)
+    out = attend_clusters(own_q, centers.unsqueeze(2), seen, near, values, v.unsqueeze(2))
     return torch.cat([*first, queries.joined(out)], 2)
 
 

@@ -24,6 +24,7 @@ ATTENTION = frozenset(
         "NystraWindowNystrom",
         "NystraWindowNystromformer",
         "NystraWindowCluster",
+        "NystraWindowCovariance",
     }
 )
 """Low inputs and outputs; kernels and bodies compute in float32 inside.

@@ -11,6 +11,7 @@ struct ClusterParams {
   WindowShape shape;
   int64_t rows, cols, rounds;  // of clusters; rounds after the first
   int64_t block, bias_block;   // sides; the last block of a window may be smaller
+  bool covariance;             // clusters have the covariance of their keys and values
 
   int64_t clusters() const { return rows * cols; }
 };

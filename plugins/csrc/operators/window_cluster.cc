@@ -2,13 +2,15 @@
 
 namespace nystra {
 
-WindowCluster::WindowCluster(const Attributes& a) : windows_(a), bias_(a.flag("bias")) {
+WindowCluster::WindowCluster(const Attributes& a, bool covariance)
+    : windows_(a), bias_(a.flag("bias")) {
   params_.shape = windows_.unplaced();
   params_.rows = a.integer("cluster_rows");
   params_.cols = a.integer("cluster_cols");
   params_.rounds = a.integer("rounds");
   params_.block = a.integer("block");
   params_.bias_block = a.integer("bias_block");
+  params_.covariance = covariance;
 }
 
 void WindowCluster::check(const Shape* in) const {

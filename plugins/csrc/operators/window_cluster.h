@@ -10,7 +10,7 @@ class WindowCluster {
  public:
   static constexpr const Schema& kSchema = kWindowClusterSchema;
 
-  explicit WindowCluster(const Attributes&);
+  explicit WindowCluster(const Attributes&, bool covariance = false);
 
   void check(const Shape* in) const;
   Shape output(int, const Shape* in) const { return windows_.output(in[0]); }

@@ -10,10 +10,10 @@ from .body_bias import Bias
 from .body_blocks import Blocks
 from .schema import MAX_ROUNDS
 
-_NEVER, _TINY = -1e30, 1e-30  # a logit without weight, and the offset of a count
+NEVER, TINY = -1e30, 1e-30  # a logit without weight, and the offset of a count
 
 
-class _Clusters:
+class Clusters:
     """The keys (B nW, h, N, d) of windows, their mean taken away, in clusters.
 
     Attributes:
@@ -71,10 +71,11 @@ class _Clusters:
         return body.op("Where", body.op("Greater", counts, body.number(0.0)), means, self.centers)
 
 
-def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
-    """Return the sums of every cluster for each block, (B nW, h, blocks, m (e + 1)).
+def seen_sums(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> tuple[str, str]:
+    """Return the sums that each block sees of every cluster, both (B nW, h, blocks, m c).
 
-    ``sums`` are of the values of a cluster's members in each own block, and their number.
+    They are those in other blocks of the coarse bias, and those in its own one. ``sums`` are of a
+    cluster's members in each block.
     """
     body = windows.body
     number = body.reshape(body.count(bias.blocks), -1, 1)
@@ -84,7 +85,15 @@ def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
     own = body.op("Gather", of_coarse, blocks.coarse, axis=2)
     inside = body.op("Gather", bias.inside(), blocks.coarse, axis=1)
     inside = body.op("Mul", inside, body.op("Sub", own, sums))
-    return body.op("Add", body.op("Gather", others, blocks.coarse, axis=2), inside)
+    return body.op("Gather", others, blocks.coarse, axis=2), inside
+
+
+def near_logits(nodes: BodyBuilder, blocks: Blocks, bias: Bias, own_q: str, own_k: str) -> str:
+    """Return the logits of the pairs in each block, (B nW, h blocks, places, places)."""
+    real = nodes.op("Greater", blocks.real(1), nodes.number(0.0))
+    filling = nodes.op("Where", real, nodes.number(0.0), nodes.number(NEVER))
+    added = nodes.op("Add", bias.own(blocks), filling)
+    return nodes.op("Add", nodes.op("MatMul", own_q, nodes.swap(own_k, 4)), added)
 
 
 def write(nodes: BodyBuilder) -> str:
@@ -94,7 +103,7 @@ def write(nodes: BodyBuilder) -> str:
     q, k, v = windows.heads_apart()
     q = op("Mul", q, nodes.attribute("scale"))
     k = op("Sub", k, nodes.reduce("ReduceMean", k, -2))
-    clusters = _Clusters(windows, k)
+    clusters = Clusters(windows, k)
     blocks = Blocks(windows)
     bias = Bias(windows, nodes.inputs[1])
 
@@ -106,24 +115,21 @@ def write(nodes: BodyBuilder) -> str:
     members = op("Mul", blocks.cut(clusters.members), blocks.real(2))
     sums = op("MatMul", nodes.swap(members, 4), own_v)  # (B nW, h blocks, m, e + 1)
     own_blocks = op("Mul", windows.heads, blocks.count)
-    seen = _seen(
-        windows, blocks, bias, nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
-    )
+    sums = nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
+    seen = op("Add", *seen_sums(windows, blocks, bias, sums))
     seen = nodes.reshape(seen, all_windows, own_blocks, count, -1)
 
     bounds = [nodes.ints([0]), nodes.shape(windows.value_dim), nodes.ints([2**31])]
     totals, counts = (
         op("Slice", seen, start, end, nodes.ints([-1])) for start, end in pairwise(bounds)
     )
-    divisor = op("Add", counts, number(_TINY))
+    divisor = op("Add", counts, number(TINY))
     some = op("Greater", counts, number(0.0))
-    added = nodes.swap(op("Where", some, op("Log", divisor), number(_NEVER)), 4)
+    added = nodes.swap(op("Where", some, op("Log", divisor), number(NEVER)), 4)
     filled = nodes.reshape(own_q, all_windows, windows.heads, -1, windows.head_dim)
     far = op("MatMul", filled, nodes.swap(clusters.centers, 4))
     far = op("Add", nodes.reshape(far, all_windows, own_blocks, -1, count), added)
-    filling = op("Where", op("Greater", blocks.real(1), number(0.0)), number(0.0), number(_NEVER))
-    added = op("Add", bias.own(blocks), filling)
-    near = op("Add", op("MatMul", own_q, nodes.swap(own_k, 4)), added)
+    near = near_logits(nodes, blocks, bias, own_q, own_k)
 
     weights = op("Softmax", op("Concat", far, near, axis=-1), axis=-1)
     own_v = op("Slice", own_v, *bounds[:2], nodes.ints([-1]))

@@ -59,29 +59,41 @@ def _cut(border: int, window: int, what: str, block: int) -> str:
     )
 
 
-_RELATIONS = (
-    *WINDOW_RELATIONS,
-    Relation(
-        lambda a: a.cluster_rows * a.cluster_cols > MAX_CLUSTERS,
+def cluster_relations(max_clusters: int, max_bias_blocks: int) -> tuple[Relation, ...]:
+    """Return the relations between the attributes of an operator with clustered keys."""
+    return (*WINDOW_RELATIONS, _clusters(max_clusters), *_bias_blocks(max_bias_blocks), *_BORDERS)
+
+
+def _clusters(largest: int) -> Relation:
+    return Relation(
+        lambda a: a.cluster_rows * a.cluster_cols > largest,
         lambda a: (
             f"attributes cluster_rows and cluster_cols give {a.cluster_rows} x {a.cluster_cols} "
-            f"clusters; expected at most {MAX_CLUSTERS} in a window"
+            f"clusters; expected at most {largest} in a window"
         ),
-    ),
-    Relation(
-        lambda a: a.bias_block % a.block != 0,
-        lambda a: (
-            f"attribute bias_block is {a.bias_block}; expected a multiple of block, {a.block}"
+    )
+
+
+def _bias_blocks(largest: int) -> tuple[Relation, ...]:
+    return (
+        Relation(
+            lambda a: a.bias_block % a.block != 0,
+            lambda a: (
+                f"attribute bias_block is {a.bias_block}; expected a multiple of block, {a.block}"
+            ),
         ),
-    ),
-    Relation(
-        lambda a: count_blocks((a.window_h, a.window_w), a.bias_block) > MAX_BIAS_BLOCKS,
-        lambda a: (
-            f"attribute bias_block is {a.bias_block}, which cuts a window into "
-            f"{ceil_div(a.window_h, a.bias_block)} x {ceil_div(a.window_w, a.bias_block)} blocks; "
-            f"expected at most {MAX_BIAS_BLOCKS}: take a larger bias_block"
+        Relation(
+            lambda a: count_blocks((a.window_h, a.window_w), a.bias_block) > largest,
+            lambda a: (
+                f"attribute bias_block is {a.bias_block}, which cuts a window into "
+                f"{ceil_div(a.window_h, a.bias_block)} x {ceil_div(a.window_w, a.bias_block)} "
+                f"blocks; expected at most {largest}: take a larger bias_block"
+            ),
         ),
-    ),
+    )
+
+
+_BORDERS = (
     Relation(
         lambda a: cuts_a_block(a.window_h, a.shift_h, a.bias_block),
         lambda a: _cut(a.window_h - a.shift_h, a.window_h, "rows", a.bias_block),
@@ -92,6 +104,18 @@ _RELATIONS = (
         lambda a: _cut(a.window_w - a.shift_w, a.window_w, "columns", a.bias_block),
         when="mask",
     ),
+)
+
+CLUSTER_ATTRIBUTES = (
+    *WINDOW_ATTRIBUTES,
+    BIAS_ATTRIBUTE,
+    SCALE_ATTRIBUTE,
+    Attribute("cluster_rows", "int", 4, 1, MAX_CLUSTERS, "rows of seeds in a window"),
+    Attribute("cluster_cols", "int", 4, 1, MAX_CLUSTERS, "columns of seeds in a window"),
+    Attribute("rounds", "int", 0, 0, MAX_ROUNDS, "rounds of clustering after the first"),
+    Attribute("block", "int", 4, 2, MAX_BLOCK, "side of the blocks of exact attention"),
+    Attribute("bias_block", "int", 4, 2, LARGEST_SIDE, "side of the blocks of the coarse bias"),
+    REVISION_ATTRIBUTE,
 )
 
 SCHEMA = OperatorSchema(
@@ -106,18 +130,8 @@ SCHEMA = OperatorSchema(
     ),
     inputs=("qkv", "bias_table"),
     outputs=("out",),
-    attributes=(
-        *WINDOW_ATTRIBUTES,
-        BIAS_ATTRIBUTE,
-        SCALE_ATTRIBUTE,
-        Attribute("cluster_rows", "int", 4, 1, MAX_CLUSTERS, "rows of seeds in a window"),
-        Attribute("cluster_cols", "int", 4, 1, MAX_CLUSTERS, "columns of seeds in a window"),
-        Attribute("rounds", "int", 0, 0, MAX_ROUNDS, "rounds of clustering after the first"),
-        Attribute("block", "int", 4, 2, MAX_BLOCK, "side of the blocks of exact attention"),
-        Attribute("bias_block", "int", 4, 2, LARGEST_SIDE, "side of the blocks of the coarse bias"),
-        REVISION_ATTRIBUTE,
-    ),
-    relations=_RELATIONS,
+    attributes=CLUSTER_ATTRIBUTES,
+    relations=cluster_relations(MAX_CLUSTERS, MAX_BIAS_BLOCKS),
     limits=(
         Limit("MaxClusters", MAX_CLUSTERS, "clusters of a window"),
         Limit("MaxBlock", MAX_BLOCK, "side of a block that is exact inside"),

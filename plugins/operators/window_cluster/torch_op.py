@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ....core.errors import NystraError
 from ..cluster_torch import Blocks, attend, key_clusters
 from ..operator_torch import register
-from ..schema import Attributes
+from ..schema import Attributes, OperatorSchema
 from ..window_geometry import WindowGeometry
 from ..windows_torch import check_map, empty_map, merge, partition, regions_at
 from .schema import SCHEMA, cluster_seeds
@@ -52,48 +55,131 @@ def _own_bias(table: Tensor, window: tuple[int, ...], sides: tuple[int, int]) ->
     return bias.flatten(2, 3).flatten(0, 1).permute(2, 0, 1).unsqueeze(1)
 
 
+@dataclass(frozen=True)
+class ClusteredWindows:
+    """Windows of a map with clustered keys, cut into blocks.
+
+    Attributes:
+        q: Queries (B nW, h, N, d), scaled.
+        k: Keys, their mean taken away.
+        v: Values.
+        members: 1 where a key is in a cluster, (B nW, h, N, m).
+        centers: Means of their members, (B nW, h, m, d).
+        blocks: The blocks of exact attention.
+        table: Position bias (2wh-1, 2ww-1, h).
+        coarse_side: Side of the blocks of the coarse bias.
+        geometry: The windows.
+        sides: Rows and columns of the map.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    members: Tensor
+    centers: Tensor
+    blocks: Blocks
+    table: Tensor
+    coarse_side: int
+    geometry: WindowGeometry
+    sides: torch.Size
+
+    @classmethod
+    def of(
+        cls,
+        schema: OperatorSchema,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        attributes: Mapping[str, float],
+    ) -> ClusteredWindows:
+        """Return the windows of qkv (B, H, W, h(2d+e)); errors as of ``window_softmax``."""
+        checked = schema.validate(attributes)
+        geometry = WindowGeometry.of(checked)
+        check_map(schema.name, qkv, geometry)
+        table = _table(schema.name, bias_table, geometry, checked, qkv)
+        side = int(checked["block"])
+        q, k, v = partition(qkv, geometry)
+        k = k - k.mean(-2, keepdim=True)
+        members, centers = key_clusters(k, _seeds(checked, qkv), int(checked["rounds"]))
+        bounds = [[*range(0, size, side), size] for size in geometry.window]
+        blocks = Blocks.of(bounds, qkv.device)
+        coarse_side = int(checked["bias_block"])
+        return cls(
+            q * geometry.scale,
+            k,
+            v,
+            members,
+            centers,
+            blocks,
+            table,
+            coarse_side,
+            geometry,
+            qkv.shape[1:-1],
+        )
+
+    def sums(self, tokens: Tensor) -> Tensor:
+        """Return the sums of each cluster's members in each block, (B nW, h, blocks, m, c)."""
+        inside = self.blocks.cut(self.members) * self.blocks.real.unsqueeze(-1)
+        out: Tensor = inside.mT @ self.blocks.cut(tokens)
+        return out
+
+    def seen(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums that each block sees, weighted by exp(bias), both like ``sums``.
+
+        They are those in other blocks of the coarse bias, and those in its own one.
+        """
+        window, device = self.geometry.window, sums.device
+        bias = _coarse_bias(self.table, window, self.coarse_side)  # (h, coarse, coarse)
+        starts = [torch.arange(0, size, self.coarse_side, device=device) for size in window]
+        first = self.blocks.tokens[:, 0]
+        row, column = first // window[1], first % window[1]
+        home = row // self.coarse_side * len(starts[1]) + column // self.coarse_side
+        members = torch.zeros_like(bias[0, :, :1]).expand(-1, len(home)).clone()
+        members[home, torch.arange(len(home), device=device)] = 1
+        others = bias * (1 - torch.eye(len(members), dtype=bias.dtype, device=device))
+        if self.geometry.masked and self.geometry.shifted:
+            regions = regions_at(self.sides, self.geometry, starts)
+            same = regions.unsqueeze(-1) == regions.unsqueeze(-2)  # (windows, coarse, coarse)
+            others = others * same.unsqueeze(1)
+        flat = sums.flatten(-2)
+        of_coarse = members @ flat
+        inside = bias.diagonal(dim1=-2, dim2=-1)[:, home].unsqueeze(-1)
+        parts = (
+            (others @ of_coarse)[..., home, :],
+            inside * (of_coarse[..., home, :] - flat),
+        )
+        elsewhere, here = (part.unflatten(-1, sums.shape[-2:]) for part in parts)
+        return elsewhere, here
+
+    def near(self, own_q: Tensor) -> Tensor:
+        """Return the logits of queries (B nW, h, blocks, places, d) and tokens of their block."""
+        bias = _own_bias(self.table, self.geometry.window, self.blocks.sides)
+        logits = own_q @ self.blocks.cut(self.k).mT + bias
+        return logits.masked_fill(~self.blocks.real.unsqueeze(-2), -torch.inf)
+
+    def merged(self, blocks: Tensor) -> Tensor:
+        """Return the map (B, H, W, h e) of (B nW, h, blocks, places, e)."""
+        return merge(self.blocks.joined(blocks), self.sides, self.geometry)
+
+
 def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
     """Return attention with clustered keys (B, H, W, h e), differentiable except for the clusters.
 
     Arguments and errors as of ``window_softmax``.
     """
-    checked = SCHEMA.validate(attributes)
-    geometry = WindowGeometry.of(checked)
-    check_map(SCHEMA.name, qkv, geometry)
-    table = _table(bias_table, geometry, checked, qkv)
-    window, sides = geometry.window, qkv.shape[1:-1]
-    side, coarse_side = int(checked["block"]), int(checked["bias_block"])
-    q, k, v = partition(qkv, geometry)
-    k = k - k.mean(-2, keepdim=True)
-    members, centers = key_clusters(k, _seeds(checked, qkv), int(checked["rounds"]))
-
-    blocks = Blocks.of([[*range(0, size, side), size] for size in window], qkv.device)
-    own_q, own_k, own_v = blocks.cut(q * geometry.scale), blocks.cut(k), blocks.cut(v)
-    own_members = blocks.cut(members) * blocks.real.unsqueeze(-1)
-    ones = torch.ones_like(own_v[..., :1])
-    sums = own_members.mT @ torch.cat([own_v, ones], -1)  # (..., blocks, m, e + 1)
-
-    bias = _coarse_bias(table, window, coarse_side)  # (h, coarse, coarse)
-    starts = [torch.arange(0, size, coarse_side, device=qkv.device) for size in window]
-    first = blocks.tokens[:, 0]
-    home = first // window[1] // coarse_side * len(starts[1]) + first % window[1] // coarse_side
-    members = torch.zeros_like(bias[0, :, :1]).expand(-1, len(home)).clone()
-    members[home, torch.arange(len(home), device=qkv.device)] = 1
-    others = bias * (1 - torch.eye(len(members), dtype=bias.dtype, device=bias.device))
-    if geometry.masked and geometry.shifted:
-        regions = regions_at(sides, geometry, starts)
-        same = regions.unsqueeze(-1) == regions.unsqueeze(-2)  # (windows, coarse, coarse)
-        others = others * same.unsqueeze(1)
-    flat = sums.flatten(-2)
-    of_coarse = members @ flat
-    inside = bias.diagonal(dim1=-2, dim2=-1)[:, home].unsqueeze(-1)
-    seen = (others @ of_coarse)[..., home, :] + inside * (of_coarse[..., home, :] - flat)
-    seen = seen.unflatten(-1, sums.shape[-2:])
-
-    near = own_q @ own_k.mT + _own_bias(table, window, blocks.sides)
-    near = near.masked_fill(~blocks.real.unsqueeze(-2), -torch.inf)
-    out = attend(own_q, centers.unsqueeze(-3), seen[..., -1], seen[..., :-1], near, own_v)
-    return merge(blocks.joined(out), sides, geometry)
+    windows = ClusteredWindows.of(SCHEMA, qkv, bias_table, attributes)
+    own_q = windows.blocks.cut(windows.q)
+    ones = torch.ones_like(windows.v[..., :1])
+    elsewhere, here = windows.seen(windows.sums(torch.cat([windows.v, ones], -1)))
+    seen = elsewhere + here
+    out = attend(
+        own_q,
+        windows.centers.unsqueeze(-3),
+        seen[..., -1],
+        seen[..., :-1],
+        windows.near(own_q),
+        windows.blocks.cut(windows.v),
+    )
+    return windows.merged(out)
 
 
 def _seeds(checked: Attributes, like: Tensor) -> Tensor:
@@ -104,17 +190,21 @@ def _seeds(checked: Attributes, like: Tensor) -> Tensor:
 
 
 def _table(
-    bias_table: Tensor | None, geometry: WindowGeometry, checked: Attributes, like: Tensor
+    owner: str,
+    bias_table: Tensor | None,
+    geometry: WindowGeometry,
+    checked: Attributes,
+    like: Tensor,
 ) -> Tensor:
     """Return the bias (2wh-1, 2ww-1, h), shifted to at most 0, so that exp is at most 1."""
     rows, cols = (2 * side - 1 for side in geometry.window)
     if not checked["bias"]:
         return like.new_zeros(rows, cols, geometry.heads)
     if bias_table is None:
-        raise NystraError(f"{SCHEMA.name}: bias is 1, but there is no bias_table")
+        raise NystraError(f"{owner}: bias is 1, but there is no bias_table")
     if tuple(bias_table.shape) != (rows * cols, geometry.heads):
         raise NystraError(
-            f"{SCHEMA.name}: a bias table of shape {tuple(bias_table.shape)}; expected "
+            f"{owner}: a bias table of shape {tuple(bias_table.shape)}; expected "
             f"({rows * cols}, {geometry.heads}) = ((2 wh - 1)(2 ww - 1), heads)"
         )
     table: Tensor = bias_table.to(like.dtype).unflatten(0, (rows, cols))

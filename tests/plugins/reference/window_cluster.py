@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from nystra.plugins.operators.schema import Attributes
+from nystra.plugins.operators.schema import Attributes, OperatorSchema
 from nystra.plugins.operators.window_cluster.schema import SCHEMA, cluster_seeds
 from reference.windows import Array, Head, empty_output, heads_in_windows, position_bias
 
 Tokens = npt.NDArray[np.int64]
 
 
-def _blocks(attributes: Attributes, side: int) -> list[Tokens]:
+def blocks_of(attributes: Attributes, side: int) -> list[Tokens]:
     """Return the tokens of each block of that side of a window; the last may be smaller."""
     height, width = int(attributes["window_h"]), int(attributes["window_w"])
     token = np.arange(height * width).reshape(height, width)
@@ -23,7 +25,7 @@ def _blocks(attributes: Attributes, side: int) -> list[Tokens]:
     ]
 
 
-def _clusters(k: Array, attributes: Attributes) -> tuple[Tokens, Array]:
+def clusters_of(k: Array, attributes: Attributes) -> tuple[Tokens, Array]:
     """Return the cluster of each key (N,) and the clusters' centers (m, d) of the keys (N, d).
 
     Centers start as the keys in the middle of a grid's cells. In each round every key is assigned
@@ -48,7 +50,7 @@ def _mean_exp(bias: Array, blocks: list[Tokens]) -> Array:
     return np.array([[np.exp(bias[np.ix_(i, j)]).mean() for j in blocks] for i in blocks])
 
 
-def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -> Array:
+def attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -> Array:
     """Return the attention (N, e) of a head in a window.
 
     Args:
@@ -59,10 +61,10 @@ def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -
     """
     q = attributes["scale"] * head.q
     k = head.k - head.k.mean(axis=0)
-    member, centers = _clusters(k, attributes)
-    blocks = _blocks(attributes, int(attributes["block"]))
+    member, centers = clusters_of(k, attributes)
+    blocks = blocks_of(attributes, int(attributes["block"]))
     in_coarse = np.empty(len(k), dtype=np.int64)
-    for number, tokens in enumerate(_blocks(attributes, int(attributes["bias_block"]))):
+    for number, tokens in enumerate(blocks_of(attributes, int(attributes["bias_block"]))):
         in_coarse[tokens] = number
     out = np.empty((len(k), head.v.shape[1]))
     for own in blocks:
@@ -81,6 +83,35 @@ def _attention(head: Head, bias: Array, coarse: Array, attributes: Attributes) -
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         values = np.concatenate([total[seen] / count[seen, None], head.v[own]])
         out[own] = weights @ values / weights.sum(axis=1, keepdims=True)
+    return out
+
+
+Attend = Callable[[Head, Array, Array, Attributes], Array]
+
+
+def in_windows(
+    schema: OperatorSchema,
+    attend: Attend,
+    qkv: npt.ArrayLike,
+    bias_table: npt.ArrayLike,
+    attributes: dict[str, object],
+) -> Array:
+    """Return the attention of every head of every window, (B, H, W, h e)."""
+    checked = schema.validate(attributes)
+    qkv = np.asarray(qkv, dtype=np.float64)
+    table = np.asarray(bias_table, dtype=np.float64)
+    window = int(checked["window_h"]), int(checked["window_w"])
+    tokens = window[0] * window[1]
+    bias = [
+        position_bias(table, head, *window) if checked["bias"] else np.zeros((tokens, tokens))
+        for head in range(int(checked["heads"]))
+    ]
+    blocks = blocks_of(checked, int(checked["bias_block"]))
+    coarse = [_mean_exp(of_head, blocks) for of_head in bias]
+    out = empty_output(qkv, checked)
+    for head in heads_in_windows(qkv, checked):
+        number = head.number
+        out[head.place] = attend(head, bias[number], coarse[number], checked)
     return out
 
 
@@ -103,19 +134,4 @@ def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: objec
         NystraError: The schema refuses the attributes (a cut block among them), or the map is no
             multiple of the window.
     """
-    checked = SCHEMA.validate(attributes)
-    qkv = np.asarray(qkv, dtype=np.float64)
-    table = np.asarray(bias_table, dtype=np.float64)
-    window = int(checked["window_h"]), int(checked["window_w"])
-    tokens = window[0] * window[1]
-    bias = [
-        position_bias(table, head, *window) if checked["bias"] else np.zeros((tokens, tokens))
-        for head in range(int(checked["heads"]))
-    ]
-    blocks = _blocks(checked, int(checked["bias_block"]))
-    coarse = [_mean_exp(of_head, blocks) for of_head in bias]
-    out = empty_output(qkv, checked)
-    for head in heads_in_windows(qkv, checked):
-        number = head.number
-        out[head.place] = _attention(head, bias[number], coarse[number], checked)
-    return out
+    return in_windows(SCHEMA, attention, qkv, bias_table, attributes)

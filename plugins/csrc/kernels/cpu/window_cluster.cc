@@ -5,7 +5,11 @@
 // pass over the queries then attends to the clusters, less the members in the query's own block,
 // and to the tokens of that block: one softmax over both. Memory of a task: O(m (d + e)) a bias
 // block, and the cluster of each token.
-#include "cluster_blocks.h"
+//
+// With covariance, a cluster has a record of its members: the sums of their values, of their keys,
+// and of the products of both, O(m d e) a bias block. The keys are relative to the center that they
+// were compared with.
+#include "cluster_records.h"
 #include "isa.h"
 #include "matmul.h"
 #include "scratch.h"
@@ -13,76 +17,6 @@
 
 namespace nystra::NYSTRA_ISA {
 namespace {
-
-constexpr float kNever = -1e30f;  // a logit that gets no weight
-constexpr float kLeast = 1e-37f;  // a count below it is none
-
-struct Buffers {
-  int64_t m, rows, step;  // clusters; rounded up for products; rounded up for vectors
-  int64_t d_step, e_step, sums_step;
-  float* centers;       // (m, d_step)
-  float* moved;         // (m, d_step) sums of their members
-  float* members;       // (m) number of them
-  float* shifted;       // (d_step, step) centers less `shift`, channels in rows
-  float* shift;         // (d_step) mean of the seeds
-  float* halves;        // (rows) what the nearness of a center starts from
-  float* sums;          // (coarse, m, e_step) values of the members in each bias block
-  float* counts;        // (coarse, step) how many they are
-  float* others;        // (coarse rows, m, e_step) the same as other bias blocks see them
-  float* other_counts;  // (coarse rows, step)
-  float* seen;          // (coarse rows, coarse) mean exp(bias) of a window that borders cut
-  float* keys;          // (d_step, kChunk), channels in rows
-  float* queries;       // (d_step, kChunk), channels in rows
-  float* scores;        // (rows + block tokens, kChunk)
-  float* values;        // (m + block tokens, e_step)
-  float* starts;        // (rows, kChunk / kLanes) log2 of the counts that a block sees
-  float* inverse;       // (rows, kChunk / kLanes) one over them
-  float* factors;       // (kChunk) one over the sum of a query's weights
-  float* cluster;       // (all slots) of each token
-  int64_t pixels[kChunk];
-
-  Buffers(const ClusterParams& params, const Blocks& b, Scratch& memory)
-      : m(params.clusters()),
-        rows(round_up(m, 4)),
-        step(round_up(m, kLanes)),
-        d_step(round_up(params.shape.head_dim, kLanes)),
-        e_step(round_up(params.shape.value_dim, kLanes)),
-        sums_step(m * e_step),
-        centers(memory.take(m * d_step)),
-        moved(memory.take(m * d_step)),
-        members(memory.take(m)),
-        shifted(memory.take(d_step * step)),
-        shift(memory.take(d_step)),
-        halves(memory.take(rows)),
-        sums(memory.take(b.coarse * sums_step)),
-        counts(memory.take(b.coarse * step)),
-        others(memory.take(b.coarse_rows * sums_step)),
-        other_counts(memory.take(b.coarse_rows * step)),
-        seen(memory.take(b.coarse_rows * b.coarse)),
-        keys(memory.take(d_step * kChunk)),
-        queries(memory.take(d_step * kChunk)),
-        scores(memory.take((rows + round_up(b.places, 4)) * kChunk)),
-        values(memory.take((m + b.places) * e_step)),
-        starts(memory.take(rows * kVectors)),
-        inverse(memory.take(rows * kVectors)),
-        factors(memory.take(kChunk)),
-        cluster(memory.take(b.count() * b.slots)) {}
-};
-
-// into[0, n) += from[0, n); n is a multiple of kLanes.
-inline void add(float* into, const float* from, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes) store(into + i, load(into + i) + load(from + i));
-}
-
-template <class T>
-inline void add_part(float* into, const T* from, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes)
-    store(into + i, load(into + i) + load_part(from + i, lanes_left(n, i)));
-}
-
-inline void zero(float* p, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes) store(p + i, Vec{});
-}
 
 template <class T>
 void seed(const ClusterParams& params, const Place& p, const Head<T>& in, const Buffers& b) {
@@ -128,13 +62,6 @@ void choose(const Buffers& b, int64_t columns, float* cluster) {
   }
 }
 
-// The tokens of a block, and the cluster of each.
-struct Members {
-  const int64_t* pixels;
-  const float* cluster;
-  int64_t count;
-};
-
 // Adds tokens to the sums (m, step) of their clusters, and their number to the counts.
 template <class T>
 void add_members(const T* map, int64_t stride, const Members members, int64_t channels,
@@ -156,6 +83,10 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
   for (int64_t j = 0; j < b.m; ++j) b.members[j] = 0;
   zero(b.sums, blocks.coarse * b.sums_step);
   zero(b.counts, blocks.coarse * b.step);
+  for (int64_t c = 0; c < b.e_step; c += kLanes) {
+    store(b.least + c, splat(kLargest));
+    store(b.most + c, splat(-kLargest));
+  }
   for_chunks(blocks, [&](int64_t number, const Block* chunk, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       int64_t* const pixels = b.pixels + i * blocks.slots;
@@ -175,9 +106,11 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
       const int64_t at = i * blocks.slots, count = chunk[i].count();
       const Members members = {b.pixels + at, cluster + at, count};
       add_members(in.k, s.channels(), members, s.head_dim, b.d_step, b.moved, b.members);
-      if (last) add_members(in.v, s.channels(), members, s.value_dim, b.e_step, sums, counts);
+      if (last) add_members(in.v, s.channels(), members, s.value_dim, b.width, sums, counts);
+      if (last && params.covariance) add_records(s, in, b, members, sums);
     }
   });
+  if (last && params.covariance) return;  // records are relative to these centers
   for (int64_t j = 0; j < b.m; ++j)
     if (b.members[j] > 0)
       for (int64_t c = 0; c < b.d_step; c += kLanes)
@@ -206,7 +139,7 @@ void see_others(const Blocks& blocks, const Place& p, const Buffers& b, const fl
 // Fills the starts of a block's scores with clusters, at vectors [first, last) of the chunk.
 void count_seen(const Buffers& b, const Block& block, const float* cluster, float inside,
                 int64_t first, int64_t last) {
-  alignas(64) float left[kMaxClusters + kLanes];
+  float* const left = b.left;
   const float* const counts = b.counts + block.coarse * b.step;
   const float* const others = b.other_counts + block.coarse * b.step;
   for (int64_t j = 0; j < b.step; j += kLanes) store(left + j, load(counts + j));
@@ -278,8 +211,24 @@ void write(const WindowShape& s, const Buffers& b, const Block& block, int64_t c
       if (r < count) store_part(map + pixels[r] * stride + c, v * factors[r], lanes_left(width, c));
     });
   };
-  multiply(round_up(count, 4), b.e_step, b.m + count, b.scores + column, Fixed<1>(),
-           Fixed<kChunk>(), b.values, b.e_step, Zero(), finish, ahead);
+  const auto between = [=, map = out + head * width, pixels = b.pixels + column,
+                        factors = b.factors + column, least = b.least,
+                        most = b.most](int64_t row, int64_t col, auto& acc) {
+    each(row, col, acc, [=](int64_t r, int64_t c, Vec v) {
+      if (r >= count) return;
+      const Vec low = load(least + c), high = load(most + c);
+      v *= splat(factors[r]);
+      v = v < low ? low : v;  // NaN stays
+      v = v > high ? high : v;
+      store_part(map + pixels[r] * stride + c, v, lanes_left(width, c));
+    });
+  };
+  if (b.tilts == 0)
+    multiply(round_up(count, 4), b.e_step, b.m + count, b.scores + column, Fixed<1>(),
+             Fixed<kChunk>(), b.values, b.e_step, Zero(), finish, ahead);
+  else
+    multiply(round_up(count, 4), b.e_step, b.m + count + b.tilts, b.scores + column, Fixed<1>(),
+             Fixed<kChunk>(), b.values, b.e_step, Zero(), between, ahead);
 }
 
 template <class T>
@@ -301,8 +250,9 @@ void pass_queries(const ClusterParams& params, const Blocks& blocks, const Place
       chunk[i].pixels(p, b.pixels + at);
       pack_columns(in.q, s.channels(), b.pixels + at, count, s.head_dim, b.queries + at, kChunk);
       pack_columns(in.k, s.channels(), b.pixels + at, count, s.head_dim, b.keys + at, kChunk);
-      count_seen(b, chunk[i], cluster + at, inside[chunk[i].coarse], at / kLanes,
-                 (at + blocks.slots) / kLanes);
+      if (!params.covariance)
+        count_seen(b, chunk[i], cluster + at, inside[chunk[i].coarse], at / kLanes,
+                   (at + blocks.slots) / kLanes);
     }
     for (int64_t c = 0; c < s.head_dim; ++c)
       for (int64_t i = 0; i < columns; i += kLanes)
@@ -310,18 +260,30 @@ void pass_queries(const ClusterParams& params, const Blocks& blocks, const Place
     const auto start = [starts = b.starts](int64_t row, int64_t col) {
       return splat(starts[row * kVectors + col / kLanes]);
     };
-    multiply(b.rows, columns, s.head_dim, b.shifted, Fixed<1>(), b.step, b.queries, kChunk, start,
-             store_to(b.scores, Fixed<kChunk>(), Same()), ahead);
+    if (!params.covariance)
+      multiply(b.rows, columns, s.head_dim, b.shifted, Fixed<1>(), b.step, b.queries, kChunk, start,
+               store_to(b.scores, Fixed<kChunk>(), Same()), ahead);
     for (int64_t i = 0; i < n; ++i) {
       const Block& block = chunk[i];
       const int64_t at = i * blocks.slots;
+      if (params.covariance) {
+        const auto from = [start, at](int64_t row, int64_t col) { return start(row, at + col); };
+        count_seen(b, block, cluster + at, inside[block.coarse], at / kLanes,
+                   (at + blocks.slots) / kLanes);
+        take_records(s, b, in, block, b.pixels + at, cluster + at, inside[block.coarse], at);
+        multiply(b.rows, blocks.slots, s.head_dim, b.shifted, Fixed<1>(), b.step, b.queries + at,
+                 kChunk, from, store_to(b.scores + at, Fixed<kChunk>(), Same()), ahead);
+      }
       const auto own = [pairs = pairs + blocks.kind(block), slots = blocks.slots](
                            int64_t row, int64_t col) { return load(pairs + row * slots + col); };
       multiply(round_up(block.count(), 4), blocks.slots, s.head_dim, b.keys + at, Fixed<1>(),
                Fixed<kChunk>(), b.queries + at, kChunk, own,
                store_to(b.scores + b.m * kChunk + at, Fixed<kChunk>(), Same()), ahead);
       softmax(b, block, at, blocks.slots);
-      take_values(s, b, in, block, b.pixels + at, cluster + at, inside[block.coarse]);
+      if (params.covariance)
+        weigh_covariances(s, b, block, at, blocks.slots);
+      else
+        take_values(s, b, in, block, b.pixels + at, cluster + at, inside[block.coarse]);
       write(s, b, block, at, head, out, ahead);
     }
   });

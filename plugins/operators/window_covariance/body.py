@@ -1,0 +1,94 @@
+"""``NystraWindowCovariance`` as a model-local ONNX function."""
+
+from __future__ import annotations
+
+from ..body_builder import BodyBuilder
+from ..window_body import WindowBody
+from ..window_cluster.body import NEVER, TINY, Clusters, near_logits, seen_sums
+from ..window_cluster.body_bias import Bias
+from ..window_cluster.body_blocks import Blocks
+
+
+class _Records:
+    """What is summed of the members of a cluster: value, 1, key, products of key and value."""
+
+    def __init__(self, windows: WindowBody, all_windows: str, k: str, v: str) -> None:
+        body, self._windows = windows.body, windows
+        products = body.op(
+            "Mul",
+            body.reshape(k, -1, windows.head_dim, 1),
+            body.reshape(v, -1, 1, windows.value_dim),
+        )
+        pairs = body.op("Mul", windows.head_dim, windows.value_dim)
+        places = all_windows, windows.heads, windows.tokens
+        products = body.reshape(products, *places, pairs)
+        ones = body.op("Expand", body.number(1.0), body.shape(*places, 1))
+        self.tokens = body.op("Concat", v, ones, k, products, axis=-1)
+        end = windows.value_dim
+        self._bounds = [body.ints([0]), body.shape(end)]
+        for size in (body.ints(1), windows.head_dim, pairs):
+            end = body.op("Add", end, size)
+            self._bounds.append(body.shape(end))
+
+    def part(self, records: str, which: int) -> str:
+        """Return the sums of values (0), the counts (1), the sums of keys (2) or products (3)."""
+        axis = self._windows.body.ints([-1])
+        return self._windows.body.op("Slice", records, *self._bounds[which : which + 2], axis)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
+    windows = WindowBody(nodes)
+    op, number = nodes.op, nodes.number
+    q, k, v = windows.heads_apart()
+    q = op("Mul", q, nodes.attribute("scale"))
+    k = op("Sub", k, nodes.reduce("ReduceMean", k, -2))
+    clusters = Clusters(windows, k)
+    blocks = Blocks(windows)
+    bias = Bias(windows, nodes.inputs[1])
+    all_windows = op("Mul", windows.batch, windows.windows)
+    records = _Records(windows, all_windows, k, v)
+
+    own_blocks = op("Mul", windows.heads, blocks.count)
+    count = nodes.size(clusters.members, 3)
+    own_q, own_k, own_v = blocks.cut(q), blocks.cut(k), blocks.cut(v)
+    members = op("Mul", blocks.cut(clusters.members), blocks.real(2))
+    sums = op("MatMul", nodes.swap(members, 4), blocks.cut(records.tokens))
+    sums = nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
+    elsewhere, here = (
+        nodes.reshape(part, all_windows, own_blocks, count, -1)
+        for part in seen_sums(windows, blocks, bias, sums)
+    )
+    remaining = op("Greater", records.part(here, 1), number(0.0))
+    seen = op("Add", elsewhere, op("Where", remaining, here, number(0.0)))
+
+    totals, counts, keys, products = (records.part(seen, which) for which in range(4))
+    divisor = op("Add", counts, number(TINY))
+    means, keys = op("Div", totals, divisor), op("Div", keys, divisor)
+    outer = op(
+        "Mul",
+        nodes.reshape(keys, -1, windows.head_dim, 1),
+        nodes.reshape(means, -1, 1, windows.value_dim),
+    )
+    tilts = nodes.reshape(op("Div", products, divisor), -1, windows.head_dim, windows.value_dim)
+    tilts = nodes.reshape(op("Sub", tilts, outer), all_windows, own_blocks, -1, windows.value_dim)
+
+    some = op("Greater", counts, number(0.0))
+    added = nodes.swap(op("Where", some, op("Log", divisor), number(NEVER)), 4)
+    far = op("MatMul", own_q, nodes.swap(keys, 4))
+    near = near_logits(nodes, blocks, bias, own_q, own_k)
+    logits = op("Concat", op("Add", far, added), near, axis=-1)
+    weights = op("Softmax", logits, axis=-1)
+
+    shares = op("Slice", weights, nodes.ints([0]), nodes.shape(count), nodes.ints([-1]))
+    tilted = op(
+        "Mul",
+        nodes.reshape(shares, -1, count, 1),
+        nodes.reshape(own_q, -1, 1, windows.head_dim),
+    )
+    tilted = nodes.reshape(tilted, all_windows, own_blocks, blocks.places, -1)
+    values = op("Concat", means, own_v, axis=-2)
+    result = op("Add", op("MatMul", weights, values), op("MatMul", tilted, tilts))
+    result = blocks.joined(result)
+    result = op("Max", result, nodes.reduce("ReduceMin", v, -2))
+    return windows.merged(op("Min", result, nodes.reduce("ReduceMax", v, -2)))

@@ -1,0 +1,39 @@
+"""``NystraWindowCovariance`` in torch, a plain function and a custom op."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..cluster_torch import attend_clusters, cluster_records
+from ..operator_torch import register
+from ..window_cluster.torch_op import ClusteredWindows
+from ..windows_torch import empty_map
+from .schema import SCHEMA
+
+
+def window_covariance(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
+    """Return attention (B, H, W, h e) to clusters of keys with their covariance with the values.
+
+    It is differentiable except for the clusters. Arguments and errors as of ``window_softmax``.
+    """
+    windows = ClusteredWindows.of(SCHEMA, qkv, bias_table, attributes)
+    blocks = windows.blocks
+    records = cluster_records(windows.k, windows.v, windows.members, windows.centers, order=1)
+    elsewhere, here = windows.seen(windows.sums(records))
+    count = here[..., windows.v.shape[-1]].unsqueeze(-1)
+    # Where no member is left, sums are zero but for rounding, which a small weight would enlarge.
+    seen = elsewhere + torch.where(count > 0, here, torch.zeros_like(here))
+    own_q = blocks.cut(windows.q)
+    out = attend_clusters(
+        own_q,
+        windows.centers.unsqueeze(-3),
+        seen,
+        windows.near(own_q),
+        blocks.cut(windows.v),
+        windows.v.unsqueeze(-3),
+    )
+    return windows.merged(out)
+
+
+register(SCHEMA, window_covariance, empty_map(SCHEMA.name))

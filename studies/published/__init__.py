@@ -1,0 +1,1 @@
+"""Mechanisms on published networks, with the weights of their authors."""
