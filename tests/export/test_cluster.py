@@ -87,6 +87,25 @@ def test_blocks_of_the_coarse_bias(window: int, shift: int, bias: bool, side: in
     assert "bias_block 6 is not a multiple" in Cluster(bias_block=6).fits(geometry(window, shift))
 
 
+def test_a_map_of_free_sides_with_covariance_is_a_window() -> None:
+    """Class tokens aside; its last blocks extend beyond the map."""
+    place = WindowGeometry(2, 5, 4, (9, 13), (0, 0), False, 0.4)
+    q, k, v = lists(1, 117, 117)
+    packed = torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], -1)
+    mechanism = Cluster((2, 2), 4, order=1)
+    windows: Any = implement(mechanism, WindowSite(place), "plain")
+    got = windows(packed.view(1, 9, 13, -1), None, place)
+    free = TokenGeometry((9, 13), (9, 13), 0.4, before=(0, 0))
+    listed = tokens(free, clusters=(2, 2), block=4, order=1)(q, k, v, None, free)
+    expected = listed.transpose(1, 2).reshape(1, 9, 13, -1)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
+
+
+def test_covariances_have_fewer_clusters() -> None:
+    assert Cluster(order=1).at(geometry(32)).clusters == (2, 2)
+    assert "64 clusters; order 1 has at most 16" in Cluster((8, 8), order=1).fits(geometry(32))
+
+
 def test_where_it_cannot_pay() -> None:
     assert Cluster().why_not_faster(64) == "64 tokens, 16 clusters and blocks of 16"
     assert Cluster().why_not_faster(256) == ""
@@ -162,19 +181,21 @@ def test_tokens_with_as_many_clusters_as_keys_are_exact(biased: bool) -> None:
     torch.testing.assert_close(got, exact_tokens(q, k, v, bias, place), atol=1e-12, rtol=0)
 
 
-def test_a_window_with_a_bias_is_a_list_of_tokens() -> None:
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_window_with_a_bias_is_a_list_of_tokens(order: int) -> None:
     from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
     place = WindowGeometry(2, 5, 4, (8, 12), (0, 0), False, 0.4)
     q, k, v = lists(1, 96, 96)
     packed = torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], -1)
     table = torch.randn(15 * 23, 2, dtype=torch.float64)
-    mechanism = Cluster(bias_block=4)
+    mechanism = Cluster(bias_block=4, order=order)
     windows: Any = implement(mechanism, WindowSite(place), "plain")
     got = windows(packed.view(1, 8, 12, -1), table, place)
     grids = TokenGeometry((8, 12), (8, 12), 0.4)
     bias = relative_position_bias(table, 8, 12).unsqueeze(0)
-    expected = tokens(grids)(q, k, v, bias, grids).transpose(1, 2).reshape(1, 8, 12, -1)
+    listed = tokens(grids, order=order)(q, k, v, bias, grids)
+    expected = listed.transpose(1, 2).reshape(1, 8, 12, -1)
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
