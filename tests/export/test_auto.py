@@ -215,7 +215,7 @@ def test_costs_are_measured_and_written(
     table = read_costs(path)
     assert len(table.seconds) == 2  # with shift and without
     assert all({"full", "nystra", "psal"} <= set(row) for row in table.seconds.values())
-    assert said[:2] == ["time attention", "1/2 time attention: 14 candidates"]
+    assert said[:2] == ["time attention", "1/2 time attention: 15 candidates"]
 
 
 @pytest.mark.full

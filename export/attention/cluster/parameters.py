@@ -56,6 +56,7 @@ class Cluster(Windowed):
         ({"clusters": (2, 2), "block": 8}, False),
         ({"clusters": (4, 4), "block": 8}, True),
         ({"clusters": (8, 8), "block": 8}, False),
+        ({"clusters": (2, 2), "block": 8, "order": 1}, False),
     )
 
     clusters: tuple[int, int] | None = option(
