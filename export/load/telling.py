@@ -145,7 +145,7 @@ def _checkerboard() -> Pixels:
 
 
 def _saturated(photograph: _Maker) -> Pixels:
-    pixels = np.clip(3.0 * photograph() - 1.0, 0.0, 1.0).astype(np.float32)
+    pixels: Pixels = np.clip(3.0 * photograph() - 1.0, 0.0, 1.0).astype(np.float32)
     rows, columns = pixels.shape[0] // 2, pixels.shape[1] // 2
     pixels[:, columns:] = 1.0
     pixels[rows:, :columns] = 0.0

@@ -86,7 +86,7 @@ class BodyBuilder:
         are numbers.
         """
         output = self._fresh(operator)
-        every = {**attributes, "revision": REVISION, **PLUGIN_ATTRIBUTES}
+        every: dict[str, Any] = {**attributes, "revision": REVISION, **PLUGIN_ATTRIBUTES}
         self._nodes.append(helper.make_node(operator, [tensor], [output], domain=DOMAIN, **every))
         return output
 

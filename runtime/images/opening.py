@@ -32,8 +32,10 @@ _PROFILES = (b"iCCP", b"ICC_PROFILE\0", b"ICCP")
 """Marks of color profiles in PNG, JPEG and WebP."""
 _NO_PROFILE = "its color profile is damaged, or of other colors, and was left out"
 _SCAN, _APP0, _COMMENT = 0xDA, 0xE0, 0xFE
-_KEPT_IN_JPEG = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/xap/1.0/\0", b"Adobe")
-_KEPT_IN_JPEG += (b"ICC_PROFILE\0", b"Photoshop 3.0\0", b"Ducky")
+_KEPT_IN_JPEG = (
+    *(b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/xap/1.0/\0"),
+    *(b"Adobe", b"ICC_PROFILE\0", b"Photoshop 3.0\0", b"Ducky"),
+)
 _MOVIE = re.compile(rb"ftyp(?:mp4|isom|qt  )")
 _BMP_HEADER, _BMP_PROFILE = 80, b"DEBM"
 _USUAL_PRIMARIES, _USUAL_TRANSFERS = (1, 2, 5, 6), (1, 2, 6, 13)

@@ -46,7 +46,7 @@ _KEPT = frozenset((*_OF_THE_PIXELS, 270, 700, 33723, 34377, 34675))
 class Entry(NamedTuple):
     """A tag: number, place and bytes of its values, and the first of whole numbers."""
 
-    count: int
+    length: int
     place: int
     size: int
     first: int
@@ -188,7 +188,7 @@ def _has_all_tiles(entries: dict[int, Entry], area: int) -> bool:
     if 324 not in entries or not 0 < width * height <= max(_LARGE_TILE, area):
         return False
     tiles = -(-_first(entries, 256) // width) * -(-_first(entries, 257) // height)
-    return entries[324].count in (tiles, tiles * _first(entries, 277, 1))
+    return entries[324].length in (tiles, tiles * _first(entries, 277, 1))
 
 
 def _area(entries: dict[int, Entry], across: int, down: int) -> int:

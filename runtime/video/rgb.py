@@ -78,7 +78,7 @@ def to_image(rgb: Any, color: Color, quarter_turns: int, *, converted: bool) -> 
         converted: It was not RGB before.
     """
     values = np.rot90(rgb.to_ndarray(), quarter_turns).astype(np.float32)
-    alpha = np.ascontiguousarray(values[:, :, 3]) / 65535 if color.alpha else None
+    alpha = values[:, :, 3] / np.float32(65535) if color.alpha else None
     pixels = np.minimum(values[:, :, :3] / np.float32(_white(color) if converted else 65535), 1)
     if color.pixel_format.startswith("gray"):
         pixels = pixels[:, :, :1].copy()
