@@ -73,6 +73,10 @@ def empties_rows(step: Step, score: Score, at: int) -> bool:
         return False
     if not is_zero(as_number(step.constant(3 - at))):
         return False
+    if step.inputs[0] is not None and step.inputs[0].place is None and not step.varies(0):
+        zeroed = step.constant(0).bool() == (at == 2)
+        empty = (as_number(score.beta) == -torch.inf).all(-1, keepdim=True)
+        return bool((zeroed == empty).all())
     return _told(condition, step, score) == ("rows", at == 2)
 
 
@@ -100,15 +104,17 @@ def _told(value: ir.Value, step: Step, score: Score) -> Told | None:
     reduction = ("ReduceMin", "ReduceProd") if hidden else ("ReduceMax", "ReduceSum")
     if node.op_type not in reduction or kind == "rows":
         return None
-    rank = len(step.outs[0])
-    shape = step.sized.shapes.get(str(source.name), ())
-    along = axes_from_end(node, step.sized, len(shape)) == score.axes
-    return ("rows", hidden) if along and len(shape) == rank else None
+    before, after = (step.sized.shapes.get(str(one.name), ()) for one in (source, node.outputs[0]))
+    along = axes_from_end(node, step.sized, len(before)) == score.axes
+    return ("rows", hidden) if along and 0 < len(before) == len(after) else None
 
 
 def _finds_hidden(node: ir.Node, source: ir.Value, score: Score) -> bool:
-    """Return whether a node compares the input of the softmax with -inf."""
-    if score.softmax is None or source is not score.softmax.inputs[0]:
+    """Return whether a node compares the input of the softmax, or its biases, with -inf."""
+    scores = None if score.softmax is None else score.softmax.inputs[0]
+    maker = None if scores is None else scores.producer()
+    biased = maker is not None and maker.op_type == "Add" and source in maker.inputs
+    if source is not scores and not biased:
         return False
     return node.op_type == "IsInf" or _is_number(node.inputs[1], -torch.inf)
 

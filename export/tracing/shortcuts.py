@@ -11,8 +11,8 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from .attention_ranks import write_four_axes
 from .decomposition import Table, decompose
+from .fused_attention import finite_constants, write_attention
 from .size_operands import has_size, tensor_types_of, write_sizes
 
 _QUADRATIC = "SlicesSplit"
@@ -115,17 +115,26 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
         del vars(program)["run_decompositions"]
 
 
-def promoted_where_needed() -> contextlib.AbstractContextManager[None]:
+def promoted_where_needed(
+    program: ExportedProgram, *, in_pieces: bool
+) -> contextlib.AbstractContextManager[None]:
     """Promote types only in a program that mixes types, since that is another run.
 
     Sizes beside tensors become tensors first, since PyTorch's promotion does not know all of them,
-    and fused attention gets the four axes that its translation takes.
+    and fused attention is written as its translation takes it.
+
+    Args:
+        program: The program; its graph is changed.
+        in_pieces: Whether fused attention is translated in pieces.
     """
     from torch.onnx._internal.exporter import _fx_passes
 
+    finite = finite_constants(program)
+
     def change(promote: Any) -> Any:
         def promoted(graph: fx.GraphModule) -> None:
-            sized, attention = write_sizes(graph.graph), write_four_axes(graph.graph)
+            sized = write_sizes(graph.graph)
+            attention = write_attention(graph.graph, finite, in_pieces=in_pieces)
             if sized or attention:
                 graph.recompile()
             if not all(_is_of_one_type(node) for node in graph.graph.nodes):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...core.errors import ExportError, TraceError, UnsupportedModelError
 from ...models.facts import Facts
 from .copies import Copied, expand_calls, merge_sizes
-from .examples import by_argument
+from .examples import by_argument, fixed_shape_text
 from .marks import mark_translations
 from .nodes import translation_table
 from .programs import exported, program_of
@@ -73,7 +73,8 @@ def trace(
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
         free = any(port.free_axes() for port in facts.inputs)
-        advice = ". A fixed size may work: `static` 1x3x64x64" if free else ""
+        shape = fixed_shape_text(facts.inputs)
+        advice = f". A fixed size may work: `static` {shape}" if free else ""
         reason = trace_fault(error)
         raise TraceError(
             f"PyTorch could not trace the network: {reason}{advice}; see docs/own.md"
@@ -112,7 +113,7 @@ def converted(
         translations_once(),
         signatures_once(),
         without_quadratic_rules(),
-        promoted_where_needed(),
+        promoted_where_needed(program, in_pieces=traced <= _NEWEST_IN_PIECES),
     ):
         made = _written(program, traced, inputs, outputs)
         if made is None:
