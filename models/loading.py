@@ -49,6 +49,7 @@ def load(
     source: str | Path | nn.Module | OwnNetwork,
     *,
     plan_window: Sequence[int] | None = None,
+    probe_size: tuple[int, int] | None = None,
     **hyper: Any,
 ) -> LoadedModel:
     """Load a checkpoint, a shipped checkpoint by name, or your own network.
@@ -58,6 +59,8 @@ def load(
             or the bare name of a shipped one; or a module with its weights, which is copied.
         plan_window: The window of a plan: a network that supports other windows than the trained
             one uses it, unless ``window_size`` is given.
+        probe_size: Height and width that your own network is to run at: they are tried too when
+            its sizes are measured.
         **hyper: Constructor arguments that take precedence over the file: ``architecture``,
             ``window_size``, ``num_heads``, ``img_range``, ... The order of precedence is: these
             arguments, the JSON in the file's metadata, the tensors, a documented default.
@@ -74,9 +77,9 @@ def load(
         NystraError: A hyper-parameter is unknown or missing; the message names it.
     """
     if not isinstance(source, (str, Path)):
-        checkpoint, built = of_module(source, hyper)
+        checkpoint, built = of_module(source, hyper, probe_size)
     elif "module" in hyper:
-        checkpoint, built = of_code(checkpoint_path(source), hyper)
+        checkpoint, built = of_code(checkpoint_path(source), hyper, probe_size)
     else:
         checkpoint, built = _of_known(checkpoint_path(source), plan_window, hyper)
     built.network.eval().requires_grad_(requires_grad=False)

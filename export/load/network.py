@@ -19,6 +19,9 @@ from .file_type import is_onnx
 from .fixed import fixed_facts
 from .module_sites import not_searched, with_found_sites
 
+_MAP_AXES = 4
+"""Fewest axes of an input that has a height and a width, its last."""
+
 
 def load_for(
     source: Path | OwnNetwork,
@@ -33,7 +36,7 @@ def load_for(
         source: A checkpoint, or a network of the user.
         plan: The plan.
         hyper: Hyper-parameters that the checkpoint does not state.
-        static: Of an ONNX file, the shape that its input gets.
+        static: Shape of the first input: an ONNX file gets it, an own network is probed at it too.
         opset: Of an ONNX file, the opset that it is converted to.
 
     Raises:
@@ -45,7 +48,8 @@ def load_for(
 
         loaded = load_onnx(source, hyper, static, opset)
     else:
-        loaded = load(source, plan_window=plan.window, **hyper)
+        sides = None if static is None or len(static) < _MAP_AXES else (static[-2], static[-1])
+        loaded = load(source, plan_window=plan.window, probe_size=sides, **hyper)
     if is_onnx(source) or loaded.facts.window is not None:  # otherwise a window may still be found
         _check_window(plan, loaded)
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
@@ -76,10 +80,10 @@ def load_fixed(
     """
     if is_onnx(source):
         return load_for(source, plan, hyper, static, opset)
-    loaded = load_for(source, plan, hyper)
+    loaded = load_for(source, plan, hyper, static)
     frames = _static_frames(loaded.facts, static)
     if frames is not None and "frames" not in hyper:
-        loaded = load_for(source, plan, {**hyper, "frames": frames})
+        loaded = load_for(source, plan, {**hyper, "frames": frames}, static)
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
     as_trained = isinstance(plan.default, AsTrained) and not plan.sites
     found = (

@@ -20,6 +20,9 @@ from ...models.facts import Facts
 _CELLS = (11, 13)
 """Rows and columns, in cells of the network, of the image that is used for a trace."""
 
+_USUAL_SIDE = 64
+"""Of the shape in advice, in pixels; a multiple of more is taken where it has to be."""
+
 _LEAST_UNIT = 8
 _FEWEST_STEPS = 4
 
@@ -36,6 +39,14 @@ def examples_of(facts: Facts) -> tuple[Tensor, ...]:
     whole = trace_size(facts.inputs, size)
     arrays = [np.zeros(port.shape(whole), port.dtype) for port in facts.inputs]
     return tuple(map(torch.from_numpy, arrays))
+
+
+def fixed_shape_text(inputs: Sequence[Port]) -> str:
+    """Return a shape of the first input that it supports, as the option `static` takes it."""
+    first = inputs[0]
+    side = -(-_USUAL_SIDE // first.multiple) * first.multiple
+    lengths = {"batch": 1, "channels": 3, **image_size(side, side), **first.lengths}
+    return "x".join(str(lengths.get(axis, _FEWEST_STEPS)) for axis in first.axes)
 
 
 def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ...core.errors import TraceError
 from ...core.ports.port import Port
+from .examples import fixed_shape_text
 
 SECONDS = 60.0
 """The limit where none is set."""
@@ -71,8 +72,8 @@ def _error(seconds: float, inputs: Sequence[Port]) -> TraceError:
     advice = "raise `trace_limit`"
     if free:
         advice = (
-            f"give `static` 1x3x64x64 for one size, fix some of the free axes ({', '.join(free)}) "
-            "in the ports of the network, or raise `trace_limit`"
+            f"give `static` {fixed_shape_text(inputs)} for one size, fix some of the free axes "
+            f"({', '.join(free)}) in the ports of the network, or raise `trace_limit`"
         )
     return TraceError(
         f"tracing the network was stopped after {seconds:g} s of processor time: {advice}"

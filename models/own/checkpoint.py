@@ -20,7 +20,7 @@ from ..sizes.padded_network import PaddedNetwork, call_plainly
 from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, tried
 from .conditions import found_text
 from .network import OwnNetwork
-from .ports import measured_ports
+from .ports import Size, measured_ports
 from .tracing import call_with_open_sizes
 
 _TASKS = {"picture": "restoration", "frames": "video", "logits": "classification"}
@@ -39,19 +39,24 @@ def fill(module: nn.Module, state: State, what: str) -> None:
     module.load_state_dict({key: state[key].to(outline[key].dtype) for key in outline})
 
 
-def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> BuiltNetwork:
+def measured(
+    network: OwnNetwork, module: nn.Module, hyper: dict[str, Any], stated: Size | None = None
+) -> BuiltNetwork:
     """Return the module as a network with facts, padded if necessary.
 
     Args:
         network: The network as declared.
         module: A plain copy of its module.
         hyper: The arguments that it was built with.
+        stated: Height and width that it is exported for, if these are known.
 
     Raises:
         UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
     pristine = shared_copy(module)  # runs may leave something in a module
-    inputs, outputs, works, skipped = measured_ports(module, network.inputs, network.outputs)
+    inputs, outputs, works, skipped = measured_ports(
+        module, network.inputs, network.outputs, stated
+    )
     if outputs[0].role not in _TASKS:
         raise NystraError(
             f"the first output of {network.title} has the role {outputs[0].role!r}, expected one "
@@ -91,7 +96,7 @@ def _trial(
     network: OwnNetwork,
     module: nn.Module,
     given: GivenNetwork,
-    works: int | None,
+    works: Size | None,
 ) -> Trial:
     inputs, outputs = given.inputs, given.outputs
     stated = Stated(inputs, works=works, source=network.title)

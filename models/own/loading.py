@@ -19,12 +19,18 @@ from .checkpoint import fill, measured
 from .code import read_code
 from .network import OwnNetwork
 from .plain_copy import plain_copy, state_sha256
+from .ports import Size
 
 
 def of_module(
-    network: nn.Module | OwnNetwork, hyper: Mapping[str, Any]
+    network: nn.Module | OwnNetwork, hyper: Mapping[str, Any], stated: Size | None = None
 ) -> tuple[Checkpoint, BuiltNetwork]:
     """Return a module as a loaded checkpoint; ``hyper`` must be empty, since it is built already.
+
+    Args:
+        network: The module.
+        hyper: Nothing.
+        stated: Height and width that it is exported for, if these are known.
 
     Raises:
         NystraError: It is not a module, or cannot be used.
@@ -38,15 +44,18 @@ def of_module(
     state = module.state_dict()
     name = Path(own.title)
     check_tensors(state, name)
-    return Checkpoint(name, state_sha256(state), state), measured(own, module, {})
+    return Checkpoint(name, state_sha256(state), state), measured(own, module, {}, stated)
 
 
-def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetwork]:
+def of_code(
+    path: Path, hyper: Mapping[str, Any], stated: Size | None = None
+) -> tuple[Checkpoint, BuiltNetwork]:
     """Return a checkpoint, and the network of the code in ``hyper["module"]`` with its weights.
 
     Args:
         path: Path of the checkpoint.
         hyper: Other keyword arguments of the callable.
+        stated: As of `of_module`.
 
     Raises:
         NystraError: The code cannot be run, or returns no network.
@@ -67,4 +76,4 @@ def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetw
     if own.license == UNKNOWN:
         own = replace(own, license=stated_license(checkpoint.hyper))
     known = {"module": code.text, "module_sha256": code.sha256, **arguments}
-    return checkpoint, measured(own, module, known)
+    return checkpoint, measured(own, module, known, stated)

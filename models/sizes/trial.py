@@ -31,7 +31,7 @@ class Stated:
     Attributes:
         inputs: The inputs of the network, with free height and width.
         minimum: Smallest side that it is declared to accept, in pixels.
-        works: A side that works, if one is known.
+        works: Height and width that work, if some are known.
         square: It is declared to accept only squares.
         source: Name of the network, for messages.
         by: The source of these statements, named in warnings about missing ones; "": none.
@@ -39,7 +39,7 @@ class Stated:
 
     inputs: tuple[Port, ...]
     minimum: int = 0
-    works: int | None = None
+    works: tuple[int, int] | None = None
     square: bool = False
     source: str = ""
     by: str = ""
@@ -101,19 +101,26 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         candidate = network.padded_to(multiple)
         sizes = _sizes(minimum, multiple, square=stated.square)
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
+        if multiple != known:  # a cut result that is long enough says nothing of the multiple
+            outcomes.append(_outcome(candidate, stated.inputs, *_padded(sizes[0], multiple)))
         faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if not faults:
             return _measured(candidate, stated, start, sizes, known, outcomes[0])
         first = first or faults[0]
-    side = stated.works or max(minimum, known)
-    outcome = _outcome(network, stated.inputs, side, side)
+    size = stated.works or (max(minimum, known),) * 2
+    outcome = _outcome(network, stated.inputs, *size)
     if not isinstance(outcome, str):
-        refuse_random(network, stated, (side, side), outcome)
-        single, reason = is_single(network, stated, (side, side))
-        refuse_state(network, stated, [(side, side)])
-        text = f"it takes {side}x{side} only: {first}"
-        return Trial(network, start, (side, side), single, (text, *reason))
+        refuse_random(network, stated, size, outcome)
+        single, reason = is_single(network, stated, size)
+        refuse_state(network, stated, [size])
+        text = f"it takes {size[0]}x{size[1]} only: {first}"
+        return Trial(network, start, size, single, (text, *reason))
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
+
+
+def _padded(size: tuple[int, int], multiple: int) -> tuple[int, int]:
+    height, width = (-(-side // multiple) * multiple for side in size)
+    return height, width
 
 
 def _measured(
