@@ -13,6 +13,7 @@ from torch import Tensor, nn
 # PyTorch documents this mode, and has no public name for it.
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...core.errors import TraceError
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
@@ -74,12 +75,38 @@ def with_found_sites(
             found = _found_small(loaded, free, opset)
         sited, attention = found or found_graph(loaded, facts, opset, progress)
     except Exception as error:  # a tracer may raise any error: the network stays unchanged
+        larger = None if isinstance(error, TraceError) else _of_two_multiples(loaded, opset)
+        if larger is not None:
+            return larger
         size = "" if facts.sides else " for any size (`static` may do)"
         text = (
             f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
         )
         return _with_unserved(loaded, [text])
     named = _with_unserved(loaded, left_as_trained(attention.attentions))
+    if not attention.replacements:
+        return named
+    return replace(named, network=sited, facts=replace(facts, window=common_window(sited)))
+
+
+def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
+    """Return a network with its sites for more than one multiple per side, or None.
+
+    A trace treats one patch as a special case.
+    """
+    facts = loaded.facts
+    if facts.sides is not None or not 1 < facts.size_multiple >= facts.size_minimum:
+        return None
+    facts = replace(facts, size_minimum=facts.size_multiple + 1)
+    try:
+        sited, attention = found_graph(loaded, facts, opset)
+    except Exception:  # the error of all sizes is reported
+        return None
+    text = f"its file takes sides of at least {facts.size_minimum} pixels"
+    named = _with_unserved(
+        replace(loaded, facts=facts, warnings=(*loaded.warnings, text)),
+        left_as_trained(attention.attentions),
+    )
     if not attention.replacements:
         return named
     return replace(named, network=sited, facts=replace(facts, window=common_window(sited)))

@@ -76,7 +76,8 @@ def _error(seconds: float, inputs: Sequence[Port]) -> TraceError:
             f"({', '.join(free)}) in the ports of the network, or raise `trace_limit`"
         )
     return TraceError(
-        f"tracing the network was stopped after {seconds:g} s of processor time: {advice}"
+        f"tracing the network was stopped after {seconds:g} s of processor time: {advice}; a loop "
+        "over tokens, as of a scan, is traced step by step: compute its steps at once (docs/own.md)"
     )
 
 
