@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -52,7 +52,7 @@ def write_attention(graph: fx.Graph, finite: Collection[str], *, in_pieces: bool
         if node.target is not target:
             continue
         mask = dict(enumerate(node.args)).get(3, node.kwargs.get("attn_mask"))
-        attend = F.scaled_dot_product_attention
+        attend: Callable[..., Tensor] = F.scaled_dot_product_attention
         if mask is not None and _may_hide_all(mask, finite):
             attend = functools.partial(_zeros_where_hidden, in_pieces=in_pieces)
         elif mask is not None and not in_pieces:
@@ -135,7 +135,7 @@ def _zeros_where_hidden(
 
 
 def _of_four_axes(
-    attend: Any,
+    attend: Callable[..., Tensor],
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -155,7 +155,7 @@ def _of_four_axes(
     named: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     axes = query.dim()
     if axes == _AXES:
-        return attend(query, key, value, attn_mask, **named, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
+        return attend(query, key, value, attn_mask, **named, enable_gqa=enable_gqa)
     if axes < _AXES:
         query, key, value = (_with_one_head(tensor) for tensor in (query, key, value))
         mask = attn_mask
