@@ -205,15 +205,29 @@ def _parsed_with_plugins(builder: Builder, model: Path) -> Any:
     Within the body of another operator the parsers of TensorRT 11 and TensorRT-RTX take a body if
     there is one, and a plugin otherwise.
     """
-    bodies = {(DOMAIN, name) for name in OPERATORS if find_schema(name).plugin == name}
     with scratch_folder() as folder:
-        copy = folder / "model.onnx"
-        copy_without_functions(model, copy, bodies)
-        for location, file in external_files(model).items():
-            link = folder / location
+        return parsed(builder, str(copy_for_plugins(model, folder)))
+
+
+def copy_for_plugins(model: Path, folder: Path) -> Path:
+    """Write a model without the bodies of operators that are plugins, with links to its data.
+
+    Args:
+        model: The model file.
+        folder: An empty folder, for the copy and the links.
+
+    Raises:
+        NystraError: The model or one of its data files cannot be read.
+    """
+    bodies = {(DOMAIN, name) for name in OPERATORS if find_schema(name).plugin == name}
+    copy = folder / model.name
+    copy_without_functions(model, copy, bodies)
+    for location, file in external_files(model).items():
+        link = folder / location
+        if not link.exists():  # a file may be in the model by two spellings of its location
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file.resolve())
-        return parsed(builder, str(copy))
+    return copy
 
 
 def configuration(

@@ -12,8 +12,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from nystra.core.errors import NystraError
+from nystra.plugins.operators.functions import operator_body
 from nystra.runtime import Session
 from nystra.runtime.engines.model import EngineModel
+from nystra.runtime.engines.worker import copy_for_plugins
 from nystra.runtime.model.external_data import external_files
 from nystra.runtime.model.onnx_graph import count_nodes, domain_nodes
 from runtime_models import save_upscaler
@@ -99,6 +101,30 @@ def test_files_of_one_name_and_swapped_contents_are_told_apart(tmp_path: Path) -
         seen.append(EngineModel.open(path, "none").hashes())
     assert set(seen[0]) == {"model", "data a/m.onnx", "data b/m.onnx"}
     assert seen[0] != seen[1]
+
+
+def test_the_copy_for_plugins_has_the_data_and_the_other_bodies(tmp_path: Path) -> None:
+    """Whatever the name of a data file: also one by two spellings, and in a folder."""
+    (tmp_path / "model.onnx").write_bytes(b"1" * 64)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "m.onnx").write_bytes(b"2" * 64)
+    path = model_with(tmp_path, "model.onnx")
+    model = onnx.load(str(path), load_external_data=False)
+    for location in ("./model.onnx", "a/m.onnx"):
+        in_constant(model, location)
+    in_function(model, "a/m.onnx")
+    expected = model.SerializeToString()
+    for name in ("NystraPinv", "NystraPatchMatch"):
+        model.functions.append(operator_body(name, 20))
+    path.write_bytes(model.SerializeToString())
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    copy = copy_for_plugins(path, folder)
+    assert copy.read_bytes() == expected
+    contents = {location: file.read_bytes() for location, file in external_files(path).items()}
+    assert sorted(contents) == ["./model.onnx", "a/m.onnx", "model.onnx"]
+    for location, content in contents.items():
+        assert (folder / location).read_bytes() == content
 
 
 @pytest.mark.parametrize("place", PLACES)

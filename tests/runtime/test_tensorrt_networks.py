@@ -10,7 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.plugins.operators import find_schema
@@ -147,6 +150,32 @@ def test_bodies_hold_the_plugins(
     assert "attribute iterations is 9; expected 1 to 8" in refusal.reason
 
 
+@pytest.mark.parametrize("library", ["plugins", "none"])
+@pytest.mark.parametrize("sdk", SDKS)
+def test_weights_in_a_file_beside_the_model_are_read(
+    sdk: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second factor of a product is in a data file in a folder; its size is the output's."""
+    backend = use_sdk(sdk, monkeypatch)
+    path = operator_model(tmp_path / "m.onnx", ["NystraPinv"])
+    model = onnx.load(str(path))
+    weights = onnx.TensorProto(name="weights", data_type=TensorProto.FLOAT, dims=[1, 1, 1])
+    weights.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "data/m.bin"), ("offset", "4"), ("length", "4")):
+        weights.external_data.add(key=key, value=value)
+    model.graph.initializer.append(weights)
+    model.graph.node.append(helper.make_node("Mul", ["Z_0", "weights"], ["product"], name="mul"))
+    model.graph.output[0].name = "product"
+    path.write_bytes(model.SerializeToString())
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "m.bin").write_bytes(np.array([1, 2], np.float32).tobytes())
+    chosen = plugins() if library == "plugins" else None
+    answer = _parse(path, chosen, backend, cases(["NystraPinv"]))
+    assert answer["refusal"] is None
+    assert answer["plugins"] == (["node_NystraPinv"] if chosen else [])
+    assert answer["shapes"] == output_shapes(["NystraPinv"])
+
+
 @pytest.mark.parametrize("sdk", SDKS)
 def test_every_body_is_taken(sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = use_sdk(sdk, monkeypatch)
@@ -187,8 +216,6 @@ def test_bad_nodes_are_refused(
 def test_an_unknown_operator_is_refused(
     sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import onnx
-
     backend = use_sdk(sdk, monkeypatch)
     path = operator_model(tmp_path / "m.onnx", ["NystraPinv"], bodies=False)
     model = onnx.load(str(path))
