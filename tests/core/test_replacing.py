@@ -61,26 +61,37 @@ def read(path: Path) -> list[str]:
     return [(path / "frame").read_text(), (path / "more" / "frame").read_text()]
 
 
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from nystra.core.files import writing
+
+path, step, exchanges = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
+calls = iter(range(99))
+
+def killing(honest):
+    def call(*arguments, **named):
+        if next(calls) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return honest(*arguments, **named)
+    return call
+
+os.rename = killing(os.rename)
+shutil.rmtree = killing(shutil.rmtree)
+writing.exchange = killing(writing.exchange if exchanges else lambda *_: False)
+with writing.atomic_folder(path, overwrite=True) as new:
+    (new / "frame").write_text("new")
+    (new / "more").mkdir()
+    (new / "more" / "frame").write_text("new")
+"""
+
+
 def killed_before(step: int, path: Path, *, exchanges: bool) -> bool:
     """Replace a folder in a process that is killed before a rename; return whether it was."""
-    process = os.fork()
-    if process:
-        return os.waitpid(process, 0)[1] == signal.SIGKILL
-    calls = iter(range(99))
-
-    def killing(honest: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            if next(calls) == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return honest(*arguments)
-
-        return call
-
-    os.rename = killing(os.rename)
-    shutil.rmtree = killing(shutil.rmtree)
-    writing.exchange = killing(writing.exchange if exchanges else lambda *_: False)  # type: ignore[attr-defined]
-    fill(path, "new")
-    os._exit(0)
+    command = [sys.executable, "-c", KILLED, str(path), str(step), str(exchanges)]
+    code = subprocess.run(command, check=False).returncode
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 @posix
