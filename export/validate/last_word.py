@@ -21,6 +21,7 @@ from ..load.images import Feeds
 from ..load.source import Source
 from ..load.telling import Telling, split, telling_inputs
 from ..pytorch.network_session import NetworkSession
+from .tiles import is_of_others
 
 _FACTOR = 2.0
 """A difference may be this multiple of that by rounding."""
@@ -114,12 +115,14 @@ class LastWord:
 def _given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None:
     """Return inputs and outputs of the images that the network returns numbers for.
 
-    Each image of a batch is run by itself; what the network does not take, nystra's padding does.
+    Each image of a batch is run by itself, except in nystra's own networks, which say what they
+    return for a batch: Nystromformer's published pseudoinverse is scaled over the whole of it. What
+    the network does not take, nystra's padding does.
     """
-    network = source.loaded.network
+    network, facts = source.loaded.network, source.loaded.facts
     count = len(next(iter(telling.feeds.values())))
-    fixed = "batch" in source.loaded.facts.inputs[0].lengths
-    images = [list(range(count))] if fixed else [[at] for at in range(count)]
+    whole = "batch" in facts.inputs[0].lengths or not is_of_others(facts)
+    images = [list(range(count))] if whole else [[at] for at in range(count)]
     kept: list[int] = []
     found: list[list[Array]] = []
     for image in images:

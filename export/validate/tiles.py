@@ -58,11 +58,12 @@ def tile_sides(facts: Facts) -> tuple[int, ...]:
         return ()
     minimum = max(facts.size_multiple, facts.size_minimum)
     if facts.tiling == "supported":
-        return _SIDES[-1:] if _is_of_others(facts) and minimum <= _SIDES[-1] else ()
+        return _SIDES[-1:] if is_of_others(facts) and minimum <= _SIDES[-1] else ()
     return tuple(side for side in _SIDES if minimum <= side)
 
 
-def _is_of_others(facts: Facts) -> bool:
+def is_of_others(facts: Facts) -> bool:
+    """Return whether a network is none of nystra's own, whose properties nystra knows."""
     architecture = facts.architecture
     return is_own(architecture) or architecture.partition(":")[0] in (ARCHITECTURE, FOREIGN)
 
