@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "padding": ("none", "reflect", "constant", "replicate", "left", "both", "by size"),
-    "body": ("plain", "plain", "windows", "replaced scores", "statistics"),
+    "body": ("plain", "windows", "replaced scores", "replaced scores", "statistics"),
     "skip": ("none", "plain", "bicubic", "nearest"),
     "beside": ("none", "none", "mask", "mean", "position", "gate"),
     "branch": ("none", "none", "square", "multiple", "area", "batch", "aspect"),
@@ -43,14 +43,15 @@ class Choice:
 
     @classmethod
     def of(cls, seed: int) -> Choice:
-        """Return the choice of a seed; every sixth has one special property alone."""
+        """Return the choice of a seed; of five, three have one special property alone."""
         pick = random.Random(seed)
         chosen: dict[str, Any] = {name: pick.choice(values) for name, values in CHOICES.items()}
         plain = {name: values[0] for name, values in CHOICES.items()}
         name = list(CHOICES)[seed % len(CHOICES)]
         if pick.random() < 0.6:  # several special properties are mostly refused together
-            chosen = plain | {name: pick.choice(CHOICES[name])}
-            chosen["padding"] = pick.choice(("reflect", chosen["padding"]))
+            special = [value for value in CHOICES[name] if value != plain[name]]
+            padding = pick.choice(("reflect", chosen["padding"]))
+            chosen = plain | {"padding": padding, name: pick.choice(special)}
         return cls(**chosen, scale=pick.choice((1, 2)))
 
 
