@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,14 @@ import onnx_ir as ir
 import onnxruntime
 
 from ...core.errors import UnsupportedModelError, foreign_text
-from ...runtime.ort_values import OrtValue
+from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 
 Values = dict[str, OrtValue]
 
 MOST_BYTES = 3 << 29
 """Most bytes of all values that are needed at one time; onnxruntime takes up to twice as much."""
+
+_TOO_LARGE = f"its values need more than {MOST_BYTES / 2**30:.1f} GB at one time"
 
 _PART = 48
 """Nodes of a part whose values are all kept until it has run."""
@@ -149,6 +152,12 @@ def parts_between(groups: Sequence[Sequence[ir.Node]], wanted: Collection[str]) 
     return parts[::-1]
 
 
+def halves_of(part: Part) -> list[Part]:
+    """Return a part of several nodes as two parts, which keep fewer values at one time."""
+    middle = len(part.nodes) // 2
+    return parts_between([part.nodes[:middle], part.nodes[middle:]], part.gives)
+
+
 class PartRunner:
     """Runs parts of one model."""
 
@@ -169,10 +178,13 @@ class PartRunner:
             optimized: Whether onnxruntime may fuse nodes.
 
         Raises:
+            TooLargeError: It is bounded, and its values, or those of the run, take too much memory.
             UnsupportedModelError: onnxruntime cannot compute it.
         """
         if not part.gives:
             return {}
+        if self.bounded and sum(map(_bytes, values.values())) > MOST_BYTES:
+            raise TooLargeError(_TOO_LARGE)
         feeds = {name: values[name] for name in part.takes}
         return self.results(self.session(part, feeds, optimized=optimized), part, feeds)
 
@@ -186,12 +198,18 @@ class PartRunner:
             made = session.run_with_ort_values(list(part.gives), feeds)
         except Exception as error:  # onnxruntime raises errors of several kinds
             line = _first_line(error)
+            if self.bounded:
+                _free_unused()
             if self.bounded and "Available memory of" in line:
-                raise TooLargeError(
-                    f"its values need more than {MOST_BYTES / 2**30:.1f} GB at one time"
-                ) from error
+                raise TooLargeError(_TOO_LARGE) from error
             raise UnsupportedModelError(f"onnxruntime cannot compute it: {line}") from error
-        return dict(zip(part.gives, made, strict=True))
+        results: Values = dict(zip(part.gives, made, strict=True))
+        if self.bounded:
+            del made
+            for name in results:
+                results[name] = _own(results[name])
+            _free_unused()
+        return results
 
     def session(
         self,
@@ -299,6 +317,47 @@ def session_of(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     content = model if isinstance(model, bytes) else model.SerializeToString()
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _own(value: OrtValue) -> OrtValue:
+    """Return a value in memory of its own.
+
+    A small value inside a large block of the limited allocator would keep all of the block.
+    """
+    if not value.is_tensor() or not _is_number(value.element_type()):
+        return value
+    return copy_to_ort(copy_from_ort(value))
+
+
+def _is_number(kind: int) -> bool:
+    """Return whether numpy itself has a type of ONNX."""
+    return kind != onnx.TensorProto.STRING and ir.DataType(kind).numpy().kind in "biuf"
+
+
+def _bytes(value: OrtValue) -> int:
+    if not value.is_tensor():
+        return 0
+    return math.prod(value.shape()) * max(ir.DataType(value.element_type()).bitwidth // 8, 1)
+
+
+def _free_unused() -> None:
+    """Let the limited allocator return the blocks that no value is in: it counts them otherwise."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    _smallest_session().run(None, {}, options)
+
+
+@functools.cache
+def _smallest_session() -> onnxruntime.InferenceSession:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Constant", [], ["y"], value_float=0.0)],
+        "smallest",
+        [],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    model.ir_version = 8
+    return session_of(model, bounded=True)
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from .parts import (
     TooLargeError,
     Values,
     graphs_of,
+    halves_of,
     is_held,
     last_uses,
     names_read,
@@ -224,8 +225,7 @@ class _Folded:
         for made in self.made.values():
             for name in made.keys() - read:
                 del made[name]
-            for name, value in made.items():
-                sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
+            _note(made, sized)
         return bool(nodes)
 
     def _next(self, *, told: bool) -> dict[ir.Node, Values]:
@@ -298,17 +298,30 @@ def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
             kept |= {str(value.name) for value in names_read(node)}
     kept -= sized.data
     runner = PartRunner(model, bounded=True)
-    for part in parts_of(nodes, wanted):
-        made = runner.run(part, values)
-        for name, value in made.items():
-            if value.is_tensor():
-                sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
-            if name in kept and value.is_tensor():
-                sized._constants[name] = value
+    waiting = parts_of(nodes, wanted)[::-1]
+    while waiting:
+        part = waiting.pop()
+        try:
+            made = runner.run(part, values)
+        except TooLargeError:
+            if len(part.nodes) == 1:
+                raise
+            waiting += halves_of(part)[::-1]
+            continue
+        tensors = {name: value for name, value in made.items() if value.is_tensor()}
+        _note(tensors, sized)
+        sized._constants.update((name, tensors[name]) for name in tensors.keys() & kept)
         values |= made
+        del made, tensors  # the next part runs without what is read no longer
         for node in part.nodes:
             for held in last.get(node, ()):
                 values.pop(str(held.name), None)
+
+
+def _note(made: Values, sized: Sized) -> None:
+    """Add the shapes and types of tensors."""
+    for name, value in made.items():
+        sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
 
 
 def _refuse_large(

@@ -188,3 +188,30 @@ def test_a_file_of_a_large_image_is_refused_or_known_without_a_run(
     softmax = next(node for node in model.graph if node.op_type == "Softmax")
     shapes = at_size(model, {"x": image}).shapes
     assert shapes[str(softmax.outputs[0].name)] == (1440 * 2560 // 16, 2, 16, 16)
+
+
+@pytest.mark.full
+def test_only_values_that_are_read_again_count(tmp_path: Path) -> None:
+    """24 values of 64 MB and more, one after the other, with a small one of each that is kept."""
+    graph = helper.make_graph([], "graph", [], [])
+    graph.input.append(helper.make_tensor_value_info("x0", TensorProto.FLOAT, [16, 1 << 20]))
+    graph.initializer.append(numpy_helper.from_array(np.zeros((1, 1 << 20), np.float32), "row"))
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["x0"], ["same"])],
+        "body",
+        [],
+        [helper.make_tensor_value_info("same", TensorProto.FLOAT, None)],
+    )
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    graph.initializer.append(yes)
+    graph.node.append(helper.make_node("If", ["yes"], ["y0"], then_branch=body, else_branch=body))
+    count = 24
+    for at in range(count):
+        graph.node.append(helper.make_node("Concat", [f"y{at}", "row"], [f"y{at + 1}"], axis=0))
+        graph.node.append(helper.make_node("ReduceMean", [f"y{at + 1}"], [f"small{at}"]))
+    graph.node.append(helper.make_node("Sum", [f"small{at}" for at in range(count)], ["sum"]))
+    graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, None))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    found = at_size(ir.from_proto(model), {"x0": np.zeros((16, 1 << 20), np.float32)})
+    assert found.shapes[f"y{count}"] == (16 + count, 1 << 20)
+    assert found.shapes["sum"] == (1, 1)
