@@ -117,7 +117,9 @@ def written(
         ExportError: A mechanism cannot be traced; TraceError for a module.
     """
     if isinstance(network.source, FileSource):
-        return rewritten(network, resolved, left, fused=fused, raised=raised)
+        of_file = rewritten(network, resolved, left, fused=fused, raised=raised)
+        _declare_batch(of_file.model, facts)
+        return of_file
     try:
         made = rewritten(network, resolved, left, fused=fused).model
     except ExportError as error:
@@ -131,6 +133,19 @@ def written(
     made = optimized(model)
     tidy(made, facts.inputs, facts.outputs)
     return Rewritten(made)
+
+
+def _declare_batch(model: onnx.ModelProto, facts: Facts) -> None:
+    """Write the batch at which alone a file is right where it declares any.
+
+    Its result for an image may depend on the others of a batch.
+    """
+    lengths = {port.name: port.lengths for port in (*facts.inputs, *facts.outputs)}
+    for value in (*model.graph.input, *model.graph.output):
+        batch = lengths.get(value.name, {}).get("batch")
+        dimensions = value.type.tensor_type.shape.dim
+        if batch is not None and dimensions and not dimensions[0].HasField("dim_value"):
+            dimensions[0].dim_value = batch
 
 
 def _fits(item: Replacement, opset: int) -> bool:
