@@ -34,7 +34,7 @@ _LARGE_STEP = 48
 _OPERATIONS = 2e10
 """Most products of parameters and pixels of all comparisons together, which take 1 to 2 seconds."""
 
-_FEWEST = 4
+_FEWEST = 3
 """Comparisons that are made in any case."""
 
 
@@ -94,8 +94,8 @@ def _sides(facts: Facts, step: int) -> Iterator[tuple[int, int]]:
     double = step if step >= _LARGE_STEP else 2 * step
     yield least, least
     yield max(least, step - 1), max(least, double + 1)
-    yield max(least, double), max(least, double)
     yield max(least, _LONG), short
+    yield max(least, double), max(least, double)
     yield max(least, double - 1), max(least, step + 1)
     yield short, max(least, _LONG + 6)
     yield max(least, 128), short
