@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from nystra.core.ports.port import Port
 from nystra.models.own.network import OwnNetwork
+from studies.networks import encoders
 from studies.networks.small import SMALL, build
 
 TOYS = Path(__file__).resolve().parents[2] / "tests" / "helpers" / "found_toys.py"
@@ -78,21 +79,6 @@ def _timm(name: str, **arguments: Any) -> nn.Module:
     return made
 
 
-class Swin2SR(nn.Module):
-    """The image of transformers' Swin2SR."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        package = importlib.import_module("transformers")
-        settings = {"embed_dim": 24, "depths": [2], "num_heads": [2], "image_size": 32}
-        self.network = package.Swin2SRForImageSuperResolution(package.Swin2SRConfig(**settings))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the image."""
-        image: Tensor = self.network(x).reconstruction
-        return image
-
-
 class First(nn.Module):
     """The first of what a network returns."""
 
@@ -103,26 +89,6 @@ class First(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the image."""
         image: Tensor = self.network(x)[0]
-        return image
-
-
-class DINOv3(nn.Module):
-    """The map of transformers' DINOv3, whose rotary positions are those of any size."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        package = importlib.import_module("transformers")
-        settings = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3}
-        sizes = {"intermediate_size": 96, "image_size": 64, "patch_size": 8}
-        configuration = package.DINOv3ViTConfig(**settings, **sizes, num_register_tokens=4)
-        self.network = package.DINOv3ViTModel(configuration)
-        self.last = nn.Sequential(nn.Conv2d(48, 192, 1), nn.PixelShuffle(8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return an image."""
-        sides = x.shape[2] // 8, x.shape[3] // 8
-        tokens = self.network(x).last_hidden_state[:, 5:]
-        image: Tensor = x + self.last(tokens.mT.unflatten(2, sides))
         return image
 
 
@@ -328,8 +294,14 @@ OTHERS = {
         partial(_timm, "vit_relpos_small_patch16_224", img_size=64, **_PATCHES), 64
     ),
     "timm/beit_base": Other(partial(_timm, "beit_base_patch16_224", img_size=64, **_PATCHES), 64),
-    "transformers/Swin2SR": Other(Swin2SR),
-    "transformers/DINOv3": Other(DINOv3),
+    "timm/xcit_nano": Other(partial(_timm, "xcit_nano_12_p8_224", img_size=112, **_PATCHES), 112),
+    "transformers/Swin2SR": Other(encoders.Swin2SR),
+    "transformers/DINOv3": Other(encoders.dinov3),
+    "transformers/SAM": Other(encoders.sam, 160),
+    "transformers/SAM 2": Other(encoders.sam2, 128),
+    "transformers/SigLIP": Other(encoders.siglip),
+    "transformers/Swinv2": Other(encoders.swinv2, 128),
+    "transformers/ViTDet": Other(encoders.vitdet, 112),
 }
 """Library/network -> the small one."""
 

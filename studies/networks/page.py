@@ -31,6 +31,8 @@ OTHER_SOFTMAXES = {
     "spandrel/SeemoRe": "2 weigh experts",
     "spandrel_extra_arches/CodeFormer": "1 chooses entries of a codebook",
     "spandrel_extra_arches/MIRNet2": "80 weigh branches, or pixels in a mean: without queries",
+    "transformers/SAM 2": "6 whose results the network does not use",
+    "transformers/SigLIP": "1 of a block whose result the network does not use",
     "toys/LinearAttention": "2 normalize features of linear attention",
     "toys/Router": "1 weighs experts",
 }  # softmaxes that are in no column, by reading the code
