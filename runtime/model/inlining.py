@@ -16,6 +16,9 @@ from ...core.errors import NystraError
 from .external_data import external_files
 from .onnx_header import BYTES, fields, message, opened_model
 
+_MAX_DEPTH = 3
+"""Calls of functions within functions; nystra writes two."""
+
 _Field = tuple[int, int, bytes]
 """Number, kind and value of a field; of a number its own bytes."""
 
@@ -23,10 +26,9 @@ _Field = tuple[int, int, bytes]
 def inlined_model(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a model file with every call of a function replaced by its body.
 
-    Functions that call functions are not supported; nystra writes none.
-
     Raises:
-        NystraError: The file is missing, not ONNX or truncated, or has weights in a data file.
+        NystraError: The file is missing, not ONNX or truncated, has weights in a data file, or
+            functions that call each other more deeply than nystra writes them.
     """
     if external_files(path):
         raise NystraError(
@@ -77,11 +79,26 @@ def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) 
         if number != 1:
             kept.append((number, kind, value))
             continue
-        domain, operator = (_texts(value, wanted) for wanted in (7, 4))
-        function = functions.get(("".join(domain), "".join(operator)))
-        nodes = [value] if function is None else _body(value, function)
-        kept += [(1, BYTES, node) for node in nodes]
+        kept += [(1, BYTES, node) for node in _inlined_node(value, functions)]
     return message(kept)
+
+
+def _inlined_node(
+    content: bytes, functions: dict[tuple[str, str], _Function], depth: int = 0
+) -> list[bytes]:
+    """Return the nodes of the body that a node calls, or the node."""
+    domain, operator = (_texts(content, number) for number in (7, 4))
+    function = functions.get(("".join(domain), "".join(operator)))
+    if function is None:
+        return [content]
+    if depth == _MAX_DEPTH:
+        raise NystraError(
+            f"its functions call each other more than {_MAX_DEPTH} deep: export it with `inline`"
+        )
+    nodes: list[bytes] = []
+    for node in _body(content, function):
+        nodes += _inlined_node(node, functions, depth + 1)
+    return nodes
 
 
 def _body(call: bytes, function: _Function) -> list[bytes]:

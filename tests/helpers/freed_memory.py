@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
-from shared import ROOT
+import nystra.core
 
+PACKAGE = Path(nystra.core.__file__).parents[1]
 BYTE = 0xA5
 """What freed memory is filled with."""
 
@@ -23,7 +25,7 @@ class FreedMemory:
 
     Attributes:
         filled: Number of values whose memory was filled.
-        readers: Files that called ``OrtValue.numpy``, relative to the checkout.
+        readers: Files that called ``OrtValue.numpy``, relative to the package.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ class FreedMemory:
 
         def reading(value: Any) -> Any:
             path = sys._getframe(1).f_code.co_filename
-            self.readers.add(path.removeprefix(f"{ROOT}/"))
+            self.readers.add(path.removeprefix(f"{PACKAGE}/"))
             return read(value)
 
         monkeypatch.setattr(value_type, "ortvalue_from_numpy", making)

@@ -123,7 +123,7 @@ def test_the_gate_of_the_workflow(exported: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_ray_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     """The arguments are those of the function; `tests/deploy/test_ray_serve.py` runs services."""
-    (snippet,) = texts("serving.md", "python")
+    (snippet,) = (text for text in texts("serving.md", "python") if "ray_serve" in text)
     taken = inspect.signature(nystra.deploy.ray_serve)
     bound: list[dict[str, Any]] = []
 

@@ -137,7 +137,7 @@ def test_a_missing_extra_is_installed_by_its_projects() -> None:
         command = install_command(extra)
         assert re.fullmatch(r"pip install( --force-reinstall)?( '[^' ]+')+", command), command
         assert "nystra" not in command
-    assert "'onnxruntime>=" in install_command("ort")
+    assert re.search(r"'onnxruntime[!>]=", install_command("ort"))
     assert install_command("none") == "pip install '.[none]' in a checkout of nystra"
 
 
