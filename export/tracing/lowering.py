@@ -22,6 +22,15 @@ _PARTS: dict[Any, Any] = {
 }
 """View operator -> the operator that writes a changed view back into its tensor."""
 
+_SHIFTS: dict[str, Any] = {
+    "__lshift__": aten.bitwise_left_shift,
+    "__rshift__": aten.bitwise_right_shift,
+}
+"""Operators of Python -> those that have translations for every type of operand."""
+
+_SHIFTS_IN_PLACE = {"__ilshift__": "__lshift__", "__irshift__": "__rshift__"}
+"""``a <<= b`` -> ``a << b``."""
+
 _ALIASES = frozenset(
     re.findall(
         r"\w+",
@@ -123,7 +132,8 @@ def _without_write_of(target: Any) -> Any:
     Its name may be another: that of ``pow_.Scalar`` is ``pow.Tensor_Scalar``.
     """
     name = target._schema.name.partition("::")[2]
-    packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
+    pure = _SHIFTS_IN_PLACE.get(name, name.removesuffix("_"))
+    packet = getattr(aten, pure, None) if name.endswith("_") else None
     if packet is None:
         return None
     expected = [(one.name, str(one.type)) for one in target._schema.arguments]
@@ -186,6 +196,14 @@ def _reshaped(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
+def _shifted(graph: fx.Graph, node: fx.Node) -> bool:
+    """Write ``a << b`` and ``a >> b`` as the operators of tensors, which have translations."""
+    target: Any = node.target
+    packet = _SHIFTS[name_of(node)]
+    node.target = packet.Tensor if target._overloadname == "Tensor" else packet.Tensor_Scalar
+    return True
+
+
 def _transposed(graph: fx.Graph, node: fx.Node) -> bool:
     node.args = (node.args[0], -2, -1)
     node.target = aten.transpose.int
@@ -197,4 +215,5 @@ _CHANGES: dict[str, Callable[[fx.Graph, fx.Node], bool]] = {
     **dict.fromkeys(("detach", "to", "type_as", "contiguous"), _same),
     **dict.fromkeys(("view", "_unsafe_view"), _reshaped),
     **dict.fromkeys(("mT", "mH"), _transposed),
+    **dict.fromkeys(_SHIFTS, _shifted),
 }

@@ -22,6 +22,8 @@ _FLOAT_TYPES = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return the translations of operators for ``torch.onnx.export``; nystra's are single nodes."""
     table: dict[Callable[..., Any], Callable[..., Any]] = {
+        torch.ops.aten.copysign.Scalar: _copysign,
+        torch.ops.aten.copysign.Tensor: _copysign,
         torch.ops.aten.remainder.Scalar: _remainder,
         torch.ops.aten.sort.stable: _sort,
     }
@@ -74,6 +76,15 @@ def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
         type_constraints=[("T", _FLOAT_TYPES, "")],
         attributes=attributes,
     )
+
+
+def _copysign(tensor: Any, signs: Any) -> Any:
+    """Translate the size of a tensor's numbers with the signs of others; -0 has a sign too."""
+    sizes = op.Abs(tensor)
+    typed = op.CastLike(signs, tensor)
+    zero = op.CastLike(0.0, tensor)
+    is_negative = op.Or(op.Less(typed, zero), op.Less(op.Reciprocal(typed), zero))
+    return op.Where(is_negative, op.Neg(sizes), sizes)
 
 
 def _remainder(tensor: Any, divisor: Any) -> Any:

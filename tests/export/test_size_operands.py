@@ -14,15 +14,17 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from conformance_models import session
+from nystra.core.errors import ExportError
 from nystra.export.tracing.trace import trace_piece
 
 Rule = Callable[[Any, Any], Tensor]
 
-_OPERATORS = "add sub mul truediv floordiv mod pow eq ne lt le gt ge and_ or_ xor"
+_OPERATORS = "add sub mul truediv floordiv mod pow eq ne lt le gt ge and_ or_ xor lshift rshift"
 
 _FUNCTIONS = (
     "add sub rsub mul div true_divide floor_divide fmod remainder pow xlogy eq ne lt le gt ge "
-    "clamp_min clamp_max bitwise_and bitwise_or bitwise_xor"
+    "clamp_min clamp_max bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
+    "bitwise_right_shift copysign"
 )
 
 BINARY: dict[str, Rule] = {
@@ -38,6 +40,12 @@ BINARY: dict[str, Rule] = {
     "in place": lambda a, b: a.clone().mul_(b).add_(b).sub_(b),
     "in place, divided": lambda a, b: a.clone().div_(b),
     "in place, power": lambda a, b: a.clone().pow_(b),
+    "in place, shifted left": lambda a, b: operator.ilshift(a.clone(), b),
+    "in place, shifted right": lambda a, b: operator.irshift(a.clone(), b),
+    "in place, signs": lambda a, b: a.clone().copysign_(-b),
+    "shifted by tensors": lambda a, b: (a << a.abs()) >> b,
+    "signs of a difference": lambda a, b: torch.copysign(a, 2 - b),
+    "signs of zeros": lambda a, b: torch.copysign(torch.copysign(a, -3) - 5, -(a * 0)) * b,
     "in place, remainder": lambda a, b: a.clone().fmod_(b).remainder_(b),
     "new_full": lambda a, b: a * a.new_full((1,), b),
     "full_like": lambda a, b: a * torch.full_like(a, b),
@@ -67,6 +75,9 @@ TERNARY: dict[str, Rule] = {
     "elu": lambda x, n: F.elu(x, n),
     "celu": lambda x, n: F.celu(x, n),
     "softplus": lambda x, n: F.softplus(x, n, n),
+    "softshrink": lambda x, n: F.softshrink(20 * x, n),
+    "hardshrink": lambda x, n: F.hardshrink(20 * x, n),
+    "index_fill": lambda x, n: x.index_fill(2, torch.tensor([0]), n),
     "threshold": lambda x, n: F.threshold(x, n, n),
     "places": lambda x, n: (torch.arange(n) / n) + x,
     "places of a grid": lambda x, n: torch.arange(0, n, dtype=torch.float32) * 2 / (n - 1) - 1 + x,
@@ -88,7 +99,19 @@ UNSUPPORTED = {
     ("full_like", "bool"),
     ("fill_", "bool"),
     ("hardtanh", "int"),  # PyTorch reads the number to check it
+    ("lshift", "bool"),  # PyTorch traces no shift of bool by an operator of Python
+    ("rshift", "bool"),
 }
+
+
+NOT_TRACED: dict[str, Rule] = {
+    "float_power": torch.float_power,
+    "nan_to_num": lambda x, n: torch.nan_to_num(x, nan=n),
+    "huber_loss": lambda x, n: F.huber_loss(x, 9 * x, reduction="none", delta=n),
+    "smooth_l1_loss": lambda x, n: F.smooth_l1_loss(x, 9 * x, reduction="none", beta=n),
+    "padded": lambda x, n: F.pad(x, (1, 1), value=n),
+}
+"""Operators for whose number torch.export takes the side of the traced image, as a constant."""
 
 
 class Rows(nn.Module):
@@ -151,6 +174,14 @@ def test_no_operator_is_left_out() -> None:
 def test_sizes_beside_tensors(kind: str, order: str) -> None:
     rules = [rule for _, *of, rule in CASES if of == [kind, order]]
     check(Rows(rules, kind, order))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", NOT_TRACED)
+def test_operators_that_torch_export_fixes_to_one_size(name: str) -> None:
+    """They are refused, by torch.onnx too; a file would be wrong at every other size."""
+    with pytest.raises(ExportError, match="inferred a static shape of 6"):
+        check(Rows([NOT_TRACED[name]], "float", "tensor, size"))
 
 
 @pytest.mark.full
