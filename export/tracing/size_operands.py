@@ -7,6 +7,7 @@ read.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -167,9 +168,24 @@ def _decompose(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
     if parts is None:
         return False
     before = {*graph.nodes}
-    if not write_parts(graph, node, parts, {}):
+    with _without_guards(node):
+        written = write_parts(graph, node, parts, {})
+    if not written:
         return False
     for part in [one for one in graph.nodes if one not in before]:
         if part.target not in parents:
             _write_sizes_of(graph, part, {*parents, part.target})
     return True
+
+
+def _without_guards(node: fx.Node) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which a decomposition that needs one value of a size fails.
+
+    ``int(beta)`` would otherwise write the side of the traced image as a constant, and the file
+    would be wrong at every other size. Older PyTorch has no such context.
+    """
+    mode = getattr(node.meta["val"], "fake_mode", None)
+    sizes = getattr(mode, "shape_env", None)
+    forbid: Any = getattr(sizes, "error_on_new_guards", contextlib.nullcontext)
+    context: contextlib.AbstractContextManager[None] = forbid()
+    return context

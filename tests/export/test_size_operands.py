@@ -70,6 +70,7 @@ TERNARY: dict[str, Rule] = {
     "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
     "masked_fill_": lambda x, n: x.clone().masked_fill_(x > 0, n),
     "fill_": lambda x, n: x.clone().fill_(n) + x,
+    "products added": lambda x, n: torch.baddbmm(x[0], x[0], x[0], beta=n, alpha=n - 1)[None],
     "hardtanh": lambda x, n: F.hardtanh(x, -n, n),
     "leaky_relu": lambda x, n: F.leaky_relu(x, n),
     "elu": lambda x, n: F.elu(x, n),
