@@ -82,7 +82,8 @@ def _copysign(tensor: Any, signs: Any) -> Any:
     """Translate the size of a tensor's numbers with the signs of others; -0 has a sign too."""
     sizes = op.Abs(tensor)
     typed = op.CastLike(signs, tensor)
-    zero = op.CastLike(0.0, tensor)
+    number: Any = op.Constant(value_float=0.0)
+    zero = op.CastLike(number, tensor)
     is_negative = op.Or(op.Less(typed, zero), op.Less(op.Reciprocal(typed), zero))
     return op.Where(is_negative, op.Neg(sizes), sizes)
 
