@@ -41,7 +41,7 @@ _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass
 class _Trial:
-    """Runs of a file on images; its other inputs get examples."""
+    """Runs of a file on images; its other inputs get examples, the same ones for every image."""
 
     path: Path
     session: Session
@@ -56,7 +56,12 @@ class _Trial:
         """
         size = dict(zip(self.image.axes, pixels.shape, strict=True))
         del size["channels"]
-        examples = example_arrays(self.others, own_sizes(self.others, size))
+        one = {**size, "batch": 1}
+        examples = example_arrays(self.others, own_sizes(self.others, one))
+        for port in self.others:
+            if "batch" in port.axes and "batch" not in port.lengths:
+                batch = port.axes.index("batch")
+                examples[port.name] = np.repeat(examples[port.name], len(pixels), axis=batch)
         made = self.session.run({self.image.name: pixels, **examples})
         return next(iter(made.values()))
 

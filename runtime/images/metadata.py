@@ -10,7 +10,6 @@ from typing import Any
 from ...core.errors import NystraError
 from .image_data import MAX_METADATA, ImageData, Metadata
 from .image_file import field, libvips
-from .tags import shares_bytes
 
 PROFILE = "icc-profile-data"
 _EXIF, _XMP, _TEXT = "exif-data", "xmp-data", "png-comment-"
@@ -149,6 +148,8 @@ def _label(name: str) -> str:
 
 
 def _is_damaged(block: bytes | str) -> bool:
+    from .tags import shares_bytes  # few pictures have EXIF
+
     try:
         return isinstance(block, str) or shares_bytes(block.removeprefix(b"Exif\0\0"))
     except (NystraError, struct.error, OverflowError):

@@ -19,7 +19,6 @@ from ...core.errors import NystraError
 from .image_file import ImageFile, field, from_array, load
 from .metadata import read_dpi, read_metadata
 from .png_chunks import limit_metadata
-from .tags import SIGNATURES, only_page
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WebP", "BMP", "GIF", "AVIF")
 """The formats that are read."""
@@ -36,6 +35,7 @@ _KEPT_IN_JPEG = (
     *(b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/xap/1.0/\0"),
     *(b"Adobe", b"ICC_PROFILE\0", b"Photoshop 3.0\0", b"Ducky"),
 )
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _MOVIE = re.compile(rb"ftyp(?:mp4|isom|qt  )")
 _BMP_HEADER, _BMP_PROFILE = 80, b"DEBM"
 _USUAL_PRIMARIES, _USUAL_TRANSFERS = (1, 2, 5, 6), (1, 2, 6, 13)
@@ -108,6 +108,8 @@ def _left_out_of_jpeg(data: bytes) -> list[str]:
 
 
 def _open_tiff(stream: BinaryIO, name: str) -> ImageFile:
+    from .tags import only_page  # no other format has tags
+
     page, fail_on, notes = only_page(stream, name)
     # The limit of libtiff is one for strips, which good files exceed. That of the pixels is checked
     # before they are decoded.
@@ -190,7 +192,7 @@ def _described(format: str, image: Any, stream: BinaryIO, notes: list[str]) -> I
 _OPENERS: tuple[tuple[Callable[[bytes], bool], Opener], ...] = (
     (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), _open_png),
     (lambda head: head.startswith(b"\xff\xd8\xff"), _open_jpeg),
-    (lambda head: head.startswith(SIGNATURES), _open_tiff),
+    (lambda head: head.startswith(_TIFF), _open_tiff),
     (
         lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP",
         _open_by("WebP", "webp"),

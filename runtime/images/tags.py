@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...core.errors import NystraError
 
-SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _MAX_DIRECTORIES, _MAX_TAGS = 64, 1024
 _POINTERS = (34665, 34853, 40965)
 _REDUCED, _YCBCR, _JPEG, _LARGE_TILE = 1, 6, 7, 1 << 24
