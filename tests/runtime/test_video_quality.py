@@ -99,7 +99,7 @@ def test_frame_by_frame_it_is_the_quality_of_images(
 def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``nystra check`` compares flicker with the baseline, and reports it if it is missing."""
     baseline = str(model.with_name("baseline.json"))
-    check = ["check", str(model), "--baseline", baseline, "--threads", "1"]
+    check = ["check", str(model), "--baseline", baseline]
     assert main([*check, *given, "--video", "--update", "-q"]) == 0
     assert main([*check, *given, "--video", "-q"]) == 0
     capsys.readouterr()
