@@ -22,14 +22,30 @@ Told = tuple[Literal["keys", "rows"], bool]
 
 
 def axes_from_end(node: ir.Node, sized: Sized, rank: int) -> tuple[int, ...]:
-    """Return the axes that a node reduces, counted from the end; all if it does not name them."""
-    held = node.inputs[1] if len(node.inputs) > 1 else None
-    if held is not None:
-        fixed = ir.convenience.get_const_tensor(held)
-        axes = sized.constant(held).flatten().tolist() if fixed is None else fixed.numpy().tolist()
+    """Return the axes that a node reduces, counted from the end; all if it does not name them.
+
+    Axes that were computed and are not kept are those whose length changes.
+    """
+    named = node.inputs[1] if len(node.inputs) > 1 else None
+    if named is not None:
+        fixed = ir.convenience.get_const_tensor(named)
+        if fixed is not None:
+            axes = fixed.numpy().tolist()
+        elif sized.is_constant(named):
+            axes = sized.constant(named).flatten().tolist()
+        else:
+            return _changed_axes(node, sized)
     else:
         axes = list(attribute(node, "axes", ()))  # type: ignore[call-overload]
     return tuple(axis - rank if axis >= 0 else axis for axis in axes or range(rank))
+
+
+def _changed_axes(node: ir.Node, sized: Sized) -> tuple[int, ...]:
+    values = (node.inputs[0], node.outputs[0])
+    before, after = (sized.shapes.get("" if v is None else str(v.name), ()) for v in values)
+    if len(before) != len(after):
+        return ()
+    return tuple(i - len(before) for i, length in enumerate(before) if length != after[i])
 
 
 def before_casts(value: ir.Value) -> ir.Value:
