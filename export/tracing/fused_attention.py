@@ -61,7 +61,16 @@ def write_attention(graph: fx.Graph, finite: Collection[str], *, in_pieces: bool
             continue
         parts = functools.partial(_of_four_axes, attend)
         written = write_parts(graph, node, parts, {}, kept=True) or written
+    if written:
+        _reshape_views(graph)
     return written
+
+
+def _reshape_views(graph: fx.Graph) -> None:
+    """Write views as reshapes: results that are written anew lie otherwise in memory."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
 
 
 def _may_hide_all(mask: fx.Node, finite: Collection[str]) -> bool:

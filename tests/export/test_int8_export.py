@@ -123,7 +123,7 @@ def test_name_metadata_and_manifest(int8: ExportResult) -> None:
     assert found["images"] == 3
     assert found["psnr_against_float32"] >= 50.0
     assert found["int8_layers"] > 0
-    assert any("layers in int8" in text for text in int8.warnings)
+    assert any("layers in int8" in text for text in int8.notes)
     assert int8.validation.passed
     assert set(int8.validation.reports) >= {"ort-cpu", "twin"}
     stated = json.loads(Session(int8.model).metadata.get("nystra.exact_layers", "[]"))
