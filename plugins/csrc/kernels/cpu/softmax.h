@@ -9,7 +9,8 @@ namespace nystra::NYSTRA_ISA {
 namespace {
 
 // 2^t, or 0 below 2^-100: products of smaller ones with values may be denormal numbers, which some
-// CPUs multiply a hundred times slower. A key with a score of -inf has no weight, whatever its value.
+// CPUs multiply a hundred times slower. A key with a score of -inf has no weight, whatever its
+// value.
 constexpr float kLeastPower = -100.0f;
 inline Vec softmax_weight(Vec t) {
   const IntVec none = t < splat(kLeastPower);  // false for NaN
