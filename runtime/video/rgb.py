@@ -44,16 +44,13 @@ class Converter:
             f"{other}_range=full:{side}_range={'full' if color.full else 'limited'}:"
             f"{side}_color_matrix={MATRICES[color.matrix]}:{side}_chroma_loc=left:flags={_FLAGS}"
         )
-        deeper = []
+        self._eight_bits = ""
         if pushed.is_rgb and color.full and color.bits == 8:
-            # Straight to 8 bits of full range the scaler rounds chroma down.
-            again = graph.add("scale", f"in_range=full:out_range=full:flags={_FLAGS}")
-            deeper = [graph.add("format", f"{target}16le"), again]
+            self._eight_bits, target = target, f"{target}16le"
         height, width = size
         nodes = [
             graph.add_buffer(width=width, height=height, format=pushed, time_base=time_base),
             graph.add("scale", scale),
-            *deeper,
             graph.add("format", target),
             graph.add("buffersink"),
         ]
@@ -65,7 +62,28 @@ class Converter:
     def __call__(self, frame: Any) -> Any:
         """Return a frame of PyAV, converted, with the same time."""
         self._graph.push(frame)
-        return self._graph.pull()
+        converted = self._graph.pull()
+        return _in_eight_bits(converted, self._eight_bits) if self._eight_bits else converted
+
+
+def _in_eight_bits(frame: Any, target: str) -> Any:
+    """Return a frame of 16 bits and full range in 8 bits, rounded; FFmpeg's scaler rounds down.
+
+    Luma and alpha are 257 times as large as in 8 bits, chroma around 32768 is as around 128.
+
+    Args:
+        frame: The frame.
+        target: Pixel format of the result, with the same planes.
+    """
+    result = load_av().VideoFrame(frame.width, frame.height, target)
+    for number, (plane, rounded) in enumerate(zip(frame.planes, result.planes, strict=True)):
+        deep = np.frombuffer(plane, np.uint16).reshape(plane.height, -1)[:, : plane.width]
+        middle, zero = (32768.0, 128.0) if number in (1, 2) else (0.0, 0.0)
+        rows = np.zeros((rounded.height, rounded.line_size), np.uint8)
+        rows[:, : rounded.width] = np.clip(np.rint((deep - middle) / 257 + zero), 0, 255)
+        rounded.update(rows)
+    result.pts, result.time_base = frame.pts, frame.time_base
+    return result
 
 
 def to_image(rgb: Any, color: Color, quarter_turns: int, *, converted: bool) -> ImageData:
