@@ -200,6 +200,7 @@ class Pairs(Option):
 
     _expected: ClassVar[str] = "NAME=VALUE"
     _placeholder: ClassVar[str] = "NAME=VALUE"
+    is_list: ClassVar[bool] = True
 
     def read(self, name: str, text: str) -> dict[str, Any]:
         """Return the pair of a text."""

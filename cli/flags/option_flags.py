@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ...core.option import Option, Options, spelled
-from ...core.option_kinds import File, NamedChoice, Pairs, Switch
+from ...core.option_kinds import File, NamedChoice, Switch
 from ..console import echo_error, steps, warn
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ def add_options(
         kwargs: dict[str, Any] = (
             {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
         )
-        if isinstance(kind, Pairs):
-            kwargs["action"] = _Merged
-        elif kind.is_list:
-            kwargs["action"] = _Joined
+        if kind.is_list:
+            kwargs["action"] = _Added
         add_option(parser, name, kind, default=kind.default, **kwargs)
 
 
@@ -72,18 +70,9 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **kw
     parser.add_argument(*flags, dest=name, **kwargs)
 
 
-class _Merged(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), **values})
+class _Added(argparse.Action):
+    """Adds the values of a repeated flag, pairs or a tuple, to the former ones."""
 
-
-class _Joined(argparse.Action):
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -92,7 +81,11 @@ class _Joined(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         former = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, values if former is self.default else former + values)
+        if isinstance(values, dict):
+            values = {**(former or {}), **values}
+        elif former is not self.default:
+            values = former + values
+        setattr(namespace, self.dest, values)
 
 
 def _add_named_choice(parser: argparse._ActionsContainer, name: str, kind: NamedChoice) -> None:
