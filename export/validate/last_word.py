@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -21,12 +22,14 @@ from ..load.images import Feeds
 from ..load.source import Source
 from ..load.telling import Telling, split, telling_inputs
 from ..pytorch.network_session import NetworkSession
+from ..rounding.nudges import nudge
+from .references import mean_abs
 from .tiles import is_of_others
 
 _FACTOR = 2.0
 """A difference may be this multiple of that by rounding."""
 
-_NUDGES, _LAST_DIGITS = 2, 1e-6
+_NUDGES = 2
 
 Run = Callable[[Feeds], list[Array]]
 
@@ -165,22 +168,12 @@ def _by_rounding(
     runs = [NetworkSession(planned, torch.float64).all(arrays)]
     session = NetworkSession(planned)
     single = session.all(arrays)
-    for seed in range(_NUDGES):
-        noise = np.random.default_rng(seed)
-        runs.append(session.all([_nudged(array, noise) for array in arrays]))
+    runs += [session.all(nudged) for nudged in islice(nudge(arrays), _NUDGES)]
     for run in runs:
         for place, (own, one) in enumerate(zip(run, single, strict=True)):
             changes[place] = max(changes[place], _FACTOR * _largest(own, one))
             means[place] = max(means[place], _FACTOR * _mean(own, one))
     return changes, means
-
-
-def _nudged(array: Array, noise: np.random.Generator) -> Array:
-    if array.dtype.kind != "f":
-        return array
-    factors = 1 + _LAST_DIGITS * noise.standard_normal(array.shape)
-    nudged: Array = array * factors.astype(array.dtype)
-    return nudged
 
 
 def _within(changes: Sequence[float], limits: Sequence[float]) -> bool:
@@ -192,9 +185,7 @@ def _largest(got: Array, expected: Array) -> float:
 
 
 def _mean(got: Array, expected: Array) -> float:
-    if got.shape != expected.shape:
-        return float("inf")
-    return float(np.abs(got.astype(np.float64) - expected).mean())
+    return float("inf") if got.shape != expected.shape else mean_abs(got, expected)
 
 
 def _peak(measure: Measure, expected: Array) -> float:

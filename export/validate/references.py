@@ -250,14 +250,14 @@ class _Runs:
                 limit = limit.at_most(max(most, always[place]))
             coarse_mean = 0.0
             if coarse is not None:
-                coarse_mean = tolerance.factor * _mean_abs(coarse[place], right)
+                coarse_mean = tolerance.factor * mean_abs(coarse[place], right)
                 if reseeded is None:
                     _refuse_coarse(measure, measure.value(coarse[place], right), transform)
                     change = tolerance.factor * max_abs(coarse[place], right)
                     limit = limit.widened(change, transform)
             mean = None
             if reseeded is not None:
-                change = _mean_abs(own, reseeded[place])
+                change = mean_abs(own, reseeded[place])
                 _refuse_changed_matches(coarse_mean, change, transform)
                 mean = largest([SHARE_OF_A_SEED * change, coarse_mean])
             elif tolerance.by_mean:
@@ -320,7 +320,7 @@ class _Lowered:
                 return
             change = tolerance.factor * max_abs(coarse, right)
             by_mean = measure.tolerances[self._own].by_mean
-            mean = tolerance.factor * _mean_abs(coarse, right) if by_mean else None
+            mean = tolerance.factor * mean_abs(coarse, right) if by_mean else None
             allowed.append(_Allowed(limit.widened(change, self._precision), mean))
         self.allowed.append(allowed)
 
@@ -344,7 +344,7 @@ def _changes_by_rounding(
     changes = [0.0] * len(expected)
     for nudged in nudge(list(case.values())):
         pairs = zip(changes, expected, network.all(nudged), strict=True)
-        changes = [largest([change, _mean_abs(own, got)]) for change, own, got in pairs]
+        changes = [largest([change, mean_abs(own, got)]) for change, own, got in pairs]
     return changes
 
 
@@ -352,7 +352,8 @@ def _elements(case: Feeds) -> int:
     return sum(array.size for array in case.values())
 
 
-def _mean_abs(first: Array, second: Array) -> float:
+def mean_abs(first: Array, second: Array) -> float:
+    """Return the mean absolute difference of two arrays of one shape."""
     return float(np.mean(np.abs(first - second)))
 
 
