@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import functools
 
+from cluster_case import at, cluster_tests
 from conformance_case import EVERYWHERE, Case
-from operator_tests import OperatorTests
-from window_case import (
-    BASE,
-    BIAS_CHANGE,
-    CHANGES,
-    GOOD,
-    QKV,
-    WindowCase,
-    base_case,
-    open_node,
-    window_row,
-)
+from window_case import WindowCase, window_row
 
 
 def _cases() -> list[Case]:
     row = functools.partial(window_row, "NystraWindowCovariance", biased=True, of=WindowCase)
-
-    def at(rows: int, cols: int, **rest: int | float) -> dict[str, int | float]:
-        return {"cluster_rows": rows, "cluster_cols": cols, **rest}
 
     return [
         row((1, 1, 1), (1, 1, 1), (1, 1), **at(1, 1)),
@@ -67,29 +54,4 @@ def _cases() -> list[Case]:
     ]
 
 
-_CLUSTERS = {"cluster_rows": 2, "cluster_cols": 4, "rounds": 0, "block": 2, "bias_block": 4}
-
-TESTS = OperatorTests(
-    cases=_cases(),
-    base=base_case("NystraWindowCovariance", {**BASE, **_CLUSTERS, "bias": 1}, 225),
-    changes={
-        **CHANGES,
-        **BIAS_CHANGE,
-        "cluster_rows": {"cluster_rows": 4},
-        "cluster_cols": {"cluster_cols": 2},
-        "rounds": {"rounds": 1},
-        "block": {"block": 4},
-        "bias_block": {"bias_block": 2},
-    },
-    attributes={
-        **GOOD,
-        "cluster_rows": 2,
-        "cluster_cols": 2,
-        "rounds": 1,
-        "block": 2,
-        "bias_block": 2,
-        "bias": 1,
-    },
-    shapes=[QKV, (15 * 7, 2)],
-    open_node=open_node(15 * 7),
-)
+TESTS = cluster_tests("NystraWindowCovariance", _cases())
