@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
@@ -96,16 +97,43 @@ def near_logits(nodes: BodyBuilder, blocks: Blocks, bias: Bias, own_q: str, own_
     return nodes.op("Add", nodes.op("MatMul", own_q, nodes.swap(own_k, 4)), added)
 
 
-def write(nodes: BodyBuilder) -> str:
-    """Write the nodes; return the result."""
+class Windows(NamedTuple):
+    """The windows of a map, their keys in clusters, their tokens in blocks.
+
+    Attributes:
+        windows: The windows.
+        q: Queries times the scale, (B nW, h, N, d).
+        k: Keys without their mean, the same.
+        v: Values, (B nW, h, N, e).
+        clusters: The clusters of the keys.
+        blocks: The blocks of exact attention.
+        bias: The bias, of blocks and of tokens.
+    """
+
+    windows: WindowBody
+    q: str
+    k: str
+    v: str
+    clusters: Clusters
+    blocks: Blocks
+    bias: Bias
+
+
+def cut_windows(nodes: BodyBuilder) -> Windows:
+    """Write the nodes that both cluster forms begin with."""
     windows = WindowBody(nodes)
-    op, number = nodes.op, nodes.number
     q, k, v = windows.heads_apart()
-    q = op("Mul", q, nodes.attribute("scale"))
-    k = op("Sub", k, nodes.reduce("ReduceMean", k, -2))
+    q = nodes.op("Mul", q, nodes.attribute("scale"))
+    k = nodes.op("Sub", k, nodes.reduce("ReduceMean", k, -2))
     clusters = Clusters(windows, k)
     blocks = Blocks(windows)
-    bias = Bias(windows, nodes.inputs[1])
+    return Windows(windows, q, k, v, clusters, blocks, Bias(windows, nodes.inputs[1]))
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
+    op, number = nodes.op, nodes.number
+    windows, q, k, v, clusters, blocks, bias = cut_windows(nodes)
 
     all_windows = op("Mul", windows.batch, windows.windows)
     column = nodes.shape(all_windows, windows.heads, windows.tokens, 1)

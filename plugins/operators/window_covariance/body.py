@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
-from ..window_cluster.body import NEVER, TINY, Clusters, near_logits, seen_sums
-from ..window_cluster.body_bias import Bias
-from ..window_cluster.body_blocks import Blocks
+from ..window_cluster.body import NEVER, TINY, cut_windows, near_logits, seen_sums
 
 
 class _Records:
@@ -38,14 +36,8 @@ class _Records:
 
 def write(nodes: BodyBuilder) -> str:
     """Write the nodes; return the result."""
-    windows = WindowBody(nodes)
     op, number = nodes.op, nodes.number
-    q, k, v = windows.heads_apart()
-    q = op("Mul", q, nodes.attribute("scale"))
-    k = op("Sub", k, nodes.reduce("ReduceMean", k, -2))
-    clusters = Clusters(windows, k)
-    blocks = Blocks(windows)
-    bias = Bias(windows, nodes.inputs[1])
+    windows, q, k, v, clusters, blocks, bias = cut_windows(nodes)
     all_windows = op("Mul", windows.batch, windows.windows)
     records = _Records(windows, all_windows, k, v)
 
