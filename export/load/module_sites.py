@@ -18,7 +18,7 @@ from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
 from ..attention.site import common_window, find_sites
-from ..differences import relative_difference
+from ..differences import largest, relative_difference
 from ..rewrite.continuity import is_continuous
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
@@ -83,10 +83,15 @@ def with_found_sites(
             f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
         )
         return _with_unserved(loaded, [text])
-    named = _with_unserved(loaded, left_as_trained(attention.attentions))
-    if not attention.replacements:
+    return _with_sites(loaded, sited, attention)
+
+
+def _with_sites(loaded: LoadedModel, sited: GraphNetwork, found: Found) -> LoadedModel:
+    """Return a loaded network with its graph in its place, if anything in it was replaced."""
+    named = _with_unserved(loaded, left_as_trained(found.attentions))
+    if not found.replacements:
         return named
-    return replace(named, network=sited, facts=replace(facts, window=common_window(sited)))
+    return replace(named, network=sited, facts=replace(named.facts, window=common_window(sited)))
 
 
 def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
@@ -103,13 +108,8 @@ def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
     except Exception:  # the error of all sizes is reported
         return None
     text = f"its file takes sides of at least {facts.size_minimum} pixels"
-    named = _with_unserved(
-        replace(loaded, facts=facts, warnings=(*loaded.warnings, text)),
-        left_as_trained(attention.attentions),
-    )
-    if not attention.replacements:
-        return named
-    return replace(named, network=sited, facts=replace(facts, window=common_window(sited)))
+    stated = replace(loaded, facts=facts, warnings=(*loaded.warnings, text))
+    return _with_sites(stated, sited, attention)
 
 
 def not_searched(loaded: LoadedModel) -> LoadedModel:
@@ -197,9 +197,11 @@ def _change_by_rounding(
     source: ModuleSource, images: Sequence[Tensor], expected: Sequence[Tensor]
 ) -> float:
     """Return how much a network that selects changes where its inputs change by rounding."""
-    return max(
-        relative_difference(source.compute([torch.from_numpy(array) for array in nudged]), expected)
-        for nudged in nudge([image.numpy() for image in images])
+    return largest(
+        [
+            relative_difference(source.compute(list(map(torch.from_numpy, nudged))), expected)
+            for nudged in nudge([image.numpy() for image in images])
+        ]
     )
 
 
