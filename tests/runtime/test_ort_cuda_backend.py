@@ -53,73 +53,89 @@ class FakeOnnxruntime(types.ModuleType):
         self.registered: list[str] = []
         self.fallback: list[str] = []
         self.placed: list[str] = []
-        fake = self
-
-        class OrtValue:
-            @staticmethod
-            def ortvalue_from_numpy(array: np.ndarray, device: str, number: int) -> Any:
-                fake.placed.append(f"copy to {device}:{number}")
-                return ort.OrtValue.ortvalue_from_numpy(array)
-
-        class Binding:
-            """Inputs and outputs bound to a GPU that is this machine's memory."""
-
-            def __init__(self, binding: Any) -> None:
-                self._binding = binding
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self._binding, name)
-
-            def bind_output(self, name: str, device: str = "cpu", number: int = 0) -> None:
-                if device != "cpu":
-                    fake.placed.append(f"{name} on {device}:{number}")
-                self._binding.bind_output(name)
-
-            def synchronize_inputs(self) -> None:
-                fake.placed.append("wait")
-
-            def synchronize_outputs(self) -> None:
-                fake.placed.append("wait")
-
-        class SessionOptions(ort.SessionOptions):  # type: ignore[misc]
-            def register_custom_ops_library(self, path: str) -> None:
-                fake.registered.append(path)
-
-        class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
-            def __init__(self, path: str, options: Any, providers: Any, **rest: Any) -> None:
-                assert rest == {"enable_fallback": 0}
-                fake.asked = providers
-                sys.stdout.write("*** EP Error ***")  # as onnxruntime does giving up a provider
-                if fake.error is not None:
-                    raise fake.error
-                super().__init__(path, options, providers=["CPUExecutionProvider"])
-
-            def io_binding(self) -> Any:
-                return Binding(super().io_binding())
-
-            def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
-                if fake.placed:
-                    fake.placed.append("run")
-                    time.sleep(0.01)
-                super().run_with_iobinding(binding._binding, options)
-
-            def get_providers(self) -> list[str]:
-                names = [name for name, _ in fake.asked if name in fake.loads]
-                return [*names, "CPUExecutionProvider"]
-
-            def disable_fallback(self) -> None:
-                fake.fallback.append("off")
-
-        self.SessionOptions = SessionOptions
-        self.InferenceSession = InferenceSession
+        self.SessionOptions = _session_options(self)
+        self.InferenceSession = _session(self)
         self.RunOptions = ort.RunOptions
-        self.OrtValue = OrtValue
+        self.OrtValue = _ort_value(self)
 
     def get_available_providers(self) -> list[str]:
         return [*self.available, "CPUExecutionProvider"]
 
     def preload_dlls(self) -> None:
         sys.stdout.write("Failed to load libcudnn.so")
+
+
+def _ort_value(fake: FakeOnnxruntime) -> Any:
+    """Return the class of values, whose copies are recorded."""
+
+    class OrtValue:
+        @staticmethod
+        def ortvalue_from_numpy(array: np.ndarray, device: str, number: int) -> Any:
+            fake.placed.append(f"copy to {device}:{number}")
+            return ort.OrtValue.ortvalue_from_numpy(array)
+
+    return OrtValue
+
+
+def _session_options(fake: FakeOnnxruntime) -> Any:
+    """Return the class of options, whose libraries are recorded."""
+
+    class SessionOptions(ort.SessionOptions):  # type: ignore[misc]
+        def register_custom_ops_library(self, path: str) -> None:
+            fake.registered.append(path)
+
+    return SessionOptions
+
+
+def _session(fake: FakeOnnxruntime) -> Any:
+    """Return the class of sessions, which run on the CPU."""
+
+    class Binding:
+        """Inputs and outputs bound to a GPU that is this machine's memory."""
+
+        def __init__(self, binding: Any) -> None:
+            self._binding = binding
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._binding, name)
+
+        def bind_output(self, name: str, device: str = "cpu", number: int = 0) -> None:
+            if device != "cpu":
+                fake.placed.append(f"{name} on {device}:{number}")
+            self._binding.bind_output(name)
+
+        def synchronize_inputs(self) -> None:
+            fake.placed.append("wait")
+
+        def synchronize_outputs(self) -> None:
+            fake.placed.append("wait")
+
+    class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
+        def __init__(self, path: str, options: Any, providers: Any, **rest: Any) -> None:
+            assert rest == {"enable_fallback": 0}
+            fake.asked = providers
+            sys.stdout.write("*** EP Error ***")  # as onnxruntime does giving up a provider
+            if fake.error is not None:
+                raise fake.error
+            super().__init__(path, options, providers=["CPUExecutionProvider"])
+
+        def io_binding(self) -> Any:
+            return Binding(super().io_binding())
+
+        def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
+            if fake.placed:
+                fake.placed.append("run")
+                time.sleep(0.01)
+            super().run_with_iobinding(binding._binding, options)
+
+        def get_providers(self) -> list[str]:
+            names = [name for name, _ in fake.asked if name in fake.loads]
+            return [*names, "CPUExecutionProvider"]
+
+        def disable_fallback(self) -> None:
+            fake.fallback.append("off")
+
+    return InferenceSession
 
 
 @pytest.fixture
