@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 from ...core.ports.port import Port
 from ...core.ports.preprocessing import Preprocessing, Resize
 from ...runtime.images.resampling import CUBIC
+from .editing import NodeWriter
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _SIDES = (2, 3)
@@ -25,22 +25,21 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -
         preprocessing: The steps.
         image: The new input, of the same name.
     """
-    replaced, graph = model.graph.input[0], model.graph
-    writer = _Writer(image.name)
+    graph = model.graph
+    replaced = graph.input[0]
+    steps = _Steps(graph, image.name)
     if preprocessing.resize is not None:
-        writer.resize(preprocessing.resize)
+        steps.resize(preprocessing.resize)
     if preprocessing.crop is not None:
-        writer.crop(preprocessing.crop)
+        steps.crop(preprocessing.crop)
     if preprocessing.mean:
-        writer.normalize(preprocessing)
+        steps.normalize(preprocessing)
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name == replaced.name:
-                node.input[place] = writer.image
-    traced = list(graph.node)
-    del graph.node[:]
-    graph.node.extend([*writer.nodes, *traced])
-    graph.initializer.extend(writer.constants)
+                node.input[place] = steps.image
+    steps.writer.nodes.extend(graph.node)
+    steps.writer.replace_all()
     dimensions = replaced.type.tensor_type.shape.dim
     free = image.free_axes()
     for place, axis in enumerate(image.axes):
@@ -49,13 +48,12 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -
             dimensions[place].dim_param = free[place]
 
 
-class _Writer:
+class _Steps:
     """Nodes in front of a graph; ``image`` is the name of the prepared tensor so far."""
 
-    def __init__(self, image: str) -> None:
+    def __init__(self, graph: onnx.GraphProto, image: str) -> None:
+        self.writer = NodeWriter(graph)
         self.image = image
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
 
     def resize(self, resize: Resize) -> None:
         sides = self._constant("sides", np.array(resize.sides, np.int64))
@@ -97,14 +95,11 @@ class _Writer:
         self.image = self._node("Div", [centered, std], "normalized")
 
     def _shape(self) -> str:
-        return self._node("Shape", [self.image], f"shape_of_{len(self.nodes)}", start=2)
+        return self._node("Shape", [self.image], f"shape_of_{len(self.writer.nodes)}", start=2)
 
     def _constant(self, name: str, values: Any) -> str:
-        tensor = numpy_helper.from_array(np.asarray(values), f"preprocessing.{name}")
-        self.constants.append(tensor)
-        return tensor.name
+        return self.writer.constant(f"preprocessing.{name}", values)
 
     def _node(self, kind: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         output = f"preprocessing.{name}"
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        return output
+        return self.writer.op(kind, inputs, output, output, **attributes)

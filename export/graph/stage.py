@@ -23,7 +23,7 @@ from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
-from .held import hold_constants
+from .initializers import make_initializers
 from .metadata import describe, write_metadata
 from .preprocessing import prepend
 
@@ -125,7 +125,7 @@ def _graph(
         model = changed.model
         notes += changed.notes
         if transform.apply is not None or prepared.target is not None:
-            hold_constants(model)
+            make_initializers(model)
     else:
         swapped = swap(prepared.traced.network, resolved, "operator")
         once = not is_own(facts.architecture)

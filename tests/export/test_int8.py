@@ -25,10 +25,10 @@ from nystra.export.graph.int8.calibration import (
     with_contrast,
 )
 from nystra.export.graph.int8.layers import find_layers
-from nystra.export.graph.int8.probing import session_of
 from nystra.export.graph.int8.quantizer import quantize
 from nystra.export.graph.int8.rounded_copy import rounded_copy
 from nystra.export.graph.int8.transform import quantize_model
+from nystra.export.graph.probing import open_probe
 from nystra.export.transforms import TransformInputs, find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.metrics.measures import MEASURES
@@ -293,7 +293,7 @@ def test_many_layers_are_tried_in_a_bounded_number_of_runs(
 
     @contextmanager
     def counting(model: onnx.ModelProto) -> Iterator[Any]:
-        with session_of(model) as session:
+        with open_probe(model) as session:
             plain = session.run
 
             def run(feed: Any) -> Any:
@@ -303,7 +303,7 @@ def test_many_layers_are_tried_in_a_bounded_number_of_runs(
             monkeypatch.setattr(session, "run", run)
             yield session
 
-    monkeypatch.setattr(budget, "session_of", counting)
+    monkeypatch.setattr(budget, "open_probe", counting)
     free = keep_budget(many, layers, calibration, FEEDS, IMAGE, -100.0)
     runs.clear()
     tight = keep_budget(many, layers, calibration, FEEDS, IMAGE, free.figure + 2.0)

@@ -14,9 +14,9 @@ from ....core.arrays import Array
 from ....core.text import counted
 from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
+from ..probing import open_probe
 from .calibration import Calibration, Feed
 from .layers import WeightLayer
-from .probing import session_of
 from .rounded_copy import OWN_RANGES, SWITCHES, rounded_copy
 
 MAX_COMPARED = 16
@@ -102,7 +102,7 @@ def keep_budget(
     images = [*compared, *({**feed, OWN_RANGES: np.array(True)} for feed in validated)]
     limits = [minimum] * len(compared) + [coarsest] * len(validated)
     copied = rounded_copy(model, layers, calibration.ranges, switches=True)
-    with session_of(copied) as session:
+    with open_probe(copied) as session:
         trial = _Trial(session, images, measure, len(layers))
         exact = np.zeros(len(layers), bool)
         figures = trial.figures(exact)

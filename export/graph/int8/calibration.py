@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-from .joined import one_scale
+from ..editing import NodeWriter
+from ..probing import open_probe
+from .concats import group_by_scale
 from .layers import WeightLayer
-from .probing import session_of
 
 DRAWN = 1 << 14
 """Values sampled from a feature map per image."""
@@ -30,8 +31,8 @@ SHARES = np.geomspace(1.0, 0.1, 40)
 CONTRAST = 2.0
 """How many times further from the mean the values of the second copy of an image are."""
 
-_DRAW, _PLAIN = "nystra.draw", "nystra.plain"
-
+_DRAW = "nystra.draw"
+_FLAT = "nystra.flat"
 
 Feed = Mapping[str, npt.NDArray[Any]]
 
@@ -42,7 +43,7 @@ class Calibration:
 
     Attributes:
         ranges: Map -> its largest absolute value that 8 bits represent; the same for all maps of
-            a group of `one_scale`.
+            a group of `group_by_scale`.
         sizes: Output of a layer -> its elements, the mean over the images.
     """
 
@@ -71,7 +72,7 @@ def calibrate(
     drawn: dict[str, list[npt.NDArray[np.float32]]] = {name: [] for name in sources}
     largest = dict.fromkeys(sources, 0.0)
     sizes = dict.fromkeys(outputs, 0.0)
-    with session_of(probe) as session:
+    with open_probe(probe) as session:
         for feed in feeds:
             got = session.run(feed)
             for name in sources:
@@ -80,7 +81,7 @@ def calibrate(
             for name in outputs:
                 sizes[name] += float(got[f"{name}.size"]) / len(feeds)
     ranges = {}
-    for group in one_scale(model.graph, layers):
+    for group in group_by_scale(model.graph, layers):
         values = np.concatenate([array for name in group for array in drawn[name]])
         held = least_error(values, max(largest[name] for name in group))
         ranges.update(dict.fromkeys(group, held))
@@ -123,24 +124,19 @@ def least_error(values: npt.NDArray[np.float32], largest: float) -> float:
 
 
 def _watch(graph: onnx.GraphProto, sources: Iterable[str], outputs: Iterable[str]) -> None:
-    places = np.random.default_rng(0).integers(0, 1 << 62, DRAWN)
-    graph.initializer.append(numpy_helper.from_array(places, _DRAW))
-    graph.initializer.append(numpy_helper.from_array(np.array([-1]), _PLAIN))
-
-    def add(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        graph.node.append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
-    def show(name: str, element: int, shape: list[int]) -> None:
-        graph.output.append(helper.make_tensor_value_info(name, element, shape))
-
+    writer = NodeWriter(graph)
+    draw = writer.constant(_DRAW, np.random.default_rng(0).integers(0, 1 << 62, DRAWN))
+    flat = writer.constant(_FLAT, np.array([-1]))
     for name in sources:
-        size = add("Size", [name], f"{name}.count")
-        place = add("Mod", [_DRAW, size], f"{name}.places")
-        plain = add("Reshape", [name, _PLAIN], f"{name}.plain")
-        show(add("Gather", [plain, place], f"{name}.drawn"), TensorProto.FLOAT, [DRAWN])
-        absolute = add("Abs", [plain], f"{name}.abs")
-        biggest = add("ReduceMax", [absolute], f"{name}.largest", keepdims=0)
-        show(biggest, TensorProto.FLOAT, [])
+        size = writer.op("Size", [name], f"{name}.count")
+        place = writer.op("Mod", [draw, size], f"{name}.places")
+        elements = writer.op("Reshape", [name, flat], f"{name}.flat")
+        writer.op("Gather", [elements, place], f"{name}.drawn")
+        writer.show(f"{name}.drawn", TensorProto.FLOAT, [DRAWN])
+        absolute = writer.op("Abs", [elements], f"{name}.abs")
+        writer.op("ReduceMax", [absolute], f"{name}.largest", keepdims=0)
+        writer.show(f"{name}.largest", TensorProto.FLOAT, [])
     for name in outputs:
-        show(add("Size", [name], f"{name}.size"), TensorProto.INT64, [])
+        writer.op("Size", [name], f"{name}.size")
+        writer.show(f"{name}.size", TensorProto.INT64, [])
+    graph.node.extend(writer.nodes)

@@ -14,9 +14,8 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from ..held import drop_unread
-from ..precision.cast import replace_nodes
-from .joined import joined_maps
+from ..editing import drop_unread, replace_nodes
+from .concats import find_concats
 from .layers import KINDS, WeightLayer
 
 _OPTIONS = {
@@ -43,7 +42,7 @@ def quantize(
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    joined = joined_maps(model.graph, layers)
+    joined = find_concats(model.graph, layers)
     work = onnx.ModelProto.FromString(model.SerializeToString())
     entries = _own_inputs(work.graph, layers)
     held = {

@@ -7,13 +7,12 @@ that file. With a switch for every layer it is also used to keep the budget.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..precision.cast import replace_nodes
+from ..editing import NodeWriter
 from .layers import WeightLayer
 
 SWITCHES = "nystra.exact"
@@ -39,52 +38,67 @@ def rounded_copy(
         switches: The copy has the inputs `SWITCHES` and `OWN_RANGES`.
     """
     copied: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
-    graph, places = copied.graph, {layer.node: place for place, layer in enumerate(layers)}
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    graph.initializer.append(numpy_helper.from_array(np.array(-127, np.float32), "nystra.least"))
-    graph.initializer.append(numpy_helper.from_array(np.array(127, np.float32), "nystra.most"))
+    graph = copied.graph
+    writer = _RoundingWriter(graph, ranges)
     if switches:
-        graph.input.append(helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(layers)]))
-        graph.input.append(helper.make_tensor_value_info(OWN_RANGES, TensorProto.BOOL, []))
-        tiny = np.array(np.finfo(np.float32).tiny, np.float32)
-        graph.initializer.append(numpy_helper.from_array(tiny, "nystra.tiny"))
-    written: list[onnx.NodeProto] = []
-
-    def add(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        written.append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
-    def constant(values: np.ndarray, name: str) -> str:
-        graph.initializer.append(numpy_helper.from_array(values, name))
-        return name
-
+        writer.add_switches(len(layers))
+    places = {layer.node: place for place, layer in enumerate(layers)}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         place = places.get(node.name)
         if place is not None:
             layer = layers[place]
-            step = constant(np.array(ranges[layer.source] / 127.0, np.float32), f"{node.name}.step")
             if switches:
-                absolute = add("Abs", [layer.source], f"{node.name}.absolute")
-                largest = add("ReduceMax", [absolute], f"{node.name}.largest", keepdims=0)
-                own = add("Div", [largest, "nystra.most"], f"{node.name}.own")
-                some = add("Max", [own, "nystra.tiny"], f"{node.name}.some")
-                step = add("Where", [OWN_RANGES, some, step], f"{node.name}.taken")
-            scaled = add("Div", [layer.source, step], f"{node.name}.scaled")
-            rounded = add("Round", [scaled], f"{node.name}.whole")
-            held = add("Clip", [rounded, "nystra.least", "nystra.most"], f"{node.name}.held")
-            source = add("Mul", [held, step], f"{node.name}.rounded")
-            if switches:
-                weight = constant(layer.rounded(), f"{node.name}.weight")
-                index = constant(np.array(place), f"{node.name}.place")
-                exact = add("Gather", [SWITCHES, index], f"{node.name}.exact")
-                source = add("Where", [exact, layer.source, source], f"{node.name}.source")
-                weight = add("Where", [exact, layer.weight, weight], f"{node.name}.chosen")
-                node.input[1] = weight
+                node.input[0], node.input[1] = writer.switched(layer, place)
             else:
-                stored[layer.weight].CopyFrom(
-                    numpy_helper.from_array(layer.rounded(), layer.weight)
-                )
-            node.input[0] = source
-        written.append(node)
-    replace_nodes(graph, written)
+                weight = numpy_helper.from_array(layer.rounded(), layer.weight)
+                stored[layer.weight].CopyFrom(weight)
+                node.input[0] = writer.rounded(layer, writer.step(layer))
+        writer.nodes.append(node)
+    writer.replace_all()
     return copied
+
+
+class _RoundingWriter(NodeWriter):
+    def __init__(self, graph: onnx.GraphProto, ranges: Mapping[str, float]) -> None:
+        super().__init__(graph)
+        self._ranges = ranges
+        self._least = self.constant("nystra.least", np.float32(-127))
+        self._most = self.constant("nystra.most", np.float32(127))
+        self._tiny = ""
+
+    def add_switches(self, layers: int) -> None:
+        """Add the inputs `SWITCHES` and `OWN_RANGES` for a number of layers."""
+        switches = helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [layers])
+        own_ranges = helper.make_tensor_value_info(OWN_RANGES, TensorProto.BOOL, [])
+        self._graph.input.extend([switches, own_ranges])
+        self._tiny = self.constant("nystra.tiny", np.finfo(np.float32).tiny)
+
+    def step(self, layer: WeightLayer) -> str:
+        """Return the step in which the input of a layer is rounded."""
+        step = np.array(self._ranges[layer.source] / 127.0, np.float32)
+        return self.constant(f"{layer.node}.step", step)
+
+    def rounded(self, layer: WeightLayer, step: str) -> str:
+        """Return the input of a layer rounded in steps."""
+        name = layer.node
+        scaled = self.op("Div", [layer.source, step], f"{name}.scaled")
+        whole = self.op("Round", [scaled], f"{name}.whole")
+        clipped = self.op("Clip", [whole, self._least, self._most], f"{name}.clipped")
+        return self.op("Mul", [clipped, step], f"{name}.rounded")
+
+    def switched(self, layer: WeightLayer, place: int) -> tuple[str, str]:
+        """Return the input and the weight of a layer, rounded unless its switch is on."""
+        name, step = layer.node, self.step(layer)
+        absolute = self.op("Abs", [layer.source], f"{name}.absolute")
+        largest = self.op("ReduceMax", [absolute], f"{name}.largest", keepdims=0)
+        own = self.op("Div", [largest, self._most], f"{name}.own")
+        positive = self.op("Max", [own, self._tiny], f"{name}.positive")
+        step = self.op("Where", [OWN_RANGES, positive, step], f"{name}.chosen_step")
+        rounded = self.rounded(layer, step)
+        weight = self.constant(f"{name}.weight", layer.rounded())
+        exact = self.op(
+            "Gather", [SWITCHES, self.constant(f"{name}.place", place)], f"{name}.exact"
+        )
+        source = self.op("Where", [exact, layer.source, rounded], f"{name}.source")
+        return source, self.op("Where", [exact, layer.weight, weight], f"{name}.chosen_weight")

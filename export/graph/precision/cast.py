@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from ....plugins.domain import opset_of
 from ...execute.parts import all_names_read, subgraphs
+from ..editing import replace_nodes
 from .choice import LowPrecision
 from .constants import Constants
 from .types import data_inputs, float_tensors
@@ -87,10 +88,3 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             _rename(inner, names)
     for value in graph.output:
         value.name = names.get(value.name, value.name)
-
-
-def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    """Replace the nodes of a graph; current ones may be among the new ones."""
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
-from ....core.files.scratch import scratch_folder
-from ....core.metadata import key_of
-from ....runtime.session import Session
-from ...tracing.bodies import attach_bodies
+from ..editing import NodeWriter
+from ..probing import open_probe
 from .choice import LowPrecision
 
 MARGIN = 8.0
@@ -33,28 +31,20 @@ def largest_values(
         names: Names of the tensors.
         feeds: The inputs of each run, by name.
     """
-    probe = onnx.ModelProto.FromString(model.SerializeToString())
-    graph, wanted = probe.graph, sorted(names)
-    for place, name in enumerate(wanted):
-        sizes = f"nystra.abs.{place}"
-        graph.node.append(helper.make_node("Abs", [name], [sizes]))
-        graph.node.append(
-            helper.make_node("ReduceMax", [sizes], [f"nystra.max.{place}"], keepdims=0)
-        )
-        graph.output.append(
-            helper.make_tensor_value_info(f"nystra.max.{place}", TensorProto.FLOAT, [])
-        )
-    attach_bodies(probe)
-    probe.metadata_props.add(key=key_of("version"), value="0")
-    largest = dict.fromkeys(wanted, 0.0)
-    with scratch_folder() as folder:
-        path = folder / "probe.onnx"
-        path.write_bytes(probe.SerializeToString())
-        session = Session(path)
+    probe: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
+    writer = NodeWriter(probe.graph)
+    results: dict[str, str] = {}
+    for place, name in enumerate(sorted(names)):
+        absolute = writer.op("Abs", [name], f"nystra.abs.{place}")
+        results[name] = writer.op("ReduceMax", [absolute], f"nystra.max.{place}", keepdims=0)
+        writer.show(results[name], TensorProto.FLOAT, [])
+    probe.graph.node.extend(writer.nodes)
+    largest = dict.fromkeys(results, 0.0)
+    with open_probe(probe) as session:
         for feed in feeds:
             outputs = session.run(feed)
-            for place, name in enumerate(wanted):
-                value = float(outputs[f"nystra.max.{place}"])
+            for name, result in results.items():
+                value = float(outputs[result])
                 largest[name] = float(np.maximum(largest[name], value))
     return largest
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
-from .cast import replace_nodes
+from ..editing import NodeWriter
 from .constants import from_raw
 from .table import LOW_TYPES, moves
 
@@ -27,7 +27,8 @@ def rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
     """
     low = LOW_TYPES[precision]
     copied: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
-    graph, written = copied.graph, []
+    graph = copied.graph
+    writer = NodeWriter(graph)
     for tensor in graph.initializer:
         if tensor.data_type == low.element:
             values = from_raw(tensor, low).astype(np.float32)
@@ -41,10 +42,9 @@ def rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
         for place, name in enumerate(node.output):
             if name in rounds:
                 node.output[place] = f"{name}.exact"
-        written.append(node)
+        writer.nodes.append(node)
         for name in rounds:
-            narrow = f"{name}.narrow"
-            written.append(helper.make_node("Cast", [f"{name}.exact"], [narrow], to=low.element))
-            written.append(helper.make_node("Cast", [narrow], [name], to=TensorProto.FLOAT))
-    replace_nodes(graph, written)
+            narrow = writer.op("Cast", [f"{name}.exact"], f"{name}.narrow", to=low.element)
+            writer.op("Cast", [narrow], name, to=TensorProto.FLOAT)
+    writer.replace_all()
     return copied

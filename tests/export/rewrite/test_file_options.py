@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
-from nystra.export.graph.held import hold_constants
+from nystra.export.graph.initializers import make_initializers
 from nystra.export.load.images import photographs
 from nystra.export.load.onnx_file import read_file
 from onnx_files import as_half, window_attention
@@ -184,7 +184,7 @@ def test_constants_become_initializers(tmp_path: Path) -> None:
     model = read_file(path).model
     image = np.random.default_rng(0).random((1, 3, 16, 16)).astype(np.float32)
     expected = in_onnxruntime(path, image)
-    hold_constants(model)
+    make_initializers(model)
     onnx.checker.check_model(model)
     assert [value.name for value in model.graph.input] == ["x"]
     assert {"Constant", "Identity"}.isdisjoint(node.op_type for node in model.graph.node)

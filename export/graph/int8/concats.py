@@ -14,7 +14,7 @@ from ...execute.parts import all_names_read
 from .layers import WeightLayer
 
 
-def joined_maps(
+def find_concats(
     graph: onnx.GraphProto, layers: Sequence[WeightLayer]
 ) -> dict[str, tuple[str, ...]]:
     """Return the parts of every input of convolutions that a Concat joins for nothing else.
@@ -42,13 +42,13 @@ def joined_maps(
     }
 
 
-def one_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> list[list[str]]:
+def group_by_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> list[list[str]]:
     """Return the inputs of layers in groups that have the same scale.
 
     Inputs that are joined of common maps, and those that are one of these maps, form a group.
     """
     groups: dict[str, set[str]] = {layer.source: {layer.source} for layer in layers}
-    for output, parts in joined_maps(graph, layers).items():
+    for output, parts in find_concats(graph, layers).items():
         group = set[str]().union(*(groups.get(name, {name}) for name in (output, *parts)))
         groups.update(dict.fromkeys(group, group))
     inputs = {layer.source: None for layer in layers}

@@ -1,4 +1,4 @@
-"""Runs a float32 graph to measure its intermediate values."""
+"""Runs a float32 graph to measure its inner values."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import onnx
 
-from ....core.files.scratch import scratch_folder
-from ....core.metadata import key_of
-from ....runtime.session import Session
-from ...tracing.bodies import attach_bodies
+from ...core.files.scratch import scratch_folder
+from ...core.metadata import key_of
+from ...runtime.session import Session
+from ..tracing.bodies import attach_bodies
 
 
 @contextmanager
-def session_of(model: onnx.ModelProto) -> Iterator[Session]:
+def open_probe(model: onnx.ModelProto) -> Iterator[Session]:
     """Return a session of a model without bodies, which is not modified."""
     with_bodies = onnx.ModelProto.FromString(model.SerializeToString())
     attach_bodies(with_bodies)

@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..execute.parts import read_names
-from .precision.cast import replace_nodes
+from .editing import drop_unread, replace_nodes
 
 _KINDS: dict[str, type[np.generic]] = {
     "value_float": np.float32,
@@ -23,7 +22,7 @@ _KINDS: dict[str, type[np.generic]] = {
 }
 
 
-def hold_constants(model: onnx.ModelProto) -> None:
+def make_initializers(model: onnx.ModelProto) -> None:
     """Make initializers of the constants of a graph, and name its nodes, in place.
 
     Constants are initializers that are inputs too, nodes of type ``Constant``, and nodes that only
@@ -49,14 +48,6 @@ def hold_constants(model: onnx.ModelProto) -> None:
         kept.append(node)
     replace_nodes(graph, kept)
     drop_unread(graph)
-
-
-def drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove the initializers that neither a node, nor a subgraph of one, nor an output reads."""
-    used = read_names(graph)
-    for place in reversed(range(len(graph.initializer))):
-        if graph.initializer[place].name not in used:
-            del graph.initializer[place]
 
 
 def _constant(node: onnx.NodeProto, held: Mapping[str, TensorProto]) -> TensorProto | None:

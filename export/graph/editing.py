@@ -1,0 +1,65 @@
+"""Adds nodes, constants and outputs to the graph of a model, and replaces its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ..execute.parts import read_names
+
+
+class NodeWriter:
+    """Collects new nodes of a graph; constants and outputs are added to it at once.
+
+    Attributes:
+        nodes: The new nodes, in order; nodes of the graph may be put among them.
+    """
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._graph = graph
+        self.nodes: list[onnx.NodeProto] = []
+
+    def op(
+        self, operator: str, inputs: Sequence[str], output: str, name: str = "", **attributes: Any
+    ) -> str:
+        """Add a node with one output, and return the name of this."""
+        self.nodes.append(helper.make_node(operator, inputs, [output], name or None, **attributes))
+        return output
+
+    def constant(self, name: str, values: Any) -> str:
+        """Add a constant, and return its name."""
+        self._graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def show(self, name: str, kind: int, shape: Sequence[int]) -> None:
+        """Make a value an output of the graph.
+
+        Args:
+            name: Its name.
+            kind: Its type, as ONNX numbers it.
+            shape: Its shape.
+        """
+        self._graph.output.append(helper.make_tensor_value_info(name, kind, shape))
+
+    def replace_all(self) -> None:
+        """Replace the nodes of the graph by those of the writer."""
+        replace_nodes(self._graph, self.nodes)
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Replace the nodes of a graph; current ones may be among the new ones."""
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def drop_unread(graph: onnx.GraphProto) -> None:
+    """Remove the initializers that neither a node, nor a subgraph of one, nor an output reads."""
+    used = read_names(graph)
+    for place in reversed(range(len(graph.initializer))):
+        if graph.initializer[place].name not in used:
+            del graph.initializer[place]
