@@ -1,8 +1,8 @@
-"""How far results are from expected ones; a NaN is never lost."""
+"""How far results are from expected ones, where a NaN is never lost, and what rounding changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,11 @@ from ..core.arrays import Array
 
 _LEAST = 1e-30
 """Largest value that expected results of zeros are taken to have."""
+
+_NUDGES = 3
+_LAST_DIGITS = 1e-6
+"""Standard deviation of a perturbation, relative to the value: about eight units in the last
+place."""
 
 
 def relative_difference(
@@ -38,6 +43,17 @@ def relative_difference(
 def largest(values: Sequence[float]) -> float:
     """Return the largest of some numbers, 0 of none; NaN if one is, which `max` may lose."""
     return float(np.max(values, initial=0.0))
+
+
+def nudge(arrays: Sequence[Array]) -> Iterator[list[Array]]:
+    """Yield floating-point arrays with other last digits, three times; integers stay."""
+    for seed in range(_NUDGES):
+        random = np.random.default_rng(seed)
+        factors = [1 + _LAST_DIGITS * random.standard_normal(array.shape) for array in arrays]
+        yield [
+            (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
+            for array, factor in zip(arrays, factors, strict=True)
+        ]
 
 
 def _difference(one: Array, other: Array) -> float:

@@ -150,7 +150,7 @@ def _part(module: str, name: str) -> Lazy[Any]:
 def _precision(name: str, target: str | None = None) -> Transform:
     lower = _part("graph.precision.lowering", "lowered")
     rounded = _part("validate.fake_quantized", "rounded_as")
-    policy = _part("graph.precision.policy", "policy_for")
+    policy = _part("graph.policies", "find_precision_policy")
     return Transform(
         name,
         lambda: partial(lower(), name, target),
@@ -165,7 +165,7 @@ _INT8 = Transform(
     "int8",
     _part("graph.int8.transform", "quantize_within"),
     _part("validate.fake_quantized", "quantized_as"),
-    _part("graph.int8.policy", "int8_policy"),
+    _part("graph.policies", "find_int8_policy"),
     calibrated=True,
     remedy="the ranges of int8 are those of the images of `calibrate`: give more of them, unlike "
     "each other, dark and bright ones too; with a higher `min_psnr`, such as 60, more layers "

@@ -12,8 +12,8 @@ from ...core.json_text import stable_json
 from ...core.metadata import ModelMetadata
 from ...models.registry import is_own
 from ...runtime.backends import find_backend
+from ..attention.cost import quadratic_bytes
 from ..attention.mechanism import Mechanism
-from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
 from ..load.stage import Prepared
 from ..plan.stage import Planned

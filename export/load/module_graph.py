@@ -7,8 +7,8 @@ import onnx_ir as ir
 from torch import nn
 
 from ...models.facts import Facts
+from ..rewrite.constants import fold_constants
 from ..tracing.trace import graph_of
-from .constants import fold_constants
 
 
 def plain_graph(network: nn.Module, facts: Facts, opset: int, *, once: bool = True) -> ir.Model:

@@ -18,12 +18,10 @@ from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
 from ..attention.site import common_window, find_sites
-from ..differences import largest, relative_difference
-from ..rewrite.continuity import is_continuous
-from ..rewrite.graph_network import GraphNetwork
+from ..differences import largest, nudge, relative_difference
+from ..rewrite.graph_network import GraphNetwork, is_continuous
 from ..rewrite.sources import ModuleSource
 from ..rewrite.story import Found, left_as_trained
-from ..rounding.nudges import nudge
 from ..tracing.examples import images_of, unit_of
 from ..tracing.programs import without_fast_paths
 from ..tracing.trace_fault import trace_fault

@@ -16,8 +16,8 @@ from ...models.loading import LoadedModel
 from ...runtime.images.images import read_image
 from ...runtime.metrics.measures import measure_for
 from ..attention.candidates import candidates
+from ..attention.cost import count_all_operations
 from ..attention.full.parameters import Full
-from ..attention.operations import total_flops
 from ..attention.plan import Plan
 from ..attention.site import find_sites
 from .images import Feeds, Images, calibration_images, feeds_of, sample_side
@@ -87,7 +87,7 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
 
 def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool]:
     size = loaded.facts.test_size()
-    operations = total_flops(loaded.network, loaded.facts)
+    operations = count_all_operations(loaded.network, loaded.facts)
     crop = operations * side * side / (size["height"] * size["width"])
     alike = {
         (type(site.module), repr(getattr(site.module, "geometry", None))): site

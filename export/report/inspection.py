@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from ...models.facts import Facts
+from ..attention.cost import count_operations
 from ..attention.mechanism import Mechanism
-from ..attention.operations import network_flops
 from ..attention.site import find_sites
 from ..load.images import Feeds
 from ..validate.fidelity import measure_sites
@@ -94,7 +94,7 @@ def inspect_network(
     measured = measure_sites(network, resolved, samples, progress)
     costs = {cost.path: cost for cost in measured}
     progress("count operations")
-    total, spent = network_flops(network, facts)
+    total, spent = count_operations(network, facts)
     reports = []
     for site in find_sites(network):
         cost = costs.get(site.path)

@@ -11,16 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from ...models.sites import WindowSite
+from ..attention.cost import count_graph_operations
 from ..attention.full.parameters import Full
-from ..attention.graph_flops import graph_flops
 from ..attention.implementation import as_trained
-from ..execute.parts import PartRunner, Values
+from ..execute.parts import PartRunner, Values, graphs_of
 from ..execute.sites import SitedRunner, computed
 from ..execute.sized import at_size, pixel_values
 from ..rounding.layers import Rounding
 from ..rounding.widening import widened
 from .replacement import Replacement, compute_site, with_replacements
 from .sources import GraphSource, as_tensor, as_value, inputs_of, kind_of
+
+# fmt: off
+_SELECTING = frozenset((
+    "ArgMax", "ArgMin", "BitShift", "Ceil", "DynamicQuantizeLinear", "Equal", "Floor", "Greater",
+    "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Mod", "NonMaxSuppression", "NonZero",
+    "QuantizeLinear", "Round", "Sign", "TopK", "Unique",
+))
+# fmt: on
+"""Operators whose results may jump where their inputs change little."""
 
 
 class _Shared(dict[Any, Any]):
@@ -104,7 +113,7 @@ class GraphNetwork(nn.Module):
             str(value.name): image.numpy()
             for value, image in zip(inputs_of(model), images, strict=True)
         }
-        return graph_flops(model.graph, at_size(model, feeds).shapes)
+        return count_graph_operations(model.graph, at_size(model, feeds).shapes)
 
     def release(self) -> None:
         """Close the sessions of the graph, in copies of this network too; a run opens them anew."""
@@ -178,3 +187,23 @@ def _put(root: nn.Module, path: str, site: nn.Module) -> None:
             root.add_module(parent, nn.Module())
         root = root.get_submodule(parent)
     root.add_module(name, site)
+
+
+def is_continuous(network: nn.Module) -> bool:
+    """Return whether the graph of a network shows that small changes of pixels change it little.
+
+    False for a network without a graph. A safe softmax, which looks for rows without keys, is
+    continuous.
+    """
+    if not isinstance(network, GraphNetwork):
+        return False
+    graph = network.source.searched.graph
+    data = pixel_values(graph)
+    nodes = (node for node in graph if any(str(value.name) in data for value in node.outputs))
+    return not any(_selects(node) for node in nodes)
+
+
+def _selects(node: ir.Node) -> bool:
+    to = node.attributes.get("to") if node.op_type == "Cast" else None
+    counted = to is not None and not ir.DataType(to.as_int()).is_floating_point()
+    return counted or node.op_type in _SELECTING or bool(graphs_of(node))

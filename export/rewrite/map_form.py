@@ -19,8 +19,8 @@ from torch import Tensor
 from ..search.movement import along
 from ..search.places import unshared
 from ..search.values import Attention, Value
-from .builder import Builder, Side
 from .map_places import Places
+from .site_builder import Side, SiteBuilder
 from .site_modules import NotOnMap
 
 _RUN = 8
@@ -50,7 +50,7 @@ class MapWriter:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: SiteBuilder,
         places: Places,
         core: Attention,
         form_of: Callable[[MapWriter, ir.Value], MapForm],

@@ -17,11 +17,11 @@ from torch import Tensor
 from ...core.arrays import Array
 from ...core.errors import NystraError, foreign_text
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
-from ..differences import largest, relative_difference
+from ..differences import largest, nudge, relative_difference
 from ..execute.parts import PartRunner, Values, is_held, names_read
 from ..execute.sites import SITE, Compute, SitedRunner, computed, scheduled
 from ..execute.sized import Sized
-from .builder import Builder
+from .site_builder import SiteBuilder
 from .site_modules import AnyFound, ignore_scores
 
 Shapes = tuple[tuple[int, ...] | None, ...]
@@ -34,7 +34,6 @@ _FACTORS = 0.0, 5.0, 100.0
 scores are products of two inputs, and so about the squares of these."""
 _ROUNDED_FINELY = (1, 11)
 """Types that are compared with large scores too; half precision rounds these to whole numbers."""
-_LAST_DIGITS = 1e-6
 _MEAN_BY_ROUNDING = 3.0
 _TELLING = 10.0
 """Attention that ignores its scores must differ by at least this many times more than the site."""
@@ -77,7 +76,7 @@ class Replacement:
 
 
 def replacement_of(
-    builder: Builder, sites: Mapping[str, AnyFound], goal: ir.Value, out: ir.Value
+    builder: SiteBuilder, sites: Mapping[str, AnyFound], goal: ir.Value, out: ir.Value
 ) -> Replacement:
     """Return the replacement that a builder has collected.
 
@@ -202,7 +201,7 @@ def mismatch(
     errors, telling = [], []
     name = str(replacement.output.name)
     for sized in sizes:
-        values = noise(replacement, sized)
+        values = draw_inputs(replacement, sized)
         run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
         try:
             expected = _floats(computed(replacement.own, [name], runner, values)[name])
@@ -246,14 +245,14 @@ def _saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized)
     name, allowed = str(replacement.output.name), ALLOWED.get(replacement.type, 1e-5)
     run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
     for factor in _FACTORS if replacement.type in _ROUNDED_FINELY else _FACTORS[:1]:
-        values = noise(replacement, sized, factor)
+        values = draw_inputs(replacement, sized, factor)
         expected = _floats(computed(replacement.own, [name], runner, values)[name])
         there = np.isfinite(expected)
         exact = _floats(run.run(values, _exactly(replacement.sites))[name])
         if not there.any() or relative_difference([exact[there]], [expected[there]]) <= allowed:
             continue
-        nudged = noise(replacement, sized, factor, nudge_by=_LAST_DIGITS)
-        other = _floats(computed(replacement.own, [name], runner, nudged)[name])
+        values = draw_inputs(replacement, sized, factor, nudged=True)
+        other = _floats(computed(replacement.own, [name], runner, values)[name])
         error, rounding = (np.abs(one - expected)[there].mean() for one in (exact, other))
         if not error <= max(_MEAN_BY_ROUNDING * rounding, allowed * np.abs(expected[there]).mean()):
             return (
@@ -264,8 +263,8 @@ def _saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized)
     return ""
 
 
-def noise(
-    replacement: Replacement, sized: Sized, factor: float = 1.0, *, nudge_by: float = 0.0
+def draw_inputs(
+    replacement: Replacement, sized: Sized, factor: float = 1.0, *, nudged: bool = False
 ) -> Values:
     """Return inputs of a replacement at a size: noise, or 0 and 1, for what depends on pixels.
 
@@ -273,10 +272,11 @@ def noise(
         replacement: The replacement.
         sized: The graph at the size.
         factor: What noise is multiplied by.
-        nudge_by: Standard deviation of a relative change of this noise.
+        nudged: Whether noise has other last digits.
     """
-    random, changes = np.random.default_rng(0), np.random.default_rng(1)
+    random = np.random.default_rng(0)
     values: Values = {}
+    arrays: dict[str, Array] = {}
     for value in replacement.inputs:
         name = str(value.name)
         if name not in sized.data:
@@ -287,8 +287,11 @@ def noise(
         if not dtype.is_floating_point():
             array = _zeros_and_ones(array)
         elif factor != 1.0:
-            array *= factor + nudge_by * factor * changes.standard_normal(array.shape, np.float32)
-        values[name] = copy_to_ort(array.astype(dtype.numpy()))
+            array *= factor
+        arrays[name] = array.astype(dtype.numpy())
+    if nudged:
+        arrays = dict(zip(arrays, next(nudge([*arrays.values()])), strict=True))
+    values |= {name: copy_to_ort(array) for name, array in arrays.items()}
     return values
 
 

@@ -30,9 +30,9 @@ from ..search.layout import Layout
 from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
 from ..search.values import Attention
-from .builder import Builder
 from .map_places import Places
 from .replacement import Replacement, fingerprint, mismatch, replacement_of
+from .site_builder import SiteBuilder
 from .site_modules import NotOnMap, refusal
 from .tokens import put_tokens
 from .windows import Sites, WriteSite, put_on_map, write_site
@@ -209,7 +209,7 @@ def _replaced(
     for reading in readings:
         if reading.core.out in done:
             continue
-        builder = Builder(graph, run.sized, other, f"nystra_{reading.number}/")
+        builder = SiteBuilder(graph, run.sized, other, f"nystra_{reading.number}/")
         item = _on_map(builder, reading, near, positions_of, sites) or _as_tokens(
             builder, reading, positions_of
         )
@@ -224,7 +224,7 @@ def _replaced(
 
 
 def _on_map(
-    builder: Builder,
+    builder: SiteBuilder,
     reading: _Reading,
     near: dict[ir.Value, _Reading],
     positions_of: Callable[[_Reading], Places],
@@ -257,7 +257,7 @@ def _on_map(
 
 
 def _as_tokens(
-    builder: Builder, reading: _Reading, positions_of: Callable[[_Reading], Places]
+    builder: SiteBuilder, reading: _Reading, positions_of: Callable[[_Reading], Places]
 ) -> Replacement | None:
     """Replace an attention by a token site; return None if it stays as trained."""
     core, layout, agreed = reading.core, reading.layout, reading.agreed

@@ -16,15 +16,15 @@ from ..search.layout import Layout
 from ..search.places import is_zero
 from ..search.provenance import Provenance
 from ..search.values import Attention, Matrices, as_number, token_places
-from .builder import Builder, Side
 from .channels import form_of
 from .map_form import MapWriter
 from .map_places import Places
+from .site_builder import Side, SiteBuilder
 from .site_modules import FoundFreeTokens, FoundTokens, NotOnMap, token_geometry
 
 
 def put_tokens(
-    builder: Builder,
+    builder: SiteBuilder,
     places: Places,
     core: Attention,
     layout: Layout,
@@ -69,7 +69,7 @@ def put_tokens(
     return FoundFreeTokens(geometry), out
 
 
-def _sides(builder: Builder, places: Places, core: Attention) -> ir.Value | None:
+def _sides(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value | None:
     """Return a tensor with as many rows and columns as a map; None if no tensor tells them."""
     try:
         with builder.tentative():
@@ -99,7 +99,7 @@ def _weights(core: Attention) -> Matrices:
 class _Tokens:
     """Writes stacks of matrices as (B, h, N, d): with their leading axes, or as (g, 1, N, d)."""
 
-    def __init__(self, builder: Builder, core: Attention, layout: Layout) -> None:
+    def __init__(self, builder: SiteBuilder, core: Attention, layout: Layout) -> None:
         self.builder, self.core, self.layout = builder, core, layout
         readings = [core.q_as, core.k_as, core.v_as, core.out_as]
         readings += [core.w_as] if core.w_as is not None else []
@@ -200,7 +200,7 @@ class _Tokens:
         return [self.builder.side(self.core.q, axis) for axis in axes]
 
 
-def _mask(builder: Builder, core: Attention) -> ir.Value | None:
+def _mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     """Return the mask of a fused operator as an additive term of the scores."""
     mask = core.mask
     if mask is None or builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
@@ -209,7 +209,9 @@ def _mask(builder: Builder, core: Attention) -> ir.Value | None:
     return builder.op("Where", mask, zero, lowest)
 
 
-def _emptied(builder: Builder, core: Attention, out: ir.Value, bias: ir.Value | None) -> ir.Value:
+def _emptied(
+    builder: SiteBuilder, core: Attention, out: ir.Value, bias: ir.Value | None
+) -> ir.Value:
     """Return the result (B, h, N, e) with zeros for queries whose biases (., ., N, Nk) are -inf."""
     if not core.emptied or bias is None:
         return out
@@ -218,7 +220,7 @@ def _emptied(builder: Builder, core: Attention, out: ir.Value, bias: ir.Value | 
     return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
 
 
-def _replayed(builder: Builder, run: Provenance, core: Attention) -> ir.Value:
+def _replayed(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Value:
     """Return the input of the softmax if the product of queries and keys is zero.
 
     Args:
@@ -268,7 +270,7 @@ def _softmax_input(softmax: ir.Node) -> ir.Value | None:
     return held
 
 
-def _zeros(builder: Builder, core: Attention) -> ir.Value:
+def _zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
     """Return zeros in the shape of the product, made of the lengths of its factors."""
     product = core.product
     if product is None:
@@ -295,7 +297,7 @@ def _zeros(builder: Builder, core: Attention) -> ir.Value:
     return _filled(builder, core, sizes)
 
 
-def _filled(builder: Builder, core: Attention, sizes: ir.Value) -> ir.Value:
+def _filled(builder: SiteBuilder, core: Attention, sizes: ir.Value) -> ir.Value:
     """Return zeros of these sizes, of the type of the queries."""
     dtype = ir.DataType(builder.sized.types[str(core.q.name)])
     zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)

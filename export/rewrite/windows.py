@@ -11,11 +11,11 @@ from torch import Tensor
 from ..search.layout import Layout
 from ..search.operators import rule_of
 from ..search.values import Attention
-from .builder import Builder
 from .channels import form_of, rewritten
 from .cosines import normalized_tokens
 from .map_form import MapForm, MapWriter
 from .map_places import Places
+from .site_builder import SiteBuilder
 from .site_modules import FoundMap, FoundWindows, NotOnMap, map_site
 
 Sites = dict[str, "FoundWindows | FoundMap"]
@@ -25,7 +25,7 @@ WriteSite = Callable[[MapWriter], MapForm]
 
 
 def put_on_map(
-    builder: Builder,
+    builder: SiteBuilder,
     places: Places,
     core: Attention,
     write: WriteSite,
@@ -59,7 +59,7 @@ def put_on_map(
     return goals[-1], out, [held for held in near if held not in writer.near]
 
 
-def _goals(builder: Builder, places: Places, core: Attention) -> list[ir.Value]:
+def _goals(builder: SiteBuilder, places: Places, core: Attention) -> list[ir.Value]:
     """Return the first tensor with the map's layout, and reshapes of it, each the only use of one.
 
     It is the result of an attention, or after it.
@@ -76,7 +76,7 @@ def _goals(builder: Builder, places: Places, core: Attention) -> list[ir.Value]:
     return goals
 
 
-def _first_on_map(builder: Builder, places: Places, core: Attention) -> ir.Value:
+def _first_on_map(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value:
     if places.axes_of(core.out) is not None:
         return core.out
     behind, started = {core.out}, False

@@ -22,7 +22,7 @@ from ..execute.sites import SITE
 from ..tracing.bodies import attach_bodies, traced_opset
 from ..tracing.tidy import tidy
 from ..tracing.trace import optimized
-from .fixing import fix_sizes
+from .constants import fix_sizes
 from .graph_network import GraphNetwork
 from .mechanisms import mechanism_nodes
 from .replacement import Replacement, with_replacements

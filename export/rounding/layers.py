@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+
+from ..execute.node_builder import NodeBuilder
 
 _FLOAT32_DIGITS = 24
 _LEVELS = 127.0
@@ -39,70 +41,53 @@ class Rounding:
             nodes: The nodes, which are not modified.
             data: Names of the values that depend on pixels.
         """
-        written: list[ir.Node] = []
-        biases = _biases(nodes)
+        builder = _RoundingBuilder("rounded/")
+        biases = _find_biases(nodes)
         for node in nodes:
             weight = node.inputs[1] if len(node.inputs) > 1 else None
-            held = None if node.op_type not in self.operators else _parameter(weight)
-            if weight is None or held is None or str(weight.name) in data:
-                written.append(node)
-                continue
-            bias = biases.get(str(node.outputs[0].name), "")
-            modules = {name.rpartition(".")[0] for name in (str(held.name), bias)}
-            names = {*modules, node.name, node.outputs[0].name}
-            if any(self.is_exact(str(name)) for name in names):
-                written.append(node)
-                continue
-            made = _Writer(f"{node.outputs[0].name}/rounded", written)
-            source, *rest = node.inputs
-            if self.digits is not None:
-                read = [made.digits(source, self.digits), made.digits(weight, self.digits)]
+            if weight is None or str(weight.name) in data or not self._rounds(node, biases):
+                builder.nodes.append(node)
             else:
-                read = [made.steps(source, None), made.steps(weight, _channel_axes(node, weight))]
-            result = ir.Value(name=f"{node.outputs[0].name}/exact")
-            outputs = [node.outputs[0]] if self.digits is None else [result]
-            written.append(
-                ir.Node(
-                    node.domain,
-                    node.op_type,
-                    [*read, *rest[1:]],
-                    list(node.attributes.values()),
-                    outputs=[ir.Value(name=value.name) for value in outputs],
-                )
-            )
-            if self.digits is not None:
-                made.digits(result, self.digits, str(node.outputs[0].name))
-        return written
+                self._round(builder, node, weight)
+        return builder.nodes
+
+    def _rounds(self, node: ir.Node, biases: Mapping[str, str]) -> bool:
+        parameter = _parameter(node.inputs[1]) if node.op_type in self.operators else None
+        if parameter is None:
+            return False
+        bias = biases.get(str(node.outputs[0].name), "")
+        names = {node.name, node.outputs[0].name}
+        for name in (str(parameter.name), bias):
+            names.add(name.rpartition(".")[0])
+        return not any(self.is_exact(str(name)) for name in names)
+
+    def _round(self, builder: _RoundingBuilder, node: ir.Node, weight: ir.Value) -> None:
+        source, *rest = node.inputs
+        output = node.outputs[0].name
+        if self.digits is None:
+            axes = _channel_axes(node, weight)
+            factors = [builder.steps(source, None), builder.steps(weight, axes)]
+        else:
+            factors = [builder.digits(source, self.digits), builder.digits(weight, self.digits)]
+        result = builder.like(node, [*factors, *rest[1:]])
+        if self.digits is not None:
+            result = builder.digits(result, self.digits)
+        result.name = output
 
 
-class _Writer:
-    def __init__(self, prefix: str, nodes: list[ir.Node]) -> None:
-        self._prefix, self._nodes, self._count = prefix, nodes, 0
-
-    def digits(self, value: ir.Value | None, digits: int, name: str = "") -> ir.Value:
+class _RoundingBuilder(NodeBuilder):
+    def digits(self, value: ir.Value | None, digits: int) -> ir.Value:
         """Return a value rounded to binary digits (T. J. Dekker, 1971: a split by a product)."""
-        large = self.op("Mul", value, self.constant(2.0 ** (_FLOAT32_DIGITS - digits) + 1.0))
-        return self.op("Sub", large, self.op("Sub", large, value), name=name)
+        large = self.op("Mul", value, 2.0 ** (_FLOAT32_DIGITS - digits) + 1.0)
+        return self.op("Sub", large, self.op("Sub", large, value))
 
     def steps(self, value: ir.Value | None, axes: list[int] | None) -> ir.Value:
+        """Return a value rounded to 127 steps of the largest, along axes or of all."""
         size = self.op("Abs", value)
-        reduced = [size] if axes is None else [size, self.constant(axes)]
-        largest = self.op("ReduceMax", *reduced)
-        step = self.op("Div", largest, self.constant(_LEVELS))
-        step = self.op("Max", step, self.constant(float(np.finfo(np.float32).tiny)))
+        largest = self.op("ReduceMax", *([size] if axes is None else [size, axes]))
+        step = self.op("Div", largest, _LEVELS)
+        step = self.op("Max", step, float(np.finfo(np.float32).tiny))
         return self.op("Mul", self.op("Round", self.op("Div", value, step)), step)
-
-    def constant(self, number: float | list[int]) -> ir.Value:
-        array = np.array(number, np.int64 if isinstance(number, list) else np.float32)
-        self._count += 1
-        tensor = ir.tensor(array)
-        return ir.Value(name=f"{self._prefix}_{self._count}", const_value=tensor)
-
-    def op(self, operator: str, *inputs: ir.Value | None, name: str = "") -> ir.Value:
-        self._count += 1
-        output = ir.Value(name=name or f"{self._prefix}_{self._count}")
-        self._nodes.append(ir.Node("", operator, inputs, (), outputs=[output]))
-        return output
 
 
 def _channel_axes(node: ir.Node, weight: ir.Value | None) -> list[int]:
@@ -124,7 +109,7 @@ def _parameter(value: ir.Value | None) -> ir.Value | None:
     return None
 
 
-def _biases(nodes: Sequence[ir.Node]) -> dict[str, str]:
+def _find_biases(nodes: Sequence[ir.Node]) -> dict[str, str]:
     """Return the names of the biases that are added to values, by the names of these."""
     added: dict[str, str] = {}
     for node in nodes:

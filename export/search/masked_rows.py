@@ -11,8 +11,7 @@ from ..execute.parts import names_read
 from ..execute.sized import Sized
 from .movement import attribute
 from .places import is_zero
-from .step import Step
-from .values import Score, as_number
+from .values import Score, Step, as_number
 
 _MOST_NODES = 64
 """Most nodes that a condition is followed back through."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..execute.reference import compute_node
 from .places import extended, reshaped
 
 Shapes = Sequence[tuple[int, ...]]
@@ -176,33 +175,10 @@ def padded(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tens
 
 def as_onnx_does(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements by the reference of ONNX itself, for rare operators."""
-    evaluator = _reference(_content(node), node.graph.opset_imports.get("", 18))  # type: ignore[union-attr]
-    feeds = {
-        f"i{at}": part.contiguous().numpy() for at, part in enumerate(parts) if part is not None
-    }
-    made = evaluator.run(None, feeds, attributes={})
-    return [torch.from_numpy(np.ascontiguousarray(array)) for array in made]
-
-
-def _content(node: ir.Node) -> bytes:
-    proto: onnx.NodeProto = ir.serde.serialize_node(node)
-    inputs = [f"i{at}" if name else "" for at, name in enumerate(proto.input)]
-    del proto.input[:], proto.output[:], proto.metadata_props[:]
-    proto.input.extend(inputs)
-    proto.output.extend(f"o{at}" for at in range(len(node.outputs)))
-    proto.name = ""
-    content: bytes = proto.SerializeToString()
-    return content
-
-
-@functools.lru_cache(64)
-def _reference(content: bytes, opset: int) -> onnx.reference.ReferenceEvaluator:
-    from onnx.reference import ReferenceEvaluator
-
-    node = onnx.NodeProto.FromString(content)
-    inputs, opsets = [name for name in node.input if name], [onnx.helper.make_opsetid("", opset)]
-    function = onnx.helper.make_function("moves", "move", inputs, node.output, [node], opsets)
-    return ReferenceEvaluator(function)
+    opset = node.graph.opset_imports.get("", 18)  # type: ignore[union-attr]
+    inputs = [None if part is None else part.contiguous().numpy() for part in parts]
+    results = compute_node(ir.serde.serialize_node(node), inputs, opset)
+    return [torch.from_numpy(np.ascontiguousarray(array)) for array in results]
 
 
 def elements(shape: Sequence[int]) -> Tensor:

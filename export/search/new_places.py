@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .operators import RESIZES, rule_of
 from .places import MIXED, agreed, broadcasts, fresh_places
-from .step import Step
+from .values import Step
 
 
 def new_map(out: tuple[int, ...]) -> Tensor:

@@ -27,8 +27,7 @@ from .products import (
     product_place,
 )
 from .scores import changed, softmax, unserved
-from .step import Step
-from .values import Attention, Hint, Number, Score, Unmatched, Value, as_number
+from .values import Attention, Hint, Number, Score, Step, Unmatched, Value, as_number
 
 Results = tuple[list[Tensor], list[Score | None]]
 

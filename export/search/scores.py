@@ -12,8 +12,7 @@ from torch import Tensor
 from .masked_rows import axes_from_end, before_casts, empties_rows, is_of_scores
 from .movement import whole
 from .places import broadcasts
-from .step import Step
-from .values import Hint, Number, Score, Value, as_number, lighter
+from .values import Hint, Number, Score, Step, Value, as_number, lighter
 
 _ABSORBING = -1e30
 """A product of queries and keys that is added to a number below this one is rounded away."""

@@ -29,8 +29,7 @@ from torch import Tensor, nn
 
 from ...models.architecture import PrecisionPolicy
 from ...models.sites import WindowSite
-from ..graph.int8.policy import int8_policy
-from ..graph.precision.policy import policy_for
+from ..graph.policies import find_int8_policy, find_precision_policy
 from ..graph.precision.table import LOW_TYPES
 from ..rewrite.graph_network import GraphNetwork
 from ..rounding.layers import Rounding
@@ -61,14 +60,14 @@ def rounded_as(
 ) -> nn.Module:
     """Return a copy of a network that rounds like a file of a precision and a target."""
     label = precision if target is None else f"{precision}-{target}"
-    return rounded_network(network, label, policy_for(architecture, precision))
+    return rounded_network(network, label, find_precision_policy(architecture, precision))
 
 
 def quantized_as(
     network: nn.Module, architecture: str, exact: Collection[str], _: object
 ) -> nn.Module:
     """Return a copy of a network that rounds to 8 bits, but for modules left ``exact``."""
-    return quantized_network(network, int8_policy(architecture), exact)
+    return quantized_network(network, find_int8_policy(architecture), exact)
 
 
 def rounded_network(

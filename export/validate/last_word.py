@@ -17,12 +17,12 @@ from ...runtime.metrics.measures import ROUNDING, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.session import Session
 from ..attention.site import neutral
+from ..differences import nudge
 from ..load.given import given_outputs, is_changed
 from ..load.images import Feeds
 from ..load.source import Source
 from ..load.telling import Telling, split, telling_inputs
 from ..pytorch.network_session import NetworkSession
-from ..rounding.nudges import nudge
 from .references import mean_abs
 from .tiles import is_of_others
 

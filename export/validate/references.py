@@ -30,12 +30,11 @@ from ...runtime.model.references import (
     References,
 )
 from ..attention.site import swap
-from ..differences import largest
+from ..differences import largest, nudge
 from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
-from ..rewrite.continuity import is_continuous
-from ..rounding.nudges import nudge
+from ..rewrite.graph_network import is_continuous
 from ..transforms import TRANSFORMS, UNCHANGED, Transform
 from .double_run import DoubleRun
 from .fidelity import Progress

@@ -13,7 +13,7 @@ from ...core.files.scratch import scratch_folder
 from ...runtime.model.references import References
 from ...runtime.session import Session
 from ..attention.advice import improvements
-from ..attention.memory import quadratic_bytes
+from ..attention.cost import quadratic_bytes
 from ..graph.stage import BuiltModel, changes_attention, is_timed, serialized
 from ..load.source import Source
 from ..load.stage import Prepared

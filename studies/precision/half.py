@@ -32,8 +32,8 @@ from nystra.core.errors import NystraError
 from nystra.export import Plan
 from nystra.export import mechanism as planned
 from nystra.export.attention.site import resolve, swap
+from nystra.export.graph.policies import find_precision_policy
 from nystra.export.graph.precision.lowering import Lowered, lower_model
-from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.ranges import largest_values
 from nystra.export.graph.precision.types import float_tensors
 from nystra.export.load.fixed import fixed_facts
@@ -154,7 +154,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     searching = any(site.has_near_ties for site in resolved.values())
     for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
         name = f"{precision}-tensorrt" if tensorrt else precision
-        policy = policy_for(facts.architecture, precision)
+        policy = find_precision_policy(facts.architecture, precision)
         model = onnx.ModelProto.FromString(base.SerializeToString())
         try:
             done: Lowered = lower_model(model, precision, policy, feeds, tensorrt=tensorrt)

@@ -241,7 +241,7 @@ def test_a_large_network_has_part_of_the_candidates(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load(checkpoint)
-    monkeypatch.setattr(images, "total_flops", lambda *_: 1)
+    monkeypatch.setattr(images, "count_all_operations", lambda *_: 1)
     efforts = []
     for most in (*np.geomspace(1e6, 1e-3, 40), 0):
         monkeypatch.setattr(images, "MAX_OPERATIONS", most)

@@ -70,7 +70,7 @@ def test_a_replacement_with_nan_is_refused_at_every_size(
     def own(*_: Any) -> dict[str, Any]:
         return {"y": copy_to_ort(NAN if size == bad and of_own else GOOD)}
 
-    monkeypatch.setattr(replacement, "noise", noise)
+    monkeypatch.setattr(replacement, "draw_inputs", noise)
     monkeypatch.setattr(replacement, "SitedRunner", Run)
     monkeypatch.setattr(replacement, "computed", own)
     monkeypatch.setattr(
@@ -90,7 +90,7 @@ def test_noise_of_whole_numbers_is_not_all_zeros(kind: int) -> None:
     value: Any = SimpleNamespace(name="mask")
     item: Any = SimpleNamespace(inputs=[value])
     sized: Any = SimpleNamespace(data={"mask"}, types={"mask": kind}, shapes={"mask": (3, 1, 5)})
-    array = copy_from_ort(replacement.noise(item, sized)["mask"])
+    array = copy_from_ort(replacement.draw_inputs(item, sized)["mask"])
     assert set(array.reshape(-1).tolist()) == {0, 1}
     assert (array.min(-1) == 0).all()
     assert (array.max(-1) == 1).all()

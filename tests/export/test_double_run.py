@@ -10,8 +10,7 @@ import onnx_ir as ir
 import pytest
 from torch import Tensor, nn
 
-from nystra.export.rewrite.continuity import is_continuous
-from nystra.export.rewrite.graph_network import GraphNetwork
+from nystra.export.rewrite.graph_network import GraphNetwork, is_continuous
 from nystra.export.validate.double_run import DoubleRun
 
 SIZES = [(1, 3, 4, 4), (1, 3, 8, 8), (1, 3, 16, 16)]

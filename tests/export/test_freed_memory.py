@@ -18,7 +18,7 @@ from nystra.export import ExportOptions, Plan, export_model, mechanism, replacem
 from nystra.export.attention.full.parameters import Full
 from nystra.export.execute.parts import taken_inputs
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.rewrite.fixing import fix_sizes
+from nystra.export.rewrite.constants import fix_sizes
 from nystra.runtime.session import Session
 from onnx_files import window_attention
 from plain_onnxruntime import in_onnxruntime

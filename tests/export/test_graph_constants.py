@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from nystra.export.execute.parts import PartRunner, parts_of
-from nystra.export.load import constants
 from nystra.export.load.module_graph import simplify
-from nystra.export.rewrite.fixing import write_constant
+from nystra.export.rewrite import constants
+from nystra.export.rewrite.constants import write_constant
 from nystra.export.tracing.programs import exported
 from nystra.export.tracing.trace import converted
 from nystra.runtime.ort_values import copy_from_ort, copy_to_ort

@@ -12,8 +12,11 @@ from onnx import TensorProto, helper, shape_inference
 from torch.utils.flop_counter import FlopCounterMode
 
 from nystra.cli.main import main
-from nystra.export.attention.graph_flops import graph_flops
-from nystra.export.attention.operations import network_flops, total_flops
+from nystra.export.attention.cost import (
+    count_all_operations,
+    count_graph_operations,
+    count_operations,
+)
 from nystra.export.load.onnx_file import load_onnx
 from nystra.export.rewrite.graph_network import GraphNetwork
 from onnx_files import window_attention
@@ -58,7 +61,7 @@ def test_an_operator_counts_as_in_pytorch(operator: str) -> None:
     with FlopCounterMode(display=False) as counter:
         made = compute(*map(torch.ones, sizes))
     shapes = {f"x{at}": size for at, size in enumerate(sizes)} | {"y": tuple(made.shape)}
-    assert graph_flops(ir.from_proto(model).graph, shapes) == counter.get_total_flops()
+    assert count_graph_operations(ir.from_proto(model).graph, shapes) == counter.get_total_flops()
 
 
 def test_the_share_of_attention_in_a_file_is_of_the_whole_file(
@@ -76,6 +79,6 @@ def test_all_operations_of_a_file_are_counted_without_running_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load_onnx(window_attention(tmp_path / "theirs.onnx"), {})
-    expected, _ = network_flops(loaded.network, loaded.facts)
+    expected, _ = count_operations(loaded.network, loaded.facts)
     monkeypatch.setattr(GraphNetwork, "forward", None)
-    assert total_flops(loaded.network, loaded.facts) == expected > 0
+    assert count_all_operations(loaded.network, loaded.facts) == expected > 0

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_module, mechanism
-from nystra.export.attention.operations import network_flops
+from nystra.export.attention.cost import count_operations
 from nystra.export.attention.site import find_sites
 from nystra.export.load.module_sites import with_found_sites
 from nystra.export.pytorch.network_session import NetworkSession
@@ -337,6 +337,6 @@ class Watched(Positions):
 def test_operations_are_counted_without_a_real_run() -> None:
     loaded = load(Watched().eval())
     Watched.seen.clear()
-    total, _ = network_flops(loaded.network, loaded.facts)
+    total, _ = count_operations(loaded.network, loaded.facts)
     assert total > 0
     assert Watched.seen == [True]

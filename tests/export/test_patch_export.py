@@ -17,8 +17,7 @@ from nystra.cli.main import main
 from nystra.core.ports.examples import example_array
 from nystra.core.ports.port import Port
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
-from nystra.export.attention.memory import quadratic_bytes
-from nystra.export.attention.operations import network_flops
+from nystra.export.attention.cost import count_operations, quadratic_bytes
 from nystra.export.attention.site import find_sites, resolve
 from nystra.models import load
 from nystra.models.sites import PatchSite
@@ -203,7 +202,7 @@ def test_what_does_not_serve_patches_leaves_them_exact(name: str, attn: str) -> 
 
 def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:
     loaded = load(checkpoint("csnln2", tmp_path))
-    total, spent = network_flops(loaded.network, loaded.facts)
+    total, spent = count_operations(loaded.network, loaded.facts)
     up, down = spent.values()
     queries, keys = 32 * 32, 16 * 16
     assert up == 2 * queries * keys * (9 * 2 + 36 * 4)

@@ -10,9 +10,9 @@ from onnx import TensorProto
 from torch import nn
 
 from nystra.core.errors import UnsupportedModelError
+from nystra.export.graph.policies import find_precision_policy
 from nystra.export.graph.precision.choice import choose
 from nystra.export.graph.precision.lowering import lower_model
-from nystra.export.graph.precision.policy import policy_for
 from nystra.export.validate.fake_quantized import rounded_network
 from nystra.models.architecture import Architecture, PrecisionPolicy
 from nystra.models.registry import ARCHITECTURES
@@ -27,15 +27,15 @@ POLICY = PrecisionPolicy(modules={"flow.*": "it points"})
 def test_every_shipped_architecture_says_what_low_precision_does_to_it() -> None:
     for row in ARCHITECTURES:
         if row.architecture().precision is not None:
-            assert policy_for(row.name, "fp16").keep == {}
+            assert find_precision_policy(row.name, "fp16").keep == {}
     with pytest.raises(UnsupportedModelError, match="architecture 'dat' is unknown"):
-        policy_for("dat", "fp16")
+        find_precision_policy("dat", "fp16")
 
 
 def test_a_precision_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swinir, "ARCHITECTURE", Architecture(swinir.load))
     with pytest.raises(UnsupportedModelError, match="was not measured for swinir"):
-        policy_for("swinir", "fp16")
+        find_precision_policy("swinir", "fp16")
 
 
 def test_what_a_policy_keeps_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_what_a_policy_keeps_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None
     refusing = Architecture(swinir.load, PrecisionPolicy(refused={"fp16": "it goes black"}))
     monkeypatch.setattr(swinir, "ARCHITECTURE", refusing)
     with pytest.raises(UnsupportedModelError, match="swinir in fp16 is not safe: it goes black"):
-        policy_for("swinir", "fp16")
+        find_precision_policy("swinir", "fp16")
 
 
 @pytest.mark.parametrize("known_by", ["weight", "bias"])
@@ -72,7 +72,7 @@ def test_the_layers_of_a_module_stay_exact_when_fake_quantized() -> None:
 
 def test_flows_and_places_of_rvrt_stay_exact() -> None:
     """float16 has 11 bits; 20 pixels take five of them."""
-    policy = policy_for("rvrt", "fp16")
+    policy = find_precision_policy("rvrt", "fp16")
     with torch.device("meta"):
         network = RVRT(**RVRT_HYPER)
     layers = [path for path, module in network.named_modules() if isinstance(module, nn.Conv2d)]

@@ -19,10 +19,10 @@ from ....core.text import counted, first_named
 from ....models.architecture import PrecisionPolicy
 from ....runtime.metrics.measures import Measure, measure_for
 from ...transforms import TransformInputs
+from ..policies import find_int8_policy
 from .budget import Kept, keep_budget
 from .calibration import Feed, calibrate, with_contrast
 from .layers import find_layers
-from .policy import int8_policy
 from .quantizer import quantize
 from .rounded_copy import rounded_copy
 
@@ -110,7 +110,7 @@ def quantize_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantize
     minimum = tolerance.budget if inputs.minimum is None else inputs.minimum
     if tolerance.coarsest is not None and measure.misses(minimum, tolerance.coarsest):
         minimum = tolerance.coarsest  # a file below it is refused
-    policy = int8_policy(inputs.architecture)
+    policy = find_int8_policy(inputs.architecture)
     validated = () if tolerance.coarsest is None else inputs.feeds
     coarsest = (tolerance.coarsest or 0.0) + (MARGIN if measure.higher else 0.0)
     return quantize_model(model, policy, inputs.images, measure, minimum, validated, coarsest)

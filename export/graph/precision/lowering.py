@@ -19,9 +19,9 @@ from ....core.errors import UnsupportedModelError
 from ....models.architecture import PrecisionPolicy
 from ...targets import TENSORRT
 from ...transforms import TransformInputs
+from ..policies import find_exact_nodes, find_precision_policy
 from .cast import lower
 from .choice import choose
-from .policy import kept_layers, policy_for
 from .ranges import largest_values, overflowing
 from .rounded_copy import rounded_copy
 from .table import LOW_TYPES
@@ -82,7 +82,7 @@ def lower_model(
     Raises:
         UnsupportedModelError: Nothing of the network can be of that type.
     """
-    keep = {**policy.keep, **kept_layers(model.graph, policy)}
+    keep = {**policy.keep, **find_exact_nodes(model.graph, policy)}
     chosen = choose(model, precision, keep, tensorrt=tensorrt)
     kept, largest = dict(chosen.kept), 0.0
     if LOW_TYPES[precision].narrow_range and chosen.nodes:
@@ -113,5 +113,5 @@ def lowered(
     precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs
 ) -> Lowered:
     """Lower the nodes that are safe in a precision, in place: a transform, for its row."""
-    policy = policy_for(inputs.architecture, precision)
+    policy = find_precision_policy(inputs.architecture, precision)
     return lower_model(model, precision, policy, inputs.feeds, tensorrt=target is not None)

@@ -1,15 +1,15 @@
-"""Layers of an architecture that stay float32, as declared with its network."""
+"""Layers of an architecture that stay in float32, as declared with its network."""
 
 from __future__ import annotations
 
 import onnx
 
-from ....core.errors import UnsupportedModelError
-from ....models.architecture import PrecisionPolicy
-from ....models.registry import row_named
+from ...core.errors import UnsupportedModelError
+from ...models.architecture import PrecisionPolicy
+from ...models.registry import row_named
 
 
-def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
+def find_precision_policy(architecture: str, precision: str) -> PrecisionPolicy:
     """Return the layers of an architecture that stay float32.
 
     Raises:
@@ -29,7 +29,22 @@ def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
     return policy
 
 
-def kept_layers(graph: onnx.GraphProto, policy: PrecisionPolicy) -> dict[str, str]:
+def find_int8_policy(architecture: str) -> PrecisionPolicy:
+    """Return the layers that an architecture keeps in float32; each export measures the others.
+
+    Raises:
+        UnsupportedModelError: The architecture does not support int8.
+    """
+    policy = row_named(architecture).architecture().precision or PrecisionPolicy()
+    if "int8" in policy.refused:
+        raise UnsupportedModelError(
+            f"{architecture} in int8 is refused: {policy.refused['int8']}. Use `precision` fp32; "
+            "see docs/precision.md"
+        )
+    return policy
+
+
+def find_exact_nodes(graph: onnx.GraphProto, policy: PrecisionPolicy) -> dict[str, str]:
     """Return the nodes of the layers that a policy keeps in float32: first output -> why.
 
     A layer is known by the name of its weight or bias, which are those of the network.

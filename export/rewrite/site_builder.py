@@ -1,4 +1,4 @@
-"""Makes nodes and constants that are inserted into a graph."""
+"""Makes the nodes of sites, with lengths that are free or fixed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..execute.parts import constant_of
+from ..execute.node_builder import NodeBuilder
 from ..execute.sites import SITE
 from ..execute.sized import Sized
 from .site_modules import NotOnMap
@@ -20,22 +20,20 @@ Side = ir.Value | int
 """A length: a number, or a value of one element."""
 
 
-class Builder:
-    """Collects new nodes, which read values of a graph.
+class SiteBuilder(NodeBuilder):
+    """Collects the nodes of a site, which read values of a graph.
 
     Attributes:
         sized: The graph at the size of the search.
         other: The graph at another size; None if its sizes are fixed.
-        nodes: The new nodes, in order.
     """
 
     def __init__(self, graph: ir.Graph, sized: Sized, other: Sized | None, prefix: str) -> None:
         """Start without nodes; all names begin with the prefix."""
-        self.graph, self.sized, self.other = graph, sized, other
-        self.nodes: list[ir.Node] = []
-        self._prefix = prefix
-        self._count = 0
-        self._known: dict[tuple[Any, ...], ir.Value] = {}
+        super().__init__(prefix)
+        self.graph = graph
+        self.sized = sized
+        self.other = other
         self._shapes: dict[tuple[ir.Value, int], ir.Value] = {}
 
     @property
@@ -60,33 +58,6 @@ class Builder:
             self._shapes = {key: v for key, v in self._shapes.items() if v in made}
             raise
 
-    def name(self, what: str) -> str:
-        """Return a new name."""
-        self._count += 1
-        return f"{self._prefix}{what}_{self._count}"
-
-    def op(self, operator: str, *inputs: Any, domain: str = "", **attributes: Any) -> ir.Value:
-        """Add a node with one result; inputs that are no values become constants."""
-        taken = [self._input(value) for value in inputs]
-        return self.node(domain, operator, taken, ir.convenience.convert_attributes(attributes))
-
-    def node(
-        self, domain: str, operator: str, inputs: Sequence[ir.Value | None], attributes: Any
-    ) -> ir.Value:
-        """Add a node of given attributes with one result."""
-        name = self.name(operator.lower())
-        node = ir.Node(domain, operator, inputs, attributes, num_outputs=1, name=name)
-        node.outputs[0].name = f"{name}_out"
-        self.nodes.append(node)
-        return node.outputs[0]
-
-    def like(self, node: ir.Node, inputs: Sequence[ir.Value | None], **changed: Any) -> ir.Value:
-        """Add a copy of a node with other inputs, and some attributes changed; None removes one."""
-        held = {name: attr for name, attr in node.attributes.items() if name not in changed}
-        given = {name: value for name, value in changed.items() if value is not None}
-        attributes = [*held.values(), *ir.convenience.convert_attributes(given)]
-        return self.node(node.domain, node.op_type, inputs, attributes)
-
     def site(self, path: str, inputs: Sequence[ir.Value | None]) -> ir.Value:
         """Add the node of a site."""
         made = self.node(SITE, "Site", inputs, ())
@@ -95,7 +66,7 @@ class Builder:
             node.name = path
         return made
 
-    def _input(self, value: Any) -> ir.Value | None:
+    def _as_value(self, value: Any) -> ir.Value | None:
         if value is None or isinstance(value, ir.Value):
             return value
         return self.constant(torch.as_tensor(value))
@@ -103,16 +74,10 @@ class Builder:
     def constant(self, tensor: Tensor, like: ir.Value | None = None) -> ir.Value:
         """Return a constant, of the type of a value of the graph if that is given."""
         array = tensor.detach().cpu().contiguous().numpy()
-        dtype = None
-        if like is not None:
-            dtype = ir.DataType(self.sized.types[str(like.name)])
-            array = array.astype(dtype.numpy())
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            name = self.name("constant")
-            held = ir.tensor(array, dtype=dtype, name=name)
-            self._known[key] = constant_of(name, held)
-        return self._known[key]
+        if like is None:
+            return self.constant_of(array)
+        dtype = ir.DataType(self.sized.types[str(like.name)])
+        return self.constant_of(array.astype(dtype.numpy()), dtype)
 
     def lengths(self, value: ir.Value) -> tuple[int, ...]:
         """Return the shape of a value of the graph."""

@@ -1,18 +1,21 @@
-"""Computes values that depend on parameters alone once, such as biases by a small network."""
+"""Writes constants in place of what depends on no pixel: at one size, or on parameters alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from ...core.arrays import Array
 from ...runtime.ort_values import copy_from_ort
-from ..execute.parts import PartRunner, Values, is_held, names_read, parts_of
+from ..execute.parts import PartRunner, Values, constant_of, is_held, names_read, parts_of
 from ..execute.sites import scheduled
-from ..rewrite.fixing import write_constant
+from ..execute.sized import at_size
 from ..search.operators import Kind, rule_of
+from .sources import inputs_of, kind_of
 
 _GROWTH = 2
 """Largest size of a computed value, as a multiple of the floating-point tensors it depends on."""
@@ -21,6 +24,36 @@ _SMALL = 1 << 14
 """Elements that a computed value may have in any case."""
 
 _RANDOM = ("Random", "Bernoulli", "Multinomial")
+
+
+def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Write the graph of one size of its inputs, in place.
+
+    Args:
+        model: The graph, with nodes of nystra but without bodies.
+        shapes: Shape of each input.
+
+    Raises:
+        UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
+    """
+    inputs = inputs_of(model)
+    feeds = {
+        str(value.name): np.zeros(shapes[str(value.name)], ir.DataType(kind_of(value)).numpy())
+        for value in inputs
+    }
+    sized = at_size(model, feeds)
+    graph = model.graph
+    for value in inputs:
+        value.shape = ir.Shape(shapes[str(value.name)])
+    held: dict[str, ir.Value] = {}
+    for node in list(graph):
+        if any(str(value.name) in sized.data for value in node.outputs):
+            for value in list(names_read(node)):
+                producer = value.producer()
+                if producer is not None and str(value.name) not in sized.data:
+                    held.setdefault(str(value.name), value)
+    for value in held.values():
+        write_constant(graph, value, copy_from_ort(sized.held(value)), "fixed")
 
 
 def fold_constants(model: ir.Model) -> None:
@@ -106,3 +139,11 @@ def _is_small(shape: Sequence[object], sources: frozenset[ir.Value]) -> bool:
     size = sum(math.prod(tensor.shape.numpy()) for tensor in floating)
     known = [side for side in shape if isinstance(side, int)]
     return math.prod(known) <= max(_GROWTH * size, _SMALL)
+
+
+def write_constant(graph: ir.Graph, value: ir.Value, array: Array, suffix: str) -> None:
+    """Let a graph read an array wherever it reads a value, under its name with a suffix."""
+    tensor = ir.tensor(np.asarray(array, order="C"))  # ascontiguousarray gives a scalar an axis
+    constant = constant_of(f"{value.name}_{suffix}", tensor)
+    graph.register_initializer(constant)
+    ir.convenience.replace_all_uses_with(value, constant)

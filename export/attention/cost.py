@@ -1,0 +1,189 @@
+"""What a network costs: its operations, and the memory of exact attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+
+# Documented by PyTorch for tensors without values, without a public name.
+from torch._subclasses import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...core.ports.examples import example_arrays
+from ...models.facts import Facts
+from ...models.sites import MapSite, PatchSite
+from .full.parameters import Full
+from .mechanism import Mechanism
+from .site import find_sites, neutral, swap
+
+_Result = TypeVar("_Result")
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_PRODUCTS = ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm")
+_CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "FusedConv", "DeformConv")
+
+BYTES_PER_SCORE = 20
+"""Peak bytes per score of query and key in onnxruntime: measured 19 on CSNLN."""
+
+BYTES_PER_FUSED_SCORE = 15
+"""The same with fused scores along diagonals: from the inpainting network's peaks at 512 and 768
+pixels per side."""
+
+
+@runtime_checkable
+class _Graph(Protocol):
+    """A network that PyTorch does not compute, and which counts its operations itself."""
+
+    def operations(self, images: Sequence[Tensor]) -> int:
+        """Return the operations for inputs of these sizes, exact attention included."""
+
+
+class _Meter:
+    def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
+        self.exact, self.counter, self.flops = exact, counter, 0
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        before = self.counter.get_total_flops()
+        result = self.exact(*arguments)
+        self.flops += self.counter.get_total_flops() - before
+        return result
+
+
+def count_operations(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
+    """Return the operations of one image with attention as trained, in all and at each site.
+
+    The image is 4 windows (or 16 size multiples) a side. Convolutions and matrix products are
+    counted, 2 for each multiply-add: by PyTorch on tensors without values, or from the shapes of a
+    graph.
+    """
+    return without_values(lambda: _counted(network, facts))
+
+
+def count_all_operations(network: nn.Module, facts: Facts) -> int:
+    """Return the first number of `count_operations`; a network that is a graph is not run."""
+    return _of_graphs(network, _images(facts)) or count_operations(network, facts)[0]
+
+
+def without_values(run: Callable[[], _Result]) -> _Result:
+    """Return what a run of a network gives that is asked for its shapes only.
+
+    It is done on tensors without values; a network that branches on values is run really.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return run()
+    except (RuntimeError, NotImplementedError):
+        return run()
+
+
+def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
+    copied = swap(network, neutral(network))
+    images = _images(facts)
+    counter = FlopCounterMode(display=False)
+    meters: dict[str, _Meter] = {}
+    for site in find_sites(copied):
+        mechanism: Any = site.module.implementation
+        meter: Any = _Meter(mechanism, counter)
+        site.module.implementation = meters[site.path] = meter
+    with counter, torch.no_grad():
+        copied(*images)
+    spent = {path: meter.flops for path, meter in meters.items()}
+    return _of_graphs(copied, images) or counter.get_total_flops(), spent
+
+
+def _images(facts: Facts) -> list[Tensor]:
+    arrays = example_arrays(facts.inputs, facts.test_size())
+    return [torch.from_numpy(array) for array in arrays.values()]
+
+
+def _of_graphs(network: nn.Module, images: Sequence[Tensor]) -> int:
+    graphs = [module for module in network.modules() if isinstance(module, _Graph)]
+    return sum(graph.operations(images) for graph in graphs)
+
+
+def count_graph_operations(nodes: Iterable[ir.Node], shapes: Shapes) -> int:
+    """Return the operations of the matrix products and convolutions among nodes.
+
+    2 for each multiply-add, as PyTorch counts them. Those of subgraphs and local functions, and of
+    nodes without a known shape, are not counted.
+
+    Args:
+        nodes: Nodes of a graph.
+        shapes: Shapes of its tensors, by name.
+    """
+    return 2 * sum(_products(node, shapes) for node in nodes)
+
+
+def _products(node: ir.Node, shapes: Shapes) -> int:
+    taken = [() if value is None else shapes.get(str(value.name), ()) for value in node.inputs]
+    made = math.prod(shapes.get(str(node.outputs[0].name), (0,)))
+    kind = node.op_type
+    if kind in _PRODUCTS and taken[0]:
+        across = node.attributes.get("transA")
+        return made * taken[0][-2 if across is not None and across.as_int() else -1]
+    if kind in _CONVOLUTIONS or kind == "ConvTranspose":
+        weight = taken[3] if kind == "QLinearConv" else taken[1]
+        if len(weight) < 3:
+            return 0
+        pixels = math.prod(taken[0]) if kind == "ConvTranspose" else made
+        return pixels * math.prod(weight[1:])
+    if kind == "Einsum" and len(taken) > 1:
+        return made * _contracted(node.attributes["equation"].as_string(), taken)
+    if kind in ("Attention", "MultiHeadAttention") and len(taken) > 2 and len(taken[1]) > 2:
+        return 2 * math.prod(taken[0]) * taken[1][-2]
+    return 0
+
+
+def _contracted(equation: str, taken: Sequence[tuple[int, ...]]) -> int:
+    left, _, right = equation.replace(" ", "").partition("->")
+    sides: dict[str, int] = {}
+    for labels, shape in zip(left.split(","), taken, strict=True):
+        before, _, after = labels.partition("...")
+        sides |= zip(before, shape, strict=False)
+        sides |= zip(reversed(after), reversed(shape), strict=False)
+    return math.prod(side for label, side in sides.items() if label not in right)
+
+
+def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mechanism]) -> float:
+    """Return b: the largest attention of an image of n pixels takes about b n^2 bytes.
+
+    Only sites without a window that stay ``full`` count; 0 if there are none.
+    """
+    full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
+    if not any(isinstance(module, (PatchSite, MapSite)) for module in full):
+        return 0.0
+    copied = swap(network, neutral(network))
+    size = facts.test_size()
+    counts = [0.0]
+    for site in find_sites(copied):
+        module = site.module
+        if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
+            inner: Any = module.implementation
+            counted: Any = _counting(inner, module, counts)
+            module.implementation = counted
+    arrays = example_arrays(facts.inputs, size).values()
+    with torch.no_grad():
+        without_values(lambda: copied(*map(torch.from_numpy, arrays)))
+    return max(counts) / math.prod(size.values()) ** 2
+
+
+def _counting(
+    inner: Callable[..., Tensor], module: PatchSite | MapSite, counts: list[float]
+) -> Callable[..., Tensor]:
+    shrink, each = 1, BYTES_PER_SCORE
+    if isinstance(module, PatchSite):
+        shrink = module.geometry.shrink
+        each = BYTES_PER_FUSED_SCORE if module.geometry.fuse else BYTES_PER_SCORE
+
+    def call(query: Tensor, key: Tensor, *others: Any) -> Tensor:
+        queries, keys = (tensor.shape[2] * tensor.shape[3] / shrink**2 for tensor in (query, key))
+        counts.append(each * queries * keys)
+        return inner(query, key, *others)
+
+    return call
