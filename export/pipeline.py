@@ -17,7 +17,6 @@ from .plan.stage import Planned, make_plan
 from .progress import Steps
 from .report.export_result import ExportResult
 from .report.stage import WRITING_STEPS, write
-from .report.suggestion import suggestion
 from .tracing.time_limit import limit_traces
 from .validate.stage import validate, validation_steps
 
@@ -144,5 +143,7 @@ def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
 def _suggestion(prepared: Prepared, planned: Planned) -> str:
     if not prepared.options.suggest:
         return ""
+    from .report.suggestion import suggestion
+
     loaded = prepared.loaded
     return suggestion(loaded.network, planned.resolved, prepared.samples, loaded.facts.outputs[0])

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.arrays import Array
 from ..core.errors import ExportError
 from ..core.files.scratch import scratch_folder
-from ..core.text import counted, milliseconds
+from ..core.text import milliseconds
 from ..models.facts import Facts
 from ..plugins.domain import DOMAIN
 from ..runtime.ort_values import OrtValue, copy_from_ort
@@ -172,17 +172,6 @@ def _images(facts: Facts) -> list[Tensor]:
     size = facts.size(SIDE, SIDE)
     random = torch.Generator().manual_seed(0)
     return [torch.rand(port.shape(size), generator=random) for port in facts.inputs]
-
-
-def kept_reasons(left: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each reason why sites keep the network's own attention."""
-    groups: dict[str, list[str]] = {}
-    for path, reason in left.items():
-        groups.setdefault(reason, []).append(path)
-    return [
-        f"{counted(len(paths), 'site')} (first {paths[0]}) not replaced, {why}"
-        for why, paths in groups.items()
-    ]
 
 
 def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:

@@ -13,7 +13,6 @@ from .architecture import BuiltNetwork, Request
 from .checkpoints.checkpoint import CHOSEN, Checkpoint, read_checkpoint
 from .checkpoints.license import license_warnings, stated_license
 from .facts import Facts
-from .own.loading import of_code, of_module
 from .own.network import OwnNetwork
 from .pretrained import checkpoint_path
 from .registry import find_architecture
@@ -77,8 +76,12 @@ def load(
         NystraError: A hyper-parameter is unknown or missing; the message names it.
     """
     if not isinstance(source, (str, Path)):
+        from .own.loading import of_module
+
         checkpoint, built = of_module(source, hyper, probe_size)
     elif "module" in hyper:
+        from .own.loading import of_code
+
         checkpoint, built = of_code(checkpoint_path(source), hyper, probe_size)
     else:
         checkpoint, built = _of_known(checkpoint_path(source), plan_window, hyper)

@@ -18,12 +18,10 @@ from ..attention.site import swap
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from ..progress import Steps
-from ..rewrite.written import written
 from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
-from .initializers import make_initializers
 from .metadata import describe, write_metadata
 from .preprocessing import prepend
 
@@ -114,6 +112,9 @@ def _graph(
     progress("trace")
     notes = list[str]()
     if prepared.graph is not None:
+        from ..rewrite.written import written
+        from .initializers import make_initializers
+
         changed = written(
             prepared.graph,
             resolved,

@@ -15,9 +15,9 @@ from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
+from ..attention.site import find_sites
 from .file_type import is_onnx
 from .fixed import fixed_facts
-from .module_sites import not_searched, with_found_sites
 
 _MAP_AXES = 4
 """Fewest axes of an input that has a height and a width, its last."""
@@ -85,14 +85,16 @@ def load_fixed(
     if frames is not None and "frames" not in hyper:
         loaded = load_for(source, plan, {**hyper, "frames": frames}, static)
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
-    as_trained = isinstance(plan.default, AsTrained) and not plan.sites
-    found = (
-        not_searched(fixed)
-        if as_trained
-        else with_found_sites(fixed, progress, loaded.facts, opset)
-    )
-    _check_window(plan, found)
-    return found
+    if not find_sites(fixed.network):
+        from .module_sites import not_searched, with_found_sites
+
+        as_trained = isinstance(plan.default, AsTrained) and not plan.sites
+        if as_trained:
+            fixed = not_searched(fixed)
+        else:
+            fixed = with_found_sites(fixed, progress, loaded.facts, opset)
+    _check_window(plan, fixed)
+    return fixed
 
 
 def _check_window(plan: Plan, loaded: LoadedModel) -> None:

@@ -16,7 +16,6 @@ from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan, decode_plan
 from ..attention.site import find_sites, neutral, resolve, swap
-from .module_sites import with_found_sites
 from .network import load_for
 from .onnx_facts import ARCHITECTURE
 from .with_preprocessing import with_preprocessing
@@ -84,8 +83,10 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
 
     Where they are in no graph of free sides, they are those of the size that the file is of.
     """
-    if not plan.sites:
+    if not plan.sites or find_sites(loaded.network):
         return loaded
+    from .module_sites import with_found_sites
+
     found = with_found_sites(loaded)
     if plan.sites.keys() <= {site.path for site in find_sites(found.network)}:
         return found

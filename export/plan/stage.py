@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.files.writing import check_writable_folder
+from ...core.text import counted
 from ..attention.advice import plan_warnings
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.full.parameters import Full
@@ -16,7 +17,6 @@ from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto_options import Proposal
 from ..load.file_type import is_onnx
 from ..load.stage import Prepared
-from ..replacement_timing import drop_slower, kept_reasons
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 
@@ -75,6 +75,8 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         refuse_own_source(target, loaded.checkpoint.path)
     graph = prepared.graph
     if graph is not None and not prepared.fused:
+        from ..replacement_timing import drop_slower
+
         resolved = drop_slower(graph, prepared.traced.facts, resolved, progress)
         left = graph.kept_as_is
     written = replace(
@@ -88,7 +90,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         *loaded.warnings,
         *proposal.warnings,
         *plan_warnings(plan, loaded, resolved),
-        *kept_reasons(left),
+        *_reasons_for_own(left),
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
@@ -138,3 +140,14 @@ def _marks(prepared: Prepared) -> list[str]:
     if prepared.target is not None and prepared.target.finish is not None:
         form = prepared.target.name
     return [*marks, form] if form else marks
+
+
+def _reasons_for_own(unchanged: Mapping[str, str]) -> list[str]:
+    """Return one sentence for each reason why sites keep the network's own attention."""
+    groups: dict[str, list[str]] = {}
+    for path, reason in unchanged.items():
+        groups.setdefault(reason, []).append(path)
+    return [
+        f"{counted(len(paths), 'site')} (first {paths[0]}) not replaced, {why}"
+        for why, paths in groups.items()
+    ]

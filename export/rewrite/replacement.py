@@ -1,42 +1,25 @@
-"""One replaced part of a graph: the nodes that compute a value by sites, and their check."""
+"""One replaced part of a graph: the nodes that compute a value by sites."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ...core.arrays import Array
-from ...core.errors import NystraError, foreign_text
-from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
-from ..differences import largest, nudge, relative_difference
-from ..execute.parts import PartRunner, Values, is_held, names_read
-from ..execute.sites import SITE, Compute, SitedRunner, computed, scheduled
+from ..execute.parts import is_held, names_read
+from ..execute.sites import SITE, scheduled
 from ..execute.sized import Sized
-from .site_builder import SiteBuilder
-from .site_modules import AnyFound, ignore_scores
+
+if TYPE_CHECKING:
+    from .site_builder import SiteBuilder
+    from .site_modules import AnyFound
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 """Shapes of the inputs of a site; None for one that is omitted."""
-
-ALLOWED = {1: 1e-5, 10: 1e-2, 16: 6e-2, 11: 1e-5}
-"""Largest allowed difference of a site's result, relative to its largest value, by the type."""
-_FACTORS = 0.0, 5.0, 100.0
-"""What noise is multiplied by to compare a site where scores are zero, or saturate its softmax:
-scores are products of two inputs, and so about the squares of these."""
-_ROUNDED_FINELY = (1, 11)
-"""Types that are compared with large scores too; half precision rounds these to whole numbers."""
-_MEAN_BY_ROUNDING = 3.0
-_TELLING = 10.0
-"""Attention that ignores its scores must differ by at least this many times more than the site."""
 
 
 @dataclass(frozen=True)
@@ -133,224 +116,6 @@ def _own_nodes(
     return tuple(node for node in graph if node in inside), list(taken)
 
 
-def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
-    """Return what a replacement's check depends on, as a digest.
-
-    These are the nodes on both sides with their attributes, how they are connected, shapes, sites,
-    and all constants except the elements of floating-point tensors.
-    """
-    tables = [tensor.shape for site in item.sites.values() for tensor in site.parameters()]
-    digest = hashlib.sha256(repr((item.form, item.type, tables)).encode())
-    numbers: dict[ir.Value, int] = {}
-    for value in item.inputs:
-        numbers[value] = len(numbers)
-        if str(value.name) in item.fixed:
-            for sized in sizes:
-                digest.update(_described_at(sized, value))
-    for node in (*item.own, None, *item.nodes):
-        if node is None:  # the new nodes begin
-            digest.update(b"|")
-            continue
-        digest.update(f"{node.domain}:{node.op_type}".encode())
-        for name, attribute in sorted(node.attributes.items()):
-            digest.update(
-                name.encode() + ir.serde.serialize_attribute(attribute).SerializeToString()
-            )
-        for read in [*node.inputs, None, *names_read(node)]:
-            held = read.const_value if read is not None and is_held(read) else None
-            if held is not None and read not in numbers:
-                digest.update(_described(held.numpy()))
-            else:
-                digest.update(repr(None if read is None else numbers.get(read)).encode())
-        numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
-    digest.update(repr(numbers[item.output]).encode())
-    return digest.digest()
-
-
-def _described_at(sized: Sized, value: ir.Value) -> bytes:
-    """Return what `_described` returns of a constant at a size; it may be too large to compute."""
-    shape, dtype = sized.shapes[str(value.name)], ir.DataType(sized.types[str(value.name)])
-    if (
-        dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
-        and math.prod(shape) > 1
-    ):
-        return repr((dtype.numpy().str, shape)).encode()
-    return _described(copy_from_ort(sized.held(value)))
-
-
-def _described(array: Array) -> bytes:
-    """Return the type and shape of a constant, and its elements unless they are weights."""
-    told = array.dtype.kind != "f" or array.size == 1
-    return repr((array.dtype.str, array.shape)).encode() + (array.tobytes() if told else b"")
-
-
-def mismatch(
-    replacement: Replacement, runner: PartRunner, sizes: Sequence[Sized], *, alone: bool = True
-) -> str:
-    """Return why a replacement differs from the nodes that it replaces, or "" if it does not.
-
-    Both are computed from noise, at each size.
-
-    Args:
-        replacement: The replacement.
-        runner: Runs parts of the graph.
-        sizes: The graph at each size.
-        alone: Whether sites that ignore their scores are computed too: they have to differ. Not
-            needed if that was done for another replacement of the same form.
-    """
-    errors, telling = [], []
-    name = str(replacement.output.name)
-    for sized in sizes:
-        values = draw_inputs(replacement, sized)
-        run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
-        try:
-            expected = _floats(computed(replacement.own, [name], runner, values)[name])
-            compute = _exactly(replacement.sites, replacement.site_shapes)
-            exact = _floats(run.run(values, compute)[name])
-        except (RuntimeError, NystraError) as error:  # the site was written for other sizes
-            reason = foreign_text(error).partition("\n")[0]
-            return f"a site in its place fails at another image size: {reason:.160}"
-        if exact.shape != expected.shape:
-            one, other = ("x".join(map(str, a.shape)) for a in (expected, exact))
-            return (
-                f"its result is {one} at another size or number of images, a site there gives "
-                f"{other}"
-            )
-        errors.append(relative_difference([exact], [expected]))
-        if alone:
-            with _ignoring_scores(replacement.sites):
-                ignoring = run.run(values, _exactly(replacement.sites))[name]
-            telling.append(relative_difference([_floats(ignoring)], [expected]))
-        del values
-        sized.release()
-    worst, allowed = largest(errors), ALLOWED.get(replacement.type, 1e-5)
-    if errors[0] <= allowed < worst:
-        return (
-            "it computes something else at another size or number of images: a site in its place "
-            f"differs by {worst:.0e} of its result there"
-        )
-    if not worst <= allowed:
-        return f"a site in its place differs by {worst:.0e} of its result"
-    if alone and not np.min(telling) > _TELLING * worst:
-        return "its result does not differ from attention that ignores its scores"
-    return _saturated_fault(replacement, runner, sizes[0])
-
-
-def _saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized) -> str:
-    """Return why a replacement differs where scores are 0, or some large beside others, or "".
-
-    Rounding changes such weights by more than those of noise: the result of the nodes that are
-    replaced, for inputs with other last digits, tells by how much on average.
-    """
-    name, allowed = str(replacement.output.name), ALLOWED.get(replacement.type, 1e-5)
-    run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
-    for factor in _FACTORS if replacement.type in _ROUNDED_FINELY else _FACTORS[:1]:
-        values = draw_inputs(replacement, sized, factor)
-        expected = _floats(computed(replacement.own, [name], runner, values)[name])
-        there = np.isfinite(expected)
-        exact = _floats(run.run(values, _exactly(replacement.sites))[name])
-        if not there.any() or relative_difference([exact[there]], [expected[there]]) <= allowed:
-            continue
-        values = draw_inputs(replacement, sized, factor, nudged=True)
-        other = _floats(computed(replacement.own, [name], runner, values)[name])
-        error, rounding = (np.abs(one - expected)[there].mean() for one in (exact, other))
-        if not error <= max(_MEAN_BY_ROUNDING * rounding, allowed * np.abs(expected[there]).mean()):
-            return (
-                f"a site in its place differs by {error:.0e} on average where its inputs are "
-                f"{factor:g} times as large"
-            )
-        sized.release()
-    return ""
-
-
-def draw_inputs(
-    replacement: Replacement, sized: Sized, factor: float = 1.0, *, nudged: bool = False
-) -> Values:
-    """Return inputs of a replacement at a size: noise, or 0 and 1, for what depends on pixels.
-
-    Args:
-        replacement: The replacement.
-        sized: The graph at the size.
-        factor: What noise is multiplied by.
-        nudged: Whether noise has other last digits.
-    """
-    random = np.random.default_rng(0)
-    values: Values = {}
-    arrays: dict[str, Array] = {}
-    for value in replacement.inputs:
-        name = str(value.name)
-        if name not in sized.data:
-            values[name] = sized.held(value)
-            continue
-        dtype = ir.DataType(sized.types[name])
-        array: Array = random.standard_normal(sized.shapes[name], np.float32)
-        if not dtype.is_floating_point():
-            array = _zeros_and_ones(array)
-        elif factor != 1.0:
-            array *= factor
-        arrays[name] = array.astype(dtype.numpy())
-    if nudged:
-        arrays = dict(zip(arrays, next(nudge([*arrays.values()])), strict=True))
-    values |= {name: copy_to_ort(array) for name, array in arrays.items()}
-    return values
-
-
-def _zeros_and_ones(noise: Array) -> Array:
-    """Return 0 where noise is negative and else 1; both are in each row, as in masks of tokens."""
-    bits: Array = np.where(noise < 0, 0.0, 1.0)
-    if bits.ndim and bits.shape[-1] > 1:
-        bits[..., 0], bits[..., 1] = 0.0, 1.0
-    return bits
-
-
-def _floats(value: OrtValue) -> Array:
-    made: Array = copy_from_ort(value).astype(np.float64)
-    return made
-
-
-def _exactly(
-    sites: Mapping[str, AnyFound], shapes: dict[str, list[Shapes]] | None = None
-) -> Compute:
-    """Return what computes sites; ``shapes`` gets those of their inputs."""
-
-    def compute(path: str, given: Sequence[Tensor | None]) -> Tensor:
-        if shapes is not None:
-            own = tuple(None if value is None else tuple(value.shape) for value in given)
-            shapes.setdefault(path, []).append(own)
-        return compute_site(sites[path], given)
-
-    return compute
-
-
-def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = False) -> Tensor:
-    """Return the result of a site for values of the graph; half precision is computed in float32.
-
-    Args:
-        site: The site.
-        values: Its inputs.
-        double: Compute it in float64.
-    """
-    kind = next(value.dtype for value in values if value is not None)
-    wide = torch.float64 if double else torch.float32
-    given = [None if value is None else value.to(wide) for value in values]
-    held = {name: tensor.to("cpu", wide) for name, tensor in site.named_parameters()}
-    with torch.inference_mode():
-        made: Tensor = torch.func.functional_call(site, held, tuple(given))
-    return made.to(kind)
-
-
-@contextlib.contextmanager
-def _ignoring_scores(sites: Mapping[str, AnyFound]) -> Iterator[None]:
-    before = {path: site.implementation for path, site in sites.items()}
-    for site in sites.values():
-        ignore_scores(site)
-    try:
-        yield
-    finally:
-        for path, site in sites.items():
-            site.implementation = before[path]
-
-
 def with_replacements(
     nodes: Sequence[ir.Node], replacements: Collection[Replacement], wanted: Collection[str]
 ) -> list[ir.Node]:
@@ -381,3 +146,20 @@ def _without(node: ir.Node, names: Collection[str]) -> ir.Node:
     return ir.Node(
         node.domain, node.op_type, node.inputs, node.attributes, outputs=outputs, name=node.name
     )
+
+
+def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = False) -> Tensor:
+    """Return the result of a site for values of the graph; half precision is computed in float32.
+
+    Args:
+        site: The site.
+        values: Its inputs.
+        double: Compute it in float64.
+    """
+    kind = next(value.dtype for value in values if value is not None)
+    wide = torch.float64 if double else torch.float32
+    given = [None if value is None else value.to(wide) for value in values]
+    held = {name: tensor.to("cpu", wide) for name, tensor in site.named_parameters()}
+    with torch.inference_mode():
+        made: Tensor = torch.func.functional_call(site, held, tuple(given))
+    return made.to(kind)

@@ -30,8 +30,9 @@ from ..search.layout import Layout
 from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
 from ..search.values import Attention
+from .comparison import fingerprint, mismatch
 from .map_places import Places
-from .replacement import Replacement, fingerprint, mismatch, replacement_of
+from .replacement import Replacement, replacement_of
 from .site_builder import SiteBuilder
 from .site_modules import NotOnMap, refusal
 from .tokens import put_tokens

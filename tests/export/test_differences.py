@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nystra.core.errors import NystraError, ValidationError
 from nystra.export import ExportOptions, export_module
 from nystra.export.differences import largest, relative_difference
-from nystra.export.rewrite import replacement
+from nystra.export.rewrite import comparison
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.metrics.measures import MEASURES
 from nystra.runtime.model.references import ReferenceCase, References
@@ -70,18 +70,18 @@ def test_a_replacement_with_nan_is_refused_at_every_size(
     def own(*_: Any) -> dict[str, Any]:
         return {"y": copy_to_ort(NAN if size == bad and of_own else GOOD)}
 
-    monkeypatch.setattr(replacement, "draw_inputs", noise)
-    monkeypatch.setattr(replacement, "SitedRunner", Run)
-    monkeypatch.setattr(replacement, "computed", own)
+    monkeypatch.setattr(comparison, "draw_inputs", noise)
+    monkeypatch.setattr(comparison, "SitedRunner", Run)
+    monkeypatch.setattr(comparison, "computed", own)
     monkeypatch.setattr(
-        replacement, "_exactly", lambda _, shapes=None: "ignoring" if shapes is None else "exact"
+        comparison, "_exactly", lambda _, shapes=None: "ignoring" if shapes is None else "exact"
     )
     item: Any = SimpleNamespace(
         output=SimpleNamespace(name="y"), own=(), nodes=(), sites={}, site_shapes={}, type=1
     )
     sized: Any = SimpleNamespace(release=lambda: None)
     runner: Any = None
-    assert replacement.mismatch(item, runner, [sized] * 3)
+    assert comparison.mismatch(item, runner, [sized] * 3)
 
 
 @pytest.mark.parametrize("kind", [7, 9, 6])
@@ -90,7 +90,7 @@ def test_noise_of_whole_numbers_is_not_all_zeros(kind: int) -> None:
     value: Any = SimpleNamespace(name="mask")
     item: Any = SimpleNamespace(inputs=[value])
     sized: Any = SimpleNamespace(data={"mask"}, types={"mask": kind}, shapes={"mask": (3, 1, 5)})
-    array = copy_from_ort(replacement.draw_inputs(item, sized)["mask"])
+    array = copy_from_ort(comparison.draw_inputs(item, sized)["mask"])
     assert set(array.reshape(-1).tolist()) == {0, 1}
     assert (array.min(-1) == 0).all()
     assert (array.max(-1) == 1).all()

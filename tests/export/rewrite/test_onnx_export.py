@@ -20,8 +20,8 @@ from nystra.export import ExportOptions, Plan, export_model, mechanism, replacem
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
 from nystra.export.rewrite import story, written
+from nystra.export.rewrite.comparison import mismatch
 from nystra.export.rewrite.mechanisms import mechanism_nodes
-from nystra.export.rewrite.replacement import mismatch
 from nystra.models.sites import exact_windows
 from nystra.plugins.domain import DOMAIN
 from onnx_files import WINDOW, window_attention
