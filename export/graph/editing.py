@@ -1,15 +1,15 @@
-"""Adds nodes, constants and outputs to the graph of a model, and replaces its nodes."""
+"""Adds nodes, constants and outputs to the graph of a model, replaces and renames."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..execute.parts import read_names
+from ..execute.parts import read_names, subgraphs
 
 
 class NodeWriter:
@@ -63,3 +63,14 @@ def drop_unread(graph: onnx.GraphProto) -> None:
     for place in reversed(range(len(graph.initializer))):
         if graph.initializer[place].name not in used:
             del graph.initializer[place]
+
+
+def rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename values of a graph wherever its nodes, its outputs and the graphs inside use them."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for inside in subgraphs(node):
+            rename_values(inside, names)
+    for value in (*graph.output, *graph.value_info):
+        value.name = names.get(value.name, value.name)

@@ -24,7 +24,10 @@ def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
                 f"{', '.join(first.axes)}"
             )
         if first.channels not in (None, channels := static[first.axes.index("channels")]):
-            raise NystraError(f"`static` has {channels} channels, the network {first.channels}")
+            raise NystraError(
+                f"`static` has {channels} channels, the network {first.channels}: it is "
+                f"{', '.join(first.axes)}"
+            )
         return facts.fixed(static)
     if facts.sides is not None and "height" in facts.outputs[0].axes:
         shape = first.shape({})

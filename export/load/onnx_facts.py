@@ -12,6 +12,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError, UnsupportedModelError
 from ...core.ports.examples import example_arrays, own_sizes
+from ...core.ports.pixels import from_port, to_port
 from ...core.ports.port import (
     ARRAY_AXES,
     CONDITION,
@@ -28,6 +29,7 @@ from ...core.ports.port import (
 from ...models.facts import Facts
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.probing import Probed, is_batched, probe
+from .channels_first import channels_first, has_channels_last
 
 ARCHITECTURE = "onnx"
 """The architecture of a network that is known by its graph only."""
@@ -41,12 +43,21 @@ _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass
 class _Trial:
-    """Runs of a file on images; its other inputs get examples, the same ones for every image."""
+    """Runs of a file on images; its other inputs get examples, the same ones for every image.
+
+    Attributes:
+        path: The file.
+        session: It, loaded.
+        image: Its image, channels first.
+        others: Its other inputs, those with sides channels first.
+        picture: Its output as the file states it, if that is turned to channels first.
+    """
 
     path: Path
     session: Session
     image: Port
     others: tuple[Port, ...]
+    picture: Port | None = None
 
     def __call__(self, pixels: Array) -> Array:
         """Return the output for images (B, C, H, W).
@@ -62,17 +73,37 @@ class _Trial:
             if "batch" in port.axes and "batch" not in port.lengths:
                 batch = port.axes.index("batch")
                 examples[port.name] = np.repeat(examples[port.name], len(pixels), axis=batch)
-        made = self.session.run({self.image.name: pixels, **examples})
-        return next(iter(made.values()))
+        feeds = {self.image.name: pixels, **examples}
+        for port in self.session.facts.inputs:
+            if has_channels_last(port):
+                feeds[port.name] = to_port(feeds[port.name], port)
+        output = next(iter(self.session.run(feeds).values()))
+        return output if self.picture is None else from_port(output, self.picture)
 
 
-def facts_of(path: Path) -> tuple[Facts, tuple[str, ...], tuple[str, ...]]:
+@dataclass(frozen=True)
+class FileFacts:
+    """What was determined about a file.
+
+    Attributes:
+        facts: The facts, of images (B, C, H, W).
+        inputs: Which inputs it has beside its image, and whether its images are (B, H, W, C), in a
+            sentence each.
+        sizes: Which of its free axes run at one length only, in a sentence.
+        turned: The inputs and outputs that are (B, H, W, C) in the file.
+    """
+
+    facts: Facts
+    inputs: tuple[str, ...]
+    sizes: tuple[str, ...]
+    turned: tuple[str, ...]
+
+
+def facts_of(path: Path) -> FileFacts:
     """Return the facts of a file from an image to an image, to logits or to another array.
 
     The first input of four axes, and not one channel, is the image. Others of one channel are
-    masks, of more channels references; inputs of fewer axes are conditions. The second value says,
-    in a sentence each, which of these there are; the third, which free axes of the file run at one
-    length only.
+    masks, of more channels references; inputs of fewer axes are conditions.
 
     Raises:
         NystraError: It fails at every size that was tried.
@@ -90,27 +121,43 @@ def facts_of(path: Path) -> tuple[Facts, tuple[str, ...], tuple[str, ...]]:
         same = tuple(replace(port, own_size=False) for port in others)
         run = replace(run, others=same)
         facts = _measured(run, result)
+    if facts.outputs[0].role == "picture":
+        run = replace(run, picture=result)
     facts = _with_real_batch(run, facts)
-    read = facts.inputs[0].lengths
-    fixed = [f"{axis} {read[axis]}" for axis in image.axes if axis in {*read} - {*image.lengths}]
-    fixed = [text for text in fixed if not text.startswith("channels")]
     said = [f"its input {port.name} is read as a {port.role}, by its shape" for port in others]
+    turned = [port for port in session.facts.inputs if has_channels_last(port)]
+    if run.picture is not None and has_channels_last(run.picture):
+        turned.append(run.picture)
+    if turned:
+        names = ", ".join(port.name for port in turned)
+        said.append(
+            f"{names} of the written file has the axes ({', '.join(IMAGE_AXES)}), not "
+            f"({', '.join(turned[0].axes)}): programs that feed it turn their images"
+        )
+    return FileFacts(
+        facts, tuple(said), _fixed_axes(image, facts), tuple(port.name for port in turned)
+    )
+
+
+def _fixed_axes(image: Port, facts: Facts) -> tuple[str, ...]:
+    read = facts.inputs[0].lengths
+    fixed = [axis for axis in image.axes if axis in {*read} - {*image.lengths, "channels"}]
     if not fixed:
-        return facts, tuple(said), ()
-    text = f"its free axes run at {', '.join(fixed)} only, so they are read as fixed"
-    return facts, tuple(said), (text,)
+        return ()
+    lengths = ", ".join(f"{axis} {read[axis]}" for axis in fixed)
+    return (f"its free axes run at {lengths} only, so they are read as fixed",)
 
 
 def _measured(run: _Trial, result: Port) -> Facts:
     if len(result.axes) == len(IMAGE_AXES):
         with suppress(NystraError):
-            return _restorer(run, result)
+            return _restorer(replace(run, picture=result), result)
     return _other(run, result)
 
 
 def _ports(path: Path, session: Session) -> list[Port]:
-    """Return the ports of the inputs of a file, the image first."""
-    ports = list(session.facts.inputs)
+    """Return the ports of the inputs of a file, the image first; channels come before sides."""
+    ports = [channels_first(port) for port in session.facts.inputs]
     maps = [p for p in ports if len(p.axes) == len(IMAGE_AXES) and p.dtype.startswith("float")]
     colored = [port for port in maps if port.channels != 1]
     image = next(iter([p for p in ports if p.role == "image"] or colored or maps or ports))
@@ -122,12 +169,15 @@ def _ports(path: Path, session: Session) -> list[Port]:
     if image.axes != IMAGE_AXES or not image.dtype.startswith("float"):
         raise UnsupportedModelError(
             f"{path} takes {image.dtype} ({', '.join(image.axes)}), expected floating numbers "
-            f"({', '.join(IMAGE_AXES)}): nystra run uses the file as it is; to export it, write it "
-            "without the nodes that cast and transpose"
+            f"({', '.join(IMAGE_AXES)}), or channels last: nystra run uses the file as it is; to "
+            "export it, write it without the nodes that cast and squeeze"
         )
-    shapes = {tensor.name: tensor.shape[-2:] for tensor in session.inputs}
+    sides = {
+        tensor.name: [tensor.shape[port.axes.index(axis)] for axis in SIDES if port.has_sides]
+        for tensor, port in zip(session.inputs, session.facts.inputs, strict=True)
+    }
     others = [
-        replace(_beside_image(path, port), own_size=shapes[port.name] != shapes[image.name])
+        replace(_beside_image(path, port), own_size=sides[port.name] != sides[image.name])
         if port.axes == IMAGE_AXES
         else _beside_image(path, port)
         for port in ports

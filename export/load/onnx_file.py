@@ -12,10 +12,12 @@ import onnx_ir as ir
 
 from ...core.errors import NystraError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
+from ...core.ports.port import Port
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...plugins.domain import opset_of
+from ...runtime.model.onnx_graph import read_facts
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
 from ..execute.parts import TooLargeError, nodes_of, taken_inputs
@@ -23,13 +25,14 @@ from ..execute.sized import Sized
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import FileSource
 from ..rewrite.story import left_as_trained
+from .channels_first import with_channels_first
 from .fixed import fixed_facts
 from .onnx_facts import facts_of
 from .onnx_reading import OLDEST_SEARCHED, read_model
 from .searching import at_shapes, network_of, searched
 
-_SMALL = (1, 3, 64, 64)
-"""Default shape of an image, if the file has no fixed one."""
+_SMALL = {"channels": 3, "height": 64, "width": 64}
+"""Default lengths of the axes of an image, if the file has no fixed ones; others are 1."""
 
 
 def load_onnx(
@@ -131,17 +134,19 @@ def _searched(
     source: FileSource, static: Sequence[int] | None
 ) -> tuple[GraphNetwork, Facts, tuple[str, ...]]:
     """Return the network of a file with its sites, its facts, and what to warn of."""
-    model = source.searched
+    model, stated = source.searched, read_facts(source.path).inputs
     first: Sized | None
     try:  # before onnxruntime opens the whole file
-        first = at_shapes(
-            model, {value.name: _shape(value) for value in taken_inputs(source.model)}
-        )
+        first = at_shapes(model, {port.name: _small_shape(port) for port in stated})
     except TooLargeError:
         raise
     except UnsupportedModelError:  # it may take other sizes
         first = None
-    facts, others, sizes = facts_of(source.path)
+    measured = facts_of(source.path)
+    facts, sizes = measured.facts, measured.sizes
+    if measured.turned:
+        source, first = with_channels_first(source, measured.turned), None
+        model = source.searched
     named = {str(value.name): value for value in model.graph.inputs}
     ordered = [named.pop(port.name) for port in facts.inputs]  # as the arguments of a network
     model.graph.inputs[:] = [*ordered, *named.values()]
@@ -153,15 +158,12 @@ def _searched(
         "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"
         for node in model.graph
     ):
-        return network_of(source), facts, (*others, *sizes)
+        return network_of(source), facts, (*measured.inputs, *sizes)
     found = searched(model, facts, first)
-    warnings = (*others, *sizes, *left_as_trained(found.attentions))
+    warnings = (*measured.inputs, *sizes, *left_as_trained(found.attentions))
     return network_of(source, found.replacements), facts, warnings
 
 
-def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
-    sides = value.type.tensor_type.shape.dim
-    return tuple(
-        side.dim_value if side.dim_value > 0 else small
-        for side, small in zip(sides, [*_SMALL, *[1] * len(sides)], strict=False)
-    )
+def _small_shape(port: Port) -> tuple[int, ...]:
+    lengths = {axis: length for axis, length in port.lengths.items() if length > 0}
+    return tuple(lengths.get(axis, _SMALL.get(axis, 1)) for axis in port.axes)

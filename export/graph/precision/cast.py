@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import onnx
 from onnx import TensorProto, helper
 
 from ....plugins.domain import opset_of
 from ...execute.parts import all_names_read, subgraphs
-from ..editing import replace_nodes
+from ..editing import rename_values, replace_nodes
 from .choice import LowPrecision
 from .constants import Constants
 from .types import data_inputs, float_tensors
@@ -65,7 +63,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
         wide = sorted(chosen.tensors & all_names_read(node)) if inner else ()
         names = {name: cast(name, TensorProto.FLOAT) for name in wide}
         for graph_inside in inner:
-            _rename(graph_inside, names)
+            rename_values(graph_inside, names)
         written.append(node)
         for place, name in enumerate(node.output):
             if name not in chosen.tensors:
@@ -79,12 +77,3 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     replace_nodes(graph, written)
     del graph.value_info[:]
     return result | constants.write()
-
-
-def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        for inner in subgraphs(node):
-            _rename(inner, names)
-    for value in graph.output:
-        value.name = names.get(value.name, value.name)
