@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import shlex
 import struct
 from typing import Any, BinaryIO, NamedTuple
 
@@ -105,6 +106,17 @@ class TagReader:
         return struct.unpack(layout, self._stream.read(struct.calcsize(layout)))
 
 
+def _split(name: str) -> str:
+    """Return the command of a shell that writes the pages of a file to a folder, by pyvips."""
+    source = name if os.path.isfile(name) else "IN.tif"
+    code = (
+        f"import pyvips; name = {source!r}; load = pyvips.Image.tiffload; "
+        "[load(name, page=n).tiffsave(f'pages/{n:04}.tif', keep='icc') "
+        "for n in range(load(name).get('n-pages'))]"
+    )
+    return f"mkdir pages && python -c {shlex.quote(code)}"
+
+
 def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
     """Return the index of the only image of a TIFF, what libvips is to fail on, and notes.
 
@@ -128,8 +140,7 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
     if offset or len(pages) > 1:
         raise NystraError(
             f"{name} has {'more than ' if offset else ''}{len(pages)} pages, expected a single "
-            "image: write each page to a file, such as by magick IN.tif page_%03d.tif, and run the "
-            "folder of them"
+            f"image: write each page to a file of a folder, and run the folder: {_split(name)}"
         )
     index, entries = pages[0] if pages else (0, {})
     compression = _first(entries, 259, 1)

@@ -1,6 +1,8 @@
 """Reading and writing images: every format, depth and kind of metadata."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from PIL import Image, ImageCms
 from image_files import png_header
 from nystra.core.errors import NystraError
 from nystra.runtime.images.image_data import ImageData, quantize, resize_plane
-from nystra.runtime.images.images import read_image, write_image
+from nystra.runtime.images.images import decode_image, read_image, write_image
 
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 LOSSLESS = [
@@ -217,6 +219,26 @@ def test_several_images_in_a_file(tmp_path: Path) -> None:
     frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
     with pytest.raises(NystraError, match="2 pages, expected a single image: write each page to"):
         read_image(tmp_path / "a.tif")
+
+
+def test_the_command_for_a_tiff_of_many_pages_runs(tmp_path: Path) -> None:
+    """The message names a command that works with what is installed, for any name of a file."""
+    stack = np.random.default_rng(0).integers(0, 1 << 16, (5, 8, 9)).astype(np.uint16)
+    path = tmp_path / 'it\'s a "stack" $(x).tif'
+    tifffile.imwrite(path, stack, photometric="minisblack")
+    with pytest.raises(NystraError, match="has 5 pages") as caught:
+        read_image(path)
+    command = str(caught.value).partition("run the folder: ")[2]
+    bin_folder = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=environment, check=True)
+    pages = sorted((tmp_path / "pages").iterdir())
+    assert [page.name for page in pages] == [f"{number:04}.tif" for number in range(5)]
+    for page, values in zip(pages, stack, strict=True):
+        np.testing.assert_array_equal(tifffile.imread(page), values)
+        assert read_image(page).bits == 16
+    with pytest.raises(NystraError, match=r"name = .*IN\.tif"):
+        decode_image(path.read_bytes())
 
 
 def test_limit_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
