@@ -9,6 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...core.errors import NystraError
+from ...models.sizes.borders import Sides
+from ...models.sizes.padded_network import PaddedNetwork
+from ...models.spandrel.network import TraceableCall, ports_of
 from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
@@ -79,12 +82,12 @@ def accelerate(
 def _plan(attn: str | Mechanism | Plan) -> Plan:
     if isinstance(attn, Plan):
         return attn
+    if attn == AUTO:
+        raise NystraError(
+            'attn="auto" chooses by a limit for the difference: find the plan with '
+            "`nystra-export --attn auto --min-psnr`, and give that plan as attn"
+        )
     if isinstance(attn, str):
-        if attn == AUTO:
-            raise NystraError(
-                'attn="auto" chooses by a limit for the difference: find the plan with '
-                "`nystra-export --attn auto --min-psnr`, and give that plan as attn"
-            )
         attn = mechanism(attn)
     if not isinstance(attn, Mechanism):
         raise NystraError(
@@ -103,29 +106,22 @@ class AcceleratedDescriptor(Accelerated):
     """An accelerated network of spandrel, which is called as its descriptor is."""
 
     def __init__(self, descriptor: Any, request: Request) -> None:
-        super().__init__(descriptor.model, request, descriptor._call_fn)
-        self.__dict__["_descriptor"] = _without_network(descriptor)
-
-    def refresh(self, descriptor: Any) -> Accelerated:
-        """Freeze a descriptor instead of the one before, and return itself."""
         if not _is_descriptor(descriptor):
             raise NystraError(f"got a {type(descriptor).__name__}, expected a descriptor")
-        self.__init__(descriptor, self._frozen.request)  # type: ignore[misc]
-        return self
+        call = TraceableCall(descriptor._call_fn)
+        _, outputs = ports_of(descriptor)
+        super().__init__(PaddedNetwork(descriptor.model, Sides(), outputs, call), request)
+        facts = copy.copy(descriptor)
+        facts._model = None
+        self._frozen.descriptor = copy.deepcopy(facts)
 
     def forward(self, *images: Tensor) -> Any:
         """Return what the descriptor returned for an image, and its mask if it takes one."""
-        descriptor = copy.copy(self._descriptor)
+        descriptor = copy.copy(self._frozen.descriptor)
         descriptor._model, descriptor._call_fn = self, Accelerated.forward
         return descriptor(*images)
 
     def __getattr__(self, name: str) -> Any:
         """Return a fact of the descriptor: ``scale``, ``tiling``."""
-        fact = getattr(self.__dict__.get("_descriptor"), name, None)
+        fact = getattr(self._frozen.descriptor, name, None)
         return super().__getattr__(name) if fact is None or callable(fact) else fact
-
-
-def _without_network(descriptor: Any) -> Any:
-    descriptor = copy.copy(descriptor)
-    descriptor._model = None
-    return copy.deepcopy(descriptor)

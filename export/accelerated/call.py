@@ -1,27 +1,23 @@
-"""The arguments of a module: which of them are tensors, and a module of these alone."""
+"""The arguments of a call in one form, and a module that takes the tensors among them alone."""
 
 from __future__ import annotations
 
 import enum
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 # torch.export's own trees of arguments; they have no public name.
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from ...core.errors import UnsupportedModelError
 from ...models.spandrel.tracing import traceable
-
-Caller = Callable[..., Any]
-"""Takes a module and its arguments, and returns what it returns."""
-
 
 _VALUES = frozenset(
     {
@@ -32,22 +28,33 @@ _VALUES = frozenset(
 """Types whose values cannot change."""
 
 
-class _Place:
-    """Stands where a tensor is among the leaves of a structure; copies have the same class."""
+class TensorKind(NamedTuple):
+    """Stands where a tensor is among the leaves of a structure."""
+
+    axes: int
+    dtype: torch.dtype
+    device: torch.device
 
 
-def call_directly(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Return what a module returns; the `Caller` of a module that is called as it is."""
-    return module(*args, **kwargs)
+def may_hold_more(value: object) -> bool:
+    """Return whether a value is not only its parts: classes of other libraries have settings."""
+    kind = type(value)
+    is_named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return kind not in (dict, OrderedDict, list, tuple) and not is_named
 
 
 def _value_of(leaf: object) -> object:
-    """Return what a value is equal by; raise TypeError for one that may change later."""
+    """Return what a value is equal by; raise UnsupportedModelError if it may change later."""
+    if isinstance(leaf, TensorKind):
+        return leaf
     if isinstance(leaf, enum.Enum):
         return type(leaf), leaf.name
     if type(leaf) in _VALUES or isinstance(leaf, np.generic):
         return type(leaf), repr(leaf)  # by text, since 0.0 == -0.0
-    raise TypeError(type(leaf).__name__)
+    raise UnsupportedModelError(
+        f"a value is a {type(leaf).__name__}, which may change: expected tensors, numbers, texts "
+        "and other constants in tuples, lists and dictionaries"
+    )
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,8 @@ class Structure:
 
     Attributes:
         spec: The nesting.
-        leaves: The values; `_Place` stands for tensors.
-        key: The nesting and the values, for comparison.
+        leaves: The values, and the kinds of tensors.
+        key: All of it, for comparison.
     """
 
     spec: TreeSpec
@@ -65,113 +72,79 @@ class Structure:
     key: tuple[Any, ...]
 
     @classmethod
-    def of(cls, value: Any) -> tuple[Structure, list[Tensor]]:
+    def of(
+        cls, value: Any, is_leaf: Callable[[Any], bool] | None = None
+    ) -> tuple[Structure, list[Tensor]]:
         """Return the structure of a value, and its tensors.
+
+        Args:
+            value: The value.
+            is_leaf: Whether a part is taken as a whole; None: as PyTorch's trees do.
 
         Raises:
             UnsupportedModelError: It holds an object that may change later.
         """
-        leaves, spec = tree_flatten(value)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        marked = tuple(_Place if isinstance(leaf, Tensor) else leaf for leaf in leaves)
-        try:
-            values = tuple(leaf if leaf is _Place else _value_of(leaf) for leaf in marked)
-        except TypeError as error:
-            raise UnsupportedModelError(
-                f"a value is a {error}, which may change: expected tensors, numbers, texts and "
-                "other constants in tuples, lists and dictionaries"
-            ) from error
-        return cls(spec, marked, (spec, *values)), tensors
+        parts, spec = tree_flatten(value, is_leaf)
+        leaves = tuple(
+            TensorKind(part.dim(), part.dtype, part.device) if isinstance(part, Tensor) else part
+            for part in parts
+        )
+        text = str(spec)  # with the types of keys, since {1: x} == {True: x}
+        key = (spec, text, torch.get_default_dtype(), *map(_value_of, leaves))
+        return cls(spec, leaves, key), [part for part in parts if isinstance(part, Tensor)]
+
+    @property
+    def kinds(self) -> list[TensorKind]:
+        """The kinds of the tensors."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, TensorKind)]
 
     @property
     def has_values(self) -> bool:
         """Whether there are values beside tensors and None."""
-        return any(leaf is not _Place and leaf is not None for leaf in self.leaves)
+        return any(not isinstance(leaf, (TensorKind, type(None))) for leaf in self.leaves)
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
         """Return a value of this structure with other tensors."""
         given = iter(tensors)
-        return tree_unflatten(
-            [next(given) if leaf is _Place else leaf for leaf in self.leaves], self.spec
-        )
+        leaves = [next(given) if isinstance(leaf, TensorKind) else leaf for leaf in self.leaves]
+        return tree_unflatten(leaves, self.spec)
 
 
 def tensors_in(value: Any) -> list[Tensor]:
     """Return the tensors of a value that may hold anything else too."""
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
-def refuse_objects(arguments: Any) -> None:
-    """Raise UnsupportedModelError for arguments in a structure that may hold more than its parts.
+def arrange(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return positional arguments and those by keyword, with constant defaults, in one form.
 
-    PyTorch's trees know classes of other libraries, which may have settings of their own.
+    Raises:
+        TypeError: The module's ``forward`` does not take them.
     """
-    todo = [arguments]
-    while todo:
-        value = todo.pop()
-        kind = type(value)
-        if kind in (dict, OrderedDict):
-            todo += [*value.keys(), *value.values()]
-        elif kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-            todo += value
-        elif kind not in (Tensor, nn.Parameter):
-            try:
-                _value_of(value)
-            except TypeError as error:
-                raise UnsupportedModelError(
-                    f"an argument is a {error}, whose value is not known to stay the same"
-                ) from error
-
-
-class Parameters:
-    """The parameters of a module's ``forward``: one order for all ways to pass them."""
-
-    def __init__(self, module: nn.Module, caller: Caller) -> None:
-        """Read the signature of what is called; without one, arguments are taken as they come."""
-        self.names: tuple[str, ...] = ()
-        self.defaults: dict[str, Any] = {}
-        try:
-            found = inspect.signature(module.forward if caller is call_directly else caller)
-        except (TypeError, ValueError):
-            return
-        skipped = 0 if caller is call_directly else 1  # the module itself
-        for parameter in list(found.parameters.values())[skipped:]:
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                self.names += (parameter.name,)
-            if type(parameter.default) in _VALUES:
-                self.defaults[parameter.name] = parameter.default
-
-    def arranged(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return arguments as (named ones in order, further positional ones)."""
-        given = {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
-        ordered = {name: given.pop(name) for name in self.names if name in given}
-        return {**ordered, **dict(sorted(given.items()))}, args[len(self.names) :]
-
-    def call(self, caller: Caller, module: nn.Module, arranged: Any) -> Any:
-        """Call a module with arguments from `arranged`."""
-        given, more = arranged
-        positional = [given[name] for name in self.names if name in given]
-        named = {name: value for name, value in given.items() if name not in self.names}
-        return caller(module, *positional, *more, **named)
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):  # not written in Python
+        return args, kwargs
+    bound = signature.bind(*args, **kwargs)
+    for name, parameter in signature.parameters.items():
+        if type(parameter.default) in _VALUES:
+            bound.arguments.setdefault(name, parameter.default)
+    return bound.args, bound.kwargs
 
 
 class OfTensors(nn.Module):
     """A module whose arguments are the tensors of a call, and which returns a tuple of tensors."""
 
-    def __init__(
-        self, module: nn.Module, caller: Caller, parameters: Parameters, takes: Structure
-    ) -> None:
+    def __init__(self, module: nn.Module, takes: Structure) -> None:
         super().__init__()
-        self.module, self.caller = module, caller
-        self.parameters_of_call, self.takes = parameters, takes
+        self.module, self.takes = module, takes
 
-    def whole(self, *tensors: Tensor) -> Any:
+    def whole(self, tensors: Sequence[Tensor]) -> Any:
         """Return what the module returns."""
-        with traceable(self.module, self.caller):
-            return self.parameters_of_call.call(
-                self.caller, self.module, self.takes.filled(tensors)
-            )
+        args, kwargs = self.takes.filled(tensors)
+        with traceable(self.module, self.module.forward):
+            return self.module(*args, **kwargs)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors of what the module returns."""
-        return tuple(tensors_in(self.whole(*tensors)))
+        return tuple(tensors_in(self.whole(tensors)))

@@ -1,72 +1,84 @@
-"""A model file in a session, for tensors of PyTorch, and the shapes that it takes."""
+"""A model file in a session, for calls of a module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...core.ports.port import SIDES, Port
+from ...core.errors import NystraError
+from ...core.ports.port import SIDES
 from ...runtime.session import Session
+from .call import Structure
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The shapes that a file takes.
+class Engine:
+    """A session that computes calls like the first one.
 
     Attributes:
-        inputs: The inputs, whose lengths are fixed.
-        minimum: Smallest side of an image, in pixels.
+        session: The session.
+        takes: The arguments of the first call.
+        gives: What the module returned.
+        shapes: The shapes of the tensors of that call.
     """
 
-    inputs: tuple[Port, ...]
-    minimum: int
+    session: Session
+    takes: Structure
+    gives: Structure
+    shapes: Sequence[tuple[int, ...]]
 
-    def refusal(self, tensors: Sequence[Tensor]) -> str:
-        """Return why tensors of these shapes are not taken, or ""."""
-        first: dict[str, int] = {}
-        for port, tensor in zip(self.inputs, tensors, strict=True):
-            shape = tuple(tensor.shape)
-            if len(shape) != len(port.axes):
-                return f"an input has the shape {shape}, expected {len(port.axes)} axes"
-            for axis, length in zip(port.axes, shape, strict=True):
-                side = axis in SIDES
-                if length != port.lengths.get(axis, length):
-                    return f"an input has the {axis} {length}, expected {port.lengths[axis]}"
-                if length < (self.minimum if side else 1):
-                    return f"an input has the {axis} {length}, expected {self.minimum} or more"
-                own = (side and port.own_size) or axis == "channels"
-                if not own and length != first.setdefault(axis, length):
-                    return f"inputs have the {axis} {first[axis]} and {length}, expected the same"
-        return ""
+    def compute(self, arguments: Structure, tensors: Sequence[Tensor]) -> Any:
+        """Return what the module returned.
 
+        Raises:
+            NystraError: The call is not one of those that are taken.
+        """
+        if arguments.key != self.takes.key:
+            raise NystraError(
+                "the arguments other than tensors, or the axes, types and devices of tensors, are "
+                "not those of the first call"
+            )
+        if self.gives.has_values and [*self.shapes] != [tuple(each.shape) for each in tensors]:
+            raise NystraError(
+                "the module returns values beside tensors, which are known for one size only"
+            )
+        return self.gives.filled(self.run(tensors))
 
-class Engine:
-    """A session that takes and returns tensors.
-
-    A contiguous float32 tensor on the CPU is passed without a copy.
-    """
-
-    def __init__(self, session: Session, outputs: Sequence[Tensor]) -> None:
-        """Take a session, and tensors that have the types and devices of its results."""
-        self.session = session
-        self.kinds = [(tensor.device, tensor.dtype) for tensor in outputs]
-        self.limits = Limits(session.facts.inputs, session.facts.size_minimum)
-
-    def compute(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs in order.
+
+        A contiguous float32 tensor on the CPU is passed without a copy.
 
         Raises:
             NystraError: The file does not take these shapes.
         """
+        self._refuse_sizes(tensors)
         feeds = {}
         for port, tensor in zip(self.session.inputs, tensors, strict=True):
             plain = tensor.detach().resolve_neg().to("cpu", torch.float32)
             feeds[port.name] = plain.contiguous().numpy()
         arrays = self.session.run(feeds).values()
         return [
-            torch.from_numpy(array).to(device, dtype)
-            for array, (device, dtype) in zip(arrays, self.kinds, strict=True)
+            torch.from_numpy(array).to(kind.device, kind.dtype)
+            for array, kind in zip(arrays, self.gives.kinds, strict=True)
         ]
+
+    def _refuse_sizes(self, tensors: Sequence[Tensor]) -> None:
+        """Raise NystraError for free sizes that the file does not have; a run compares the rest."""
+        facts = self.session.facts
+        lengths: dict[str, int] = {}
+        for port, tensor in zip(facts.inputs, tensors, strict=True):
+            for place, name in port.free_axes().items():
+                length = tensor.shape[place]
+                if port.axes[place] in SIDES and length < facts.size_minimum:
+                    raise NystraError(
+                        f"the {name} is {length}, expected {facts.size_minimum} or more"
+                    )
+                if length != lengths.setdefault(name, length):
+                    raise NystraError(
+                        f"inputs have the {name} {lengths[name]} and {length}, expected the same"
+                    )

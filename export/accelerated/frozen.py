@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -15,9 +14,10 @@ from torch.autograd import forward_ad
 # PyTorch has no public name for the mode in use.
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from ...core.errors import NystraError, UnsupportedModelError, foreign_reason
+from ...core.errors import NystraError
+from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import copy_with, tensors_of, unwrapped
-from .call import Caller, Parameters, Structure, call_directly, refuse_objects, tensors_in
+from .call import OfTensors, Structure, arrange, may_hold_more, tensors_in
 from .choosing import choose
 from .engine import Engine
 from .problem import AUTO, Request, problem_of
@@ -32,97 +32,44 @@ _FROZEN = (
     "the module that it was made from, then call `refresh(module)`"
 )
 
-_OF_COMPILE = ("_is_torch_compile", "_compiled_call_impl")
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How calls like the first one are computed.
-
-    Attributes:
-        takes: The arguments.
-        gives: What is returned.
-        kinds: Device, type and layout of each tensor, and PyTorch's own default type.
-        shapes: The only shapes that are taken, or None.
-        engine: What computes them, or None for the copy.
-    """
-
-    takes: Structure
-    gives: Structure
-    kinds: tuple[Any, ...]
-    shapes: tuple[Any, ...] | None
-    engine: Engine
-
-    def refusal(self, structure: Structure, tensors: Sequence[Tensor]) -> str:
-        """Return why a call is not one of those that are taken, or ""."""
-        if structure.key != self.takes.key:
-            return "the arguments other than tensors are not those of the first call"
-        if _kinds(tensors) != self.kinds:
-            own, others = (
-                ", ".join(str(kind[0]) for kind in kinds) for kinds in (_kinds(tensors), self.kinds)
-            )
-            return f"the tensors are {own}, those of the first call {others}"
-        if self.shapes not in (None, _shapes(tensors)):
-            return "the module returns values beside tensors, which are known for one size only"
-        return self.engine.limits.refusal(tensors)
-
 
 class _Frozen:
     """A copy of a module, and how it is computed."""
 
-    def __init__(self, module: nn.Module, request: Request, caller: Caller) -> None:
-        if not isinstance(module, nn.Module):
-            raise NystraError(
-                f"got a {type(module).__name__}, expected a torch.nn.Module with its weights or a "
-                "descriptor of spandrel"
-            )
-        module = unwrapped(module)
+    def __init__(self, module: nn.Module, request: Request) -> None:
+        module = unwrapped(OwnNetwork(module).module)
         if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
             raise NystraError("got a scripted module: pass the module that it was made from")
         self.module = _copy(module)
-        self.request, self.caller = request, caller
-        self.parameters = Parameters(self.module, caller)
-        self.form: _Form | None = None
+        self.request = request
+        self.engine: Engine | None = None
         self.report: Acceleration | None = None
         self.has_warned = False
+        self.descriptor: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy keeps: its file is opened again."""
-        return vars(self) | {"form": None, "report": None}
+        return vars(self) | {"engine": None, "report": None}
 
     def compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the module returned when it was frozen."""
-        arranged = self.parameters.arranged(args, kwargs)
-        try:
-            outcome = self._by_file(arranged, tensors_in(arranged))
-        except UnsupportedModelError as error:
-            if self.report is None and self.request.backend != AUTO:
-                raise
-            outcome = str(error)
-        if not isinstance(outcome, str):
-            return outcome[0]
-        if outcome:
-            self._warn(outcome)
+        arguments = arrange(self.module, args, kwargs)
+        reason = _unusual(tensors_in(arguments))
+        if not reason:
+            try:
+                takes, tensors = Structure.of(arguments, is_leaf=may_hold_more)
+                if self.report is None:
+                    self._build(takes, tensors)
+                if self.engine is not None:
+                    return self.engine.compute(takes, tensors)
+            except NystraError as error:
+                if self.report is None and self.request.backend != AUTO:
+                    raise
+                reason = str(error)
+        if reason:
+            self._warn(reason)
         with torch.no_grad():
-            return self.caller(self.module, *args, **kwargs)
-
-    def _by_file(self, arranged: Any, tensors: Sequence[Tensor]) -> tuple[Any] | str:
-        """Return the result by the file, or why the copy has to compute it."""
-        if reason := _unusual(tensors):
-            return reason
-        refuse_objects(arranged)
-        structure, tensors = Structure.of(arranged)
-        if self.report is None:
-            self._build(structure, tensors)
-        form = self.form
-        if form is None:
-            return ""
-        if reason := form.refusal(structure, tensors):
-            return reason
-        try:
-            return (form.gives.filled(form.engine.compute(tensors)),)
-        except (NystraError, RuntimeError) as error:
-            return foreign_reason(error)
+            return self.module(*args, **kwargs)
 
     def _warn(self, reason: str) -> None:
         if not self.has_warned:
@@ -134,34 +81,19 @@ class _Frozen:
     def _build(self, takes: Structure, tensors: Sequence[Tensor]) -> None:
         """Decide how calls like this one are computed."""
         with _BUILDING, torch.inference_mode(False), torch.no_grad():
-            if self.report is None:
-                tensors = [tensor.detach().clone() for tensor in tensors]  # of no inference mode
-                self.form, self.report = self._built(takes, tensors)
-
-    def _built(
-        self, takes: Structure, tensors: Sequence[Tensor]
-    ) -> tuple[_Form | None, Acceleration]:
-        copied = _copy(self.module)  # a run may change it
-
-        def call(given: Sequence[Tensor]) -> Any:
-            return self.parameters.call(self.caller, copied, takes.filled(given))
-
-        call([tensor.clone() for tensor in tensors])  # an error of the module is the caller's
-        try:
-            gives, problem = problem_of(
-                _copy(self.module), self.caller, self.parameters, takes, tensors, call, self.request
-            )
-            engine, report = choose(problem)
-        except NystraError as error:
-            if self.request.backend != AUTO:
-                raise
-            engine, report = None, Acceleration(MODULE, reasons={AUTO: str(error)})
-        if engine is None:
+            if self.report is not None:  # another thread has decided
+                return
+            tensors = [tensor.detach().clone() for tensor in tensors]  # of no inference mode
+            try:
+                module = OfTensors(_copy(self.module), takes)
+                self.engine, report = choose(problem_of(module, tensors, self.request))
+            except NystraError as error:
+                if self.request.backend != AUTO:
+                    raise
+                report = Acceleration(MODULE, reasons={AUTO: str(error)})
             if report.reasons and report.seconds.keys() <= {MODULE}:
                 self._warn("; ".join(dict.fromkeys(report.reasons.values())))
-            return None, report
-        shapes = _shapes(tensors) if gives.has_values else None
-        return _Form(takes, gives, _kinds(tensors), shapes, engine), report
+            self.report = report
 
 
 class Accelerated(nn.Module):
@@ -170,21 +102,21 @@ class Accelerated(nn.Module):
     It has no parameters, buffers or submodules, and no training mode; a call has no gradients.
     """
 
-    def __init__(self, module: nn.Module, request: Request, caller: Caller = call_directly) -> None:
+    _frozen: _Frozen
+
+    def __init__(self, module: nn.Module, request: Request) -> None:
         """Freeze a module.
 
         Raises:
             NystraError: It cannot be copied.
         """
         super().__init__()
-        self.__dict__["training"] = False
-        self.__dict__["_frozen"] = _Frozen(module, request, caller)
+        vars(self).update(training=False, _frozen=_Frozen(module, request))
 
     @property
     def report(self) -> Acceleration | None:
         """How it is computed and what that gained; None before the first call."""
-        report: Acceleration | None = self._frozen.report
-        return report
+        return self._frozen.report
 
     def refresh(self, module: nn.Module) -> Accelerated:
         """Freeze a module instead of the one before, and return itself; the next call builds.
@@ -192,8 +124,7 @@ class Accelerated(nn.Module):
         Raises:
             NystraError: It cannot be copied.
         """
-        before: _Frozen = self._frozen
-        self.__dict__["_frozen"] = _Frozen(module, before.request, before.caller)
+        vars(self)["_frozen"] = type(self)(module, self._frozen.request)._frozen
         return self
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -204,35 +135,23 @@ class Accelerated(nn.Module):
             NystraError: A tensor requires a gradient; or, at the first call, the backend does not
                 work.
         """
-        if torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in tensors_in((args, kwargs))
-        ):
+        given = tensors_in((args, kwargs))
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
             raise NystraError(
                 "an accelerated module has no gradients, and an input requires one: call it in "
                 "torch.no_grad(), detach the input, or use the module itself"
             )
         return self._frozen.compute(args, kwargs)
 
-    def train(self, mode: bool = True) -> Accelerated:
-        """Return itself, which is in evaluation mode.
-
-        Raises:
-            NystraError: The training mode is requested.
-        """
-        if mode:
+    def requires_grad_(self, requires_grad: bool = True) -> Accelerated:
+        """Return itself; raise NystraError if gradients are requested."""
+        if requires_grad:
             _refuse()
         return self
 
-    def requires_grad_(self, requires_grad: bool = True) -> Accelerated:
-        """Return itself; raise NystraError if gradients are requested."""
-        return self.train(requires_grad)
-
-    def load_state_dict(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise NystraError."""
-        _refuse()
-
     def _load_from_state_dict(self, state: Any, prefix: str, *_: Any) -> None:
-        if any(name.startswith(prefix) for name in state):  # of a module that contains this one
+        """Raise NystraError if a state has weights for it; `load_state_dict` calls this."""
+        if any(name.startswith(prefix) for name in state):
             _refuse()
 
     def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Accelerated:
@@ -244,8 +163,8 @@ class Accelerated(nn.Module):
         return self
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise NystraError but for what torch.compile sets."""
-        if name in _OF_COMPILE:
+        """Raise NystraError but for the evaluation mode, and for what torch.compile sets."""
+        if name in ("_is_torch_compile", "_compiled_call_impl"):
             object.__setattr__(self, name, value)
         elif name != "training" or value:
             _refuse()
@@ -253,8 +172,7 @@ class Accelerated(nn.Module):
     def _refuse_change(self, *_: Any, **__: Any) -> NoReturn:
         _refuse()
 
-    __delattr__ = _refuse_change
-    register_parameter = register_buffer = add_module = register_module = _refuse_change
+    __delattr__ = register_parameter = register_buffer = add_module = _refuse_change
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError: there is no such attribute."""
@@ -280,22 +198,11 @@ def _unusual(tensors: Sequence[Tensor]) -> str:
         return "PyTorch records the operators"
     if any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors):
         return "torch.func transforms the call"
-    if any(_has_tangent(tensor) for tensor in tensors):
+    is_forward = forward_ad._current_level >= 0
+    if is_forward and any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):
         return "an input has a derivative in forward mode"
     if any(tensor.layout != torch.strided for tensor in tensors):
         return "a tensor is sparse"
+    if any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
+        return "a tensor is of a class of its own"
     return ""
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    is_open = forward_ad._current_level >= 0
-    return is_open and forward_ad.unpack_dual(tensor).tangent is not None
-
-
-def _kinds(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    default = torch.get_default_dtype()
-    return tuple((f"{tensor.dtype} on {tensor.device}", default) for tensor in tensors)
-
-
-def _shapes(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    return tuple(tuple(tensor.shape) for tensor in tensors)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.port import Port
-from ...models.own.fingerprint import computed_by
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import plain_copy
 from ...models.own.tensor_ports import ports_of
+from ...models.sizes.calls import is_close
+from ...models.sizes.given import shared_copy
 from ...models.sizes.plain_run import plain_run
 from ...models.spandrel.adapters import adapt
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
-from .call import Caller, OfTensors, Parameters, Structure
-from .refusals import refuse_side_effects, refuse_values_read
+from ..tracing.values_read import refuse_values_read
+from .call import OfTensors, Structure
 
 AUTO = "auto"
 
@@ -53,95 +53,62 @@ class Problem:
     """A module to compute, and a call of it.
 
     Attributes:
-        network: The module in float32 on the CPU: tensors in, a tuple of tensors out.
-        tensors: The tensors of the call, as they were passed.
-        inputs: The same in float32 on the CPU.
-        expected: What the network returns for them.
-        returned: What the module returned for them.
-        call: Calls the module as it is.
-        ports: Inputs and outputs of the network.
-        code: What the network computes, from `computed_by`.
         request: What was asked for.
+        module: The module as it is, and the arguments of the call.
+        tensors: The tensors of the call, as they were passed.
+        gives: What the module returned.
+        network: The module in float32 on the CPU: tensors in, a tuple of tensors out.
+        inputs: The tensors of the call in float32 on the CPU.
+        expected: What the network returns for them.
+        ports: Inputs and outputs of the network.
     """
 
-    network: nn.Module
+    request: Request
+    module: OfTensors
     tensors: Sequence[Tensor]
+    gives: Structure
+    network: nn.Module
     inputs: Sequence[Tensor]
     expected: Sequence[Tensor]
-    returned: Sequence[Tensor]
-    call: Callable[[], object]
     ports: tuple[tuple[Port, ...], tuple[Port, ...]]
-    code: str
-    request: Request
 
     @property
-    def on_cpu(self) -> bool:
-        """Whether its tensors are on the CPU."""
-        return all(tensor.device.type == "cpu" for tensor in self.tensors)
-
-    def networks(self) -> tuple[OwnNetwork, OwnNetwork]:
-        """Return the network for any shape, and for the shapes of the call alone."""
-        inputs, outputs = self.ports
-        fixed = tuple(
-            replace(port, lengths=dict(zip(port.axes, tensor.shape, strict=True)))
-            for port, tensor in zip(inputs, self.inputs, strict=True)
-        )
-        return (
-            OwnNetwork(self.network, inputs, outputs, "Module"),
-            OwnNetwork(self.network, fixed, outputs, "Module"),
-        )
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of its tensors."""
+        return tuple(tuple(tensor.shape) for tensor in self.tensors)
 
 
-def problem_of(
-    module: nn.Module,
-    caller: Caller,
-    parameters: Parameters,
-    takes: Structure,
-    tensors: Sequence[Tensor],
-    call: Callable[[Sequence[Tensor]], Any],
-    request: Request,
-) -> tuple[Structure, Problem]:
-    """Return the structure of what a module returns, and the problem.
+def problem_of(module: OfTensors, tensors: Sequence[Tensor], request: Request) -> Problem:
+    """Return the problem of a module.
+
+    Whether it is random or keeps something of a call is found by the export.
 
     Args:
-        module: A copy of the module.
-        caller: Calls it.
-        parameters: Its parameters.
-        takes: The arguments of the call.
+        module: A module of tensors, with weights of its own; it is run, which may change it.
         tensors: The tensors of the call.
-        call: Calls another copy with other tensors.
         request: What is asked for.
 
     Raises:
         UnsupportedModelError: No file can compute it, or no file of nystra.
+        Exception: Whatever the module raises.
     """
-    structures: list[Structure] = []
-
-    def outputs_of(given: Sequence[Tensor]) -> Sequence[Tensor]:
-        structure, outputs = Structure.of(call(given))
-        structures.append(structure)
-        return outputs
-
-    returned = refuse_side_effects(outputs_of, tensors)
+    network = plain_copy(OwnNetwork(module))
+    adapt(network)
+    given = [tensor.clone() for tensor in tensors]
+    gives, returned = Structure.of(module.whole(given))
+    if not is_close(given, tensors, 0.0):
+        raise UnsupportedModelError("the module writes to its inputs")
     for tensor in (*tensors, *returned):
         if tensor.dtype not in _TAKEN:
             raise UnsupportedModelError(f"a tensor is {tensor.dtype}, expected float32 or half")
-    network = plain_copy(OwnNetwork(OfTensors(module, caller, parameters, takes)))
-    adapt(network)
     inputs = [tensor.to("cpu", torch.float32) for tensor in tensors]
-    refuse_values_read(network, inputs)
-    with plain_run():
-        expected = network(*(tensor.clone() for tensor in inputs))
+    try:
+        with plain_run():
+            refuse_values_read(shared_copy(network), [tensor.clone() for tensor in inputs])
+            expected = network(*(tensor.clone() for tensor in inputs))
+    except Exception as error:  # of its code or of any operator
+        raise UnsupportedModelError(
+            f"the module cannot be followed in float32 on the CPU: {foreign_reason(error)}"
+        ) from error
     ports = ports_of(inputs, expected)
-    problem = Problem(
-        network,
-        tensors,
-        inputs,
-        expected,
-        returned,
-        lambda: call([tensor.clone() for tensor in tensors]),
-        ports,
-        computed_by(network, ports[0], inputs),
-        request,
-    )
-    return structures[0], problem
+    return Problem(request, module, tensors, gives, network, inputs, expected, ports)

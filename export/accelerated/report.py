@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...core.text import milliseconds
 
@@ -47,39 +46,16 @@ class Acceleration:
             return 1.0
         return seconds[MODULE] / seconds[self.way]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "way": self.way,
-            "shapes": [list(shape) for shape in self.shapes],
-            "seconds": dict(self.seconds),
-            "speedup": self.speedup,
-            "remembered": self.remembered,
-            "difference": self.difference,
-            "equal": self.equal,
-            "file": None if self.file is None else str(self.file),
-            "reasons": dict(self.reasons),
-        }
-
     def __str__(self) -> str:
         """Return it in words, one sentence a line."""
-        seconds = self.seconds
-        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
-        lines = [f"the unchanged module is used for {shapes or 'all inputs'}"]
+        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes) or "all inputs"
+        lines = [f"the unchanged module computes {shapes}"]
         if self.way != MODULE:
             same = "the same but for rounding" if self.equal else "not the same"
-            own, module = (milliseconds(seconds[way]) for way in (self.way, MODULE))
-            gained = f"{self.speedup:.2f} times as fast"
-            apart = f"largest difference {self.difference:.0e} of its largest value"
             lines = [
-                f"{self.way} takes {own} for {shapes}, the module {module}: {gained}",
-                f"the result is {same}: {apart}",
+                f"{self.way} computes {shapes}, {self.speedup:.2f} times as fast as the module",
+                f"the result is {same}: largest difference {self.difference:.0e} of its maximum",
             ]
-        others = [
-            f"{way} takes {milliseconds(value)}"
-            for way, value in sorted(seconds.items(), key=lambda item: item[1])
-            if way not in (self.way, MODULE)
-        ]
-        return "\n".join(
-            [*lines, *others, *(f"{way}: {reason}" for way, reason in dict(self.reasons).items())]
-        )
+        for way, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
+            lines.append(f"{way} takes {milliseconds(seconds)}")
+        return "\n".join([*lines, *(f"{way}: {why}" for way, why in self.reasons.items())])
