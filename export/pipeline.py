@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import TraceError
 from ..models.own.network import OwnNetwork
 from ..plugins.domain import DOMAIN
-from .graph.stage import build, build_steps
+from .graph.stage import build, count_build_steps
 from .load.source import Source
 from .load.stage import Prepared, prepare, prepare_as_trained
 from .options import ExportOptions
@@ -115,7 +115,7 @@ def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
         steps("plan")  # timing of pieces, which does not belong to loading
     planned = make_plan(prepared, output, steps.within)
     steps.expect(
-        build_steps(prepared, planned) + validation_steps(prepared, planned) + WRITING_STEPS
+        count_build_steps(prepared, planned) + validation_steps(prepared, planned) + WRITING_STEPS
     )
     built = build(prepared, planned, steps)
     validated = validate(prepared, planned, built, steps)

@@ -23,11 +23,11 @@ from ..runtime.session import Session
 from ..runtime.timing.turns import median_ratio, timed_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
-from .execute.parts import part_model, parts_between, taken_inputs
+from .execute.parts import find_inputs, make_parts, part_model
 from .rewrite.graph_network import GraphNetwork
+from .rewrite.graph_writing import insert_mechanisms, plan_replacement
 from .rewrite.replacement import Replacement
 from .rewrite.sources import FileSource
-from .rewrite.written import planned_replacement, rewritten
 from .tracing.bodies import attach_bodies
 
 SIDE = 128
@@ -123,7 +123,7 @@ def drop_slower(
 def _replaced_together(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], paths: set[str]
 ) -> Timed:
-    replaced = rewritten(network, resolved, {*network.paths} - paths).model
+    replaced = insert_mechanisms(network, resolved, {*network.paths} - paths).model
     attach_bodies(replaced)
     feeds = network.feeds(_images(facts))
     arrays = {name: copy_from_ort(value) for name, value in feeds.items()}
@@ -134,7 +134,7 @@ def _piece(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], item: Replacement
 ) -> Timed:
     values = network.values([str(value.name) for value in item.inputs], _images(facts))
-    planned = planned_replacement(network, item, resolved)
+    planned = plan_replacement(network, item, resolved)
     own, replaced = (
         _model(network.source.searched, nodes, item, values) for nodes in (item.own, planned.nodes)
     )
@@ -150,7 +150,7 @@ def _model(
     item: Replacement,
     values: Mapping[str, OrtValue],
 ) -> onnx.ModelProto:
-    (part,) = parts_between([nodes], [str(item.output.name)])
+    (part,) = make_parts([nodes], [str(item.output.name)])
     model = part_model(network, part, values)
     for entry in list(model.graph.input):
         value = values[entry.name]
@@ -215,7 +215,7 @@ def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
         for number, model in enumerate((timed.own, timed.replaced)):
             path = folder / f"{number}.onnx"
             path.write_bytes(model.SerializeToString())
-            feeds = {value.name: timed.feeds[value.name] for value in taken_inputs(model)}
+            feeds = {value.name: timed.feeds[value.name] for value in find_inputs(model)}
             runs[path.name] = partial(Session(path).run, feeds)
             runs[path.name]()
         begun = time.perf_counter()

@@ -148,7 +148,7 @@ def _part(module: str, name: str) -> Lazy[Any]:
 
 
 def _precision(name: str, target: str | None = None) -> Transform:
-    lower = _part("graph.precision.lowering", "lowered")
+    lower = _part("graph.precision.lowering", "apply_precision")
     rounded = _part("validate.fake_quantized", "rounded_as")
     policy = _part("graph.policies", "find_precision_policy")
     return Transform(

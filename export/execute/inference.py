@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ...core.arrays import Array
 from ...runtime.ort_values import copy_from_ort
-from .parts import Values, names_read
+from .parts import Values, find_reads
 
 _SMALL = 1024
 """Tensors with at most this many elements may be sizes, which shapes are computed from."""
@@ -19,7 +19,7 @@ _SMALL = 1024
 def infer(
     model: ir.Model,
     feeds: Mapping[str, Array],
-    known: Mapping[ir.Node, Values],
+    computed: Mapping[ir.Node, Values],
     shapes: dict[str, tuple[int, ...]],
     types: dict[str, int],
     data: Collection[str],
@@ -32,7 +32,7 @@ def infer(
     Args:
         model: The model.
         feeds: Its inputs.
-        known: Nodes that were computed before, with those of their results that are still known.
+        computed: Nodes that were computed before, with those of their results that are still known.
         shapes: Shapes by name, to which those that follow are added.
         types: The same for types, as ONNX numbers them.
         data: Names of the values that depend on pixels.
@@ -57,22 +57,24 @@ def infer(
         if tensor is None:
             continue
         if tensor.size <= _SMALL:
-            held = ir.serde.serialize_tensor(tensor)
-            held.name = str(value.name)
-            proto.graph.initializer.append(held)
+            initializer = ir.serde.serialize_tensor(tensor)
+            initializer.name = str(value.name)
+            proto.graph.initializer.append(initializer)
         else:
             proto.graph.input.append(make(str(value.name), int(tensor.dtype), tensor.shape.numpy()))
     nodes = [
         node
         for node in model.graph
-        if node not in known and not _is_told(node, shapes, types, data)
+        if node not in computed and not _is_told(node, shapes, types, data)
     ]
-    made = {str(value.name) for node in nodes for value in node.outputs}
-    for name in {str(value.name) for node in nodes for value in names_read(node)} - made:
+    results_of_nodes = {str(value.name) for node in nodes for value in node.outputs}
+    for name in {
+        str(value.name) for node in nodes for value in find_reads(node)
+    } - results_of_nodes:
         if name in data and name in shapes and name not in feeds:
             proto.graph.input.append(make(name, types[name], shapes[name]))
     proto.graph.node.extend(map(ir.serde.serialize_node, nodes))
-    for name, result in (item for results in known.values() for item in results.items()):
+    for name, result in (item for results in computed.values() for item in results.items()):
         if math.prod(result.shape()) <= _SMALL:
             tensor = onnx.numpy_helper.from_array(copy_from_ort(result), name)
             proto.graph.initializer.append(tensor)
@@ -81,7 +83,7 @@ def infer(
     proto.graph.output.extend(
         onnx.ValueInfoProto(name=value.name)
         for value in model.graph.outputs
-        if str(value.name) in made
+        if str(value.name) in results_of_nodes
     )
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)

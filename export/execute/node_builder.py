@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
-from .parts import constant_of
+from .parts import make_constant
 
 
 class NodeBuilder:
@@ -72,5 +72,5 @@ class NodeBuilder:
         if key not in self._constants:
             name = self.name("constant")
             tensor = ir.tensor(array, dtype=dtype, name=name)
-            self._constants[key] = constant_of(name, tensor)
+            self._constants[key] = make_constant(name, tensor)
         return self._constants[key]

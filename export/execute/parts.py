@@ -48,13 +48,13 @@ class Part:
     gives: tuple[str, ...]
 
 
-def names_read(node: ir.Node) -> Iterator[ir.Value]:
+def find_reads(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node and its subgraphs read, without those of the subgraphs."""
     yield from (value for value in node.inputs if value is not None)
     for graph in graphs_of(node):
         own = {*graph.inputs, *graph.initializers.values()}
         for inner in graph:
-            yield from (value for value in names_read(inner) if value not in own)
+            yield from (value for value in find_reads(inner) if value not in own)
             own.update(inner.outputs)
         yield from (value for value in graph.outputs if value not in own)
 
@@ -70,10 +70,10 @@ def graphs_of(node: ir.Node) -> list[ir.Graph]:
     return graphs
 
 
-def taken_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def find_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs of a model that are no constants."""
-    held = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in held]
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in constants]
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -92,77 +92,79 @@ def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeP
             yield from nodes_of(inner)
 
 
-def all_names_read(node: onnx.NodeProto) -> set[str]:
+def find_names_read(node: onnx.NodeProto) -> set[str]:
     """Return the names that a node and its subgraphs read, those of the subgraphs too."""
     read = set(node.input)
     for graph in subgraphs(node):
         read |= {value.name for value in graph.output}
-        read = read.union(*map(all_names_read, graph.node))
+        read = read.union(*map(find_names_read, graph.node))
     return read
 
 
-def read_names(graph: onnx.GraphProto) -> set[str]:
+def find_names_read_in(graph: onnx.GraphProto) -> set[str]:
     """Return the names of the values that a node, a subgraph of one, or an output reads."""
-    return {value.name for value in graph.output}.union(*map(all_names_read, graph.node))
+    return {value.name for value in graph.output}.union(*map(find_names_read, graph.node))
 
 
-def last_uses(nodes: Iterable[ir.Node]) -> dict[ir.Node, list[ir.Value]]:
+def find_last_uses(nodes: Iterable[ir.Node]) -> dict[ir.Node, list[ir.Value]]:
     """Return, for each of some nodes in order, the values that none after it reads."""
-    last = {value: node for node in nodes for value in names_read(node)}
+    last = {value: node for node in nodes for value in find_reads(node)}
     uses: dict[ir.Node, list[ir.Value]] = {}
     for value, node in last.items():
         uses.setdefault(node, []).append(value)
     return uses
 
 
-def is_held(value: ir.Value) -> bool:
+def is_stored(value: ir.Value) -> bool:
     """Return whether a value is a constant that the model holds."""
     return value.const_value is not None and value.producer() is None
 
 
-def parts_of(nodes: Sequence[ir.Node], wanted: Collection[str], size: int = _PART) -> list[Part]:
+def cut_into_parts(
+    nodes: Sequence[ir.Node], requested: Collection[str], size: int = _PART
+) -> list[Part]:
     """Return nodes cut into parts, such that wanted values are results of their part.
 
     Args:
         nodes: Nodes in order.
-        wanted: Names of values that the caller needs.
+        requested: Names of values that the caller needs.
         size: Number of nodes of a part.
     """
     if any(node.op_type.startswith(_NO_TENSORS) for node in nodes):
         size = max(len(nodes), 1)
-    return parts_between(
-        [nodes[start : start + size] for start in range(0, len(nodes), size)], wanted
+    return make_parts(
+        [nodes[start : start + size] for start in range(0, len(nodes), size)], requested
     )
 
 
-def parts_between(groups: Sequence[Sequence[ir.Node]], wanted: Collection[str]) -> list[Part]:
+def make_parts(groups: Sequence[Sequence[ir.Node]], requested: Collection[str]) -> list[Part]:
     """Return groups of nodes as parts; each may read what earlier groups give."""
-    needed, parts = set(wanted), []
+    needed, parts = set(requested), []
     for group in reversed(groups):
-        made = {str(v.name) for node in group for v in node.outputs if v.name}
+        outputs = {str(v.name) for node in group for v in node.outputs if v.name}
         read = dict.fromkeys(
             str(value.name)
             for node in group
-            for value in names_read(node)
-            if value.name not in made and not is_held(value)
+            for value in find_reads(node)
+            if value.name not in outputs and not is_stored(value)
         )
-        gives = tuple(name for name in made if name in needed)
+        gives = tuple(name for name in outputs if name in needed)
         parts.append(Part(tuple(group), tuple(read), gives))
-        needed = (needed - made) | read.keys()
+        needed = (needed - outputs) | read.keys()
     return parts[::-1]
 
 
-def halves_of(part: Part) -> list[Part]:
+def halve(part: Part) -> list[Part]:
     """Return a part of several nodes as two parts, which keep fewer values at one time."""
     middle = len(part.nodes) // 2
-    return parts_between([part.nodes[:middle], part.nodes[middle:]], part.gives)
+    return make_parts([part.nodes[:middle], part.nodes[middle:]], part.gives)
 
 
 class PartRunner:
     """Runs parts of one model."""
 
     def __init__(self, model: ir.Model, *, bounded: bool = False) -> None:
-        """Take a model, whose graph is not modified; ``bounded`` as in `session_of`."""
+        """Take a model, whose graph is not modified; ``bounded`` as in `open_session`."""
         self.model = model
         self.bounded = bounded
         self._functions = [
@@ -195,7 +197,7 @@ class PartRunner:
             UnsupportedModelError: onnxruntime cannot compute it.
         """
         try:
-            made = session.run_with_ort_values(list(part.gives), feeds)
+            outputs = session.run_with_ort_values(list(part.gives), feeds)
         except Exception as error:  # onnxruntime raises errors of several kinds
             line = _first_line(error)
             if self.bounded:
@@ -203,11 +205,11 @@ class PartRunner:
             if self.bounded and "Available memory of" in line:
                 raise TooLargeError(_TOO_LARGE) from error
             raise UnsupportedModelError(f"onnxruntime cannot compute it: {line}") from error
-        results: Values = dict(zip(part.gives, made, strict=True))
+        results: Values = dict(zip(part.gives, outputs, strict=True))
         if self.bounded:
-            del made
+            del outputs
             for name in results:
-                results[name] = _own(results[name])
+                results[name] = _copy_value(results[name])
             _free_unused()
         return results
 
@@ -222,7 +224,7 @@ class PartRunner:
         """Return a session of a part; arguments as of `run` and `part_model`."""
         try:
             model = part_model(self.model, part, feeds, self._functions, sized=sized)
-            return session_of(model, optimized=optimized, bounded=self.bounded)
+            return open_session(model, optimized=optimized, bounded=self.bounded)
         except Exception as error:  # onnxruntime raises errors of several kinds
             if optimized:  # its optimizer makes some graphs invalid
                 return self.session(part, feeds)
@@ -254,28 +256,28 @@ def part_model(
 
     def declared(name: str) -> onnx.ValueInfoProto:
         kind, shape = feeds[name].element_type(), feeds[name].shape()
-        known = sized and kind == onnx.TensorProto.INT64 and len(shape) == 1
-        axes = list(shape) if known else [None] * len(shape)
+        is_list = sized and kind == onnx.TensorProto.INT64 and len(shape) == 1
+        axes = list(shape) if is_list else [None] * len(shape)
         return onnx.helper.make_tensor_value_info(name, kind, axes)
 
-    read = {value.name: value for node in part.nodes for value in names_read(node)}
-    held = [tensor_of(value) for name, value in read.items() if is_held(value)]
+    read = {value.name: value for node in part.nodes for value in find_reads(node)}
+    initializers = [serialize_constant(value) for name, value in read.items() if is_stored(value)]
     graph = onnx.helper.make_graph(
         [ir.serde.serialize_node(node) for node in part.nodes],
         "part",
         [declared(name) for name in part.takes],
         [onnx.ValueInfoProto(name=name) for name in part.gives],
-        held,
+        initializers,
     )
     opsets = [
         onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()
     ]
-    made = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
-    made.ir_version = max(model.ir_version, 8)
-    return made
+    proto = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
+    proto.ir_version = max(model.ir_version, 8)
+    return proto
 
 
-def tensor_of(value: ir.Value) -> onnx.TensorProto:
+def serialize_constant(value: ir.Value) -> onnx.TensorProto:
     """Return a constant that a model holds.
 
     Raises:
@@ -288,13 +290,13 @@ def tensor_of(value: ir.Value) -> onnx.TensorProto:
     return proto
 
 
-def constant_of(name: str, tensor: Any) -> ir.Value:
+def make_constant(name: str, tensor: Any) -> ir.Value:
     """Return a value that holds a tensor of `onnx_ir`."""
     kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
     return ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
 
 
-def session_of(
+def open_session(
     model: onnx.ModelProto | bytes,
     *,
     optimized: bool = True,
@@ -311,7 +313,7 @@ def session_of(
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False  # it would keep the memory of a run
     if bounded:
-        _bound_memory()
+        _limit_memory()
         options.add_session_config_entry("session.use_env_allocators", "1")
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -319,7 +321,7 @@ def session_of(
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def _own(value: OrtValue) -> OrtValue:
+def _copy_value(value: OrtValue) -> OrtValue:
     """Return a value in memory of its own.
 
     A small value inside a large block of the limited allocator would keep all of the block.
@@ -357,11 +359,11 @@ def _smallest_session() -> onnxruntime.InferenceSession:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
     model.ir_version = 8
-    return session_of(model, bounded=True)
+    return open_session(model, bounded=True)
 
 
 @functools.cache
-def _bound_memory() -> None:
+def _limit_memory() -> None:
     """Give onnxruntime an allocator of limited size, for the sessions that ask for it."""
     arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     info = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...runtime.ort_values import copy_from_ort, copy_to_ort
-from .parts import PartRunner, Values, is_held, names_read, parts_between
+from .parts import PartRunner, Values, find_reads, is_stored, make_parts
 
 SITE = "nystra.site"
 """Domain of the nodes that stand for the attention of a site until its mechanism is written."""
@@ -30,7 +30,7 @@ class SitedRunner:
         self,
         runner: PartRunner,
         nodes: Sequence[ir.Node],
-        wanted: Collection[str],
+        requested: Collection[str],
         *,
         optimized: bool,
     ) -> None:
@@ -41,11 +41,11 @@ class SitedRunner:
                 groups += [[node], []]
             else:
                 groups[-1].append(node)
-        self.wanted = tuple(wanted)
-        self.parts = [part for part in parts_between(groups, wanted) if part.nodes]
+        self.wanted = tuple(requested)
+        self.parts = [part for part in make_parts(groups, requested) if part.nodes]
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
         self._last: dict[int, list[str]] = {}
-        seen: set[str] = set(wanted)
+        seen: set[str] = set(requested)
         for at in reversed(range(len(self.parts))):
             part = self.parts[at]
             names = {*part.takes, *part.gives}
@@ -62,48 +62,50 @@ class SitedRunner:
         Raises:
             UnsupportedModelError: onnxruntime cannot compute a node.
         """
-        known = dict(values)
+        available = dict(values)
         for at, part in enumerate(self.parts):
             if compute is not None and part.nodes[0].domain == SITE:
-                known |= _computed(part.nodes[0], known, compute)
+                available |= _compute_site(part.nodes[0], available, compute)
             elif part.gives:
-                feeds = {name: known[name] for name in part.takes}
+                feeds = {name: available[name] for name in part.takes}
                 if at not in self._sessions:
                     self._sessions[at] = self.runner.session(part, feeds, optimized=self.optimized)
-                known |= self.runner.results(self._sessions[at], part, feeds)
+                available |= self.runner.results(self._sessions[at], part, feeds)
             for name in self._last[at]:
-                known.pop(name, None)
-        return {name: known[name] for name in self.wanted}
+                available.pop(name, None)
+        return {name: available[name] for name in self.wanted}
 
 
-def _computed(node: ir.Node, values: Values, compute: Compute) -> Values:
-    given: list[Tensor | None] = []
-    for held in node.inputs:
-        if held is None:
-            given.append(None)
+def _compute_site(node: ir.Node, values: Values, compute: Compute) -> Values:
+    inputs: list[Tensor | None] = []
+    for ir_value in node.inputs:
+        if ir_value is None:
+            inputs.append(None)
             continue
-        constant = held.const_value if is_held(held) else None
+        constant = ir_value.const_value if is_stored(ir_value) else None
         if constant is None:
-            array = copy_from_ort(values[str(held.name)])
+            array = copy_from_ort(values[str(ir_value.name)])
         else:
             array = np.array(constant.numpy())
-        given.append(torch.from_numpy(array))
-    made = compute(str(node.name), given).contiguous().numpy()
-    return {str(node.outputs[0].name): copy_to_ort(made)}
+        inputs.append(torch.from_numpy(array))
+    output = compute(str(node.name), inputs).contiguous().numpy()
+    return {str(node.outputs[0].name): copy_to_ort(output)}
 
 
-def computed(
-    nodes: Sequence[ir.Node], wanted: Sequence[str], runner: PartRunner, values: Values
+def compute_values(
+    nodes: Sequence[ir.Node], requested: Sequence[str], runner: PartRunner, values: Values
 ) -> Values:
     """Return values that nodes of a graph, none of them a site, compute from others."""
-    return SitedRunner(runner, scheduled(nodes, wanted), wanted, optimized=False).run(values)
+    return SitedRunner(runner, select_nodes(nodes, requested), requested, optimized=False).run(
+        values
+    )
 
 
-def scheduled(nodes: Sequence[ir.Node], wanted: Collection[str]) -> list[ir.Node]:
+def select_nodes(nodes: Sequence[ir.Node], requested: Collection[str]) -> list[ir.Node]:
     """Return the nodes that wanted values need, in order."""
-    needed, kept = set(wanted), []
+    needed, selected = set(requested), []
     for node in reversed(nodes):
         if any(str(value.name) in needed for value in node.outputs):
-            kept.append(node)
-            needed |= {str(value.name) for value in names_read(node)}
-    return kept[::-1]
+            selected.append(node)
+            needed |= {str(value.name) for value in find_reads(node)}
+    return selected[::-1]

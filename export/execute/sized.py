@@ -20,15 +20,15 @@ from .parts import (
     PartRunner,
     TooLargeError,
     Values,
+    cut_into_parts,
+    find_last_uses,
+    find_reads,
     graphs_of,
-    halves_of,
-    is_held,
-    last_uses,
-    names_read,
-    parts_between,
-    parts_of,
+    halve,
+    is_stored,
+    make_parts,
 )
-from .sites import scheduled
+from .sites import select_nodes
 
 MOST_ELEMENTS = 1 << 31
 """Most elements of a tensor."""
@@ -60,10 +60,10 @@ class Sized:
 
     def constant(self, value: ir.Value) -> Tensor:
         """Return a value that depends on no pixel; half precision as float32."""
-        held = value.const_value if is_held(value) else None
-        if held is None:
+        tensor = value.const_value if is_stored(value) else None
+        if tensor is None:
             return as_tensor(copy_from_ort(self.held(value)))
-        return as_tensor(np.array(held.numpy()))
+        return as_tensor(np.array(tensor.numpy()))
 
     def held(self, value: ir.Value) -> OrtValue:
         """Return a value that depends on no pixel as onnxruntime takes it."""
@@ -81,7 +81,7 @@ class Sized:
     def is_constant(self, value: ir.Value) -> bool:
         """Return whether a value is known and depends on no pixel."""
         name = str(value.name)
-        return is_held(value) or name in self._constants or name in (self._large or ())
+        return is_stored(value) or name in self._constants or name in (self._large or ())
 
 
 class _Large:
@@ -95,20 +95,20 @@ class _Large:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def value(self, name: str, known: Values) -> OrtValue:
-        """Return a constant; ``known`` are those that are computed already."""
-        made = self.recent.pop(name, None)
-        if made is None:
-            needed = scheduled(self.nodes, [name])
-            (part,) = parts_between([needed], [name])
-            made = self.runner.run(part, known)[name]
-        self.recent[name] = made
+    def value(self, name: str, computed: Values) -> OrtValue:
+        """Return a constant; ``computed`` are those that are computed already."""
+        constant = self.recent.pop(name, None)
+        if constant is None:
+            needed = select_nodes(self.nodes, [name])
+            (part,) = make_parts([needed], [name])
+            constant = self.runner.run(part, computed)[name]
+        self.recent[name] = constant
         while (
             len(self.recent) > 1
             and sum(4 * math.prod(value.shape()) for value in self.recent.values()) > _MOST_KEPT
         ):
             del self.recent[next(iter(self.recent))]
-        return made
+        return constant
 
 
 def as_tensor(array: Array) -> Tensor:
@@ -123,20 +123,20 @@ def as_tensor(array: Array) -> Tensor:
     return torch.from_numpy(array)
 
 
-def pixel_values(graph: ir.Graph) -> frozenset[str]:
+def find_pixel_values(graph: ir.Graph) -> frozenset[str]:
     """Return the names of the values that depend on pixels of an input, not only on its size."""
     data = {str(value.name) for value in graph.inputs if not value.is_initializer()}
     for node in graph:
         if node.op_type in _SIZES and node.domain == "":
             continue
         random = node.op_type.startswith(("Random", "Bernoulli", "Multinomial"))
-        read = node.inputs[:1] if node.op_type == "CastLike" else names_read(node)
+        read = node.inputs[:1] if node.op_type == "CastLike" else find_reads(node)
         if random or any(value is not None and str(value.name) in data for value in read):
             data.update(str(value.name) for value in node.outputs if value.name)
     return frozenset(data)
 
 
-def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
+def infer_sizes(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     """Return a graph at the size of some inputs.
 
     Shapes are inferred by ONNX; only where that does not determine all, as with subgraphs, which
@@ -147,7 +147,7 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
         UnsupportedModelError: onnxruntime cannot compute a node.
     """
     graph = model.graph
-    sized = Sized(data=pixel_values(graph))
+    sized = Sized(data=find_pixel_values(graph))
     for name, value in graph.initializers.items():
         if (tensor := value.const_value) is not None:
             sized.shapes[name] = tuple(tensor.shape.numpy())
@@ -160,14 +160,14 @@ def at_size(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
     sized._constants.update(folded.values())
     if folded.large:
         sized._large = _Large(PartRunner(model), list(folded.large.values()))
-    known = not model.functions and all(
+    complete = not model.functions and all(
         str(value.name) in sized.shapes and not graphs_of(node)
         for node in graph
         if node not in folded.made
         for value in node.outputs
         if value.name
     )
-    if not known:
+    if not complete:
         _run(model, feeds, sized)
     return sized
 
@@ -179,12 +179,12 @@ class _Folded:
         self.model, self.feeds, self.sized = model, feeds, sized
         self.made: dict[ir.Node, Values] = {}
         self.large: dict[ir.Node, ir.Node] = {}  # computed when they are asked for, as casts
-        self.last = last_uses(model.graph)
-        self.reads = {node: {str(value.name) for value in names_read(node)} for node in model.graph}
+        self.last = find_last_uses(model.graph)
+        self.reads = {node: {str(value.name) for value in find_reads(node)} for node in model.graph}
 
     def values(self) -> Values:
         """Return the values that are still known, by name."""
-        return {name: value for made in self.made.values() for name, value in made.items()}
+        return {name: value for results in self.made.values() for name, value in results.items()}
 
     def advance(self) -> bool:
         """Infer shapes, and compute the nodes that this allows; return whether there were any.
@@ -210,12 +210,12 @@ class _Folded:
             if node not in self.made:
                 read |= self.reads[node]
         by_name = {str(v.name): node for node in nodes if node in self.made for v in node.outputs}
-        todo = scheduled(todo, read & by_name.keys())
+        todo = select_nodes(todo, read & by_name.keys())
         told = all(str(v.name) in sized.shapes for node in todo for v in node.outputs if v.name)
         nested = bool(self.model.functions) or any(map(graphs_of, todo))
         runner = PartRunner(self.model, bounded=nested or not told)
-        last = last_uses(todo)
-        for part in parts_of(todo, read & by_name.keys()):
+        last = find_last_uses(todo)
+        for part in cut_into_parts(todo, read & by_name.keys()):
             made = {name: v for name, v in runner.run(part, values).items() if v.is_tensor()}
             values |= made
             for name in made.keys() & by_name.keys():
@@ -225,7 +225,7 @@ class _Folded:
         for made in self.made.values():
             for name in made.keys() - read:
                 del made[name]
-            _note(made, sized)
+            _add_shapes(made, sized)
         return bool(nodes)
 
     def _next(self, *, told: bool) -> dict[ir.Node, Values]:
@@ -244,11 +244,11 @@ class _Folded:
             source = node.inputs[0] if node.inputs else None
             of_pixels = source is not None and str(source.name) in sized.data
             if source is not None and of_pixels and str(source.name) in sized.shapes:
-                found[node] = _size_of(node, sized.shapes[str(source.name)])
+                found[node] = _read_size(node, sized.shapes[str(source.name)])
             elif (
                 not of_pixels
                 and (not told or all(str(v.name) in sized.shapes for v in node.outputs if v.name))
-                and all(is_held(v) or v.name in there for v in self._read(node))
+                and all(is_stored(v) or v.name in there for v in self._read(node))
             ):
                 found[node] = {}
             else:
@@ -267,7 +267,7 @@ class _Folded:
         return None if like is None else self.sized.types.get(str(like.name))
 
     def _read(self, node: ir.Node) -> list[ir.Value]:
-        read = list(names_read(node))
+        read = list(find_reads(node))
         return read if self._cast_type(node) is None else read[:1]
 
     def _cast(self, node: ir.Node) -> ir.Node:
@@ -279,7 +279,7 @@ class _Folded:
         return ir.Node("", "Cast", node.inputs[:1], [ir.AttrInt64("to", kind)], outputs=outputs)
 
 
-def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:
+def _read_size(node: ir.Node, shape: tuple[int, ...]) -> Values:
     start, end = (node.attributes.get(name) for name in ("start", "end"))
     cut = shape[
         slice(None if start is None else start.as_int(), None if end is None else end.as_int())
@@ -291,36 +291,36 @@ def _size_of(node: ir.Node, shape: tuple[int, ...]) -> Values:
 def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
     nodes = list(model.graph)
     values = {name: copy_to_ort(array) for name, array in feeds.items()}
-    wanted = {str(value.name) for node in nodes for value in node.outputs if value.name}
-    last, kept = last_uses(nodes), {str(value.name) for value in model.graph.outputs}
+    outputs = {str(value.name) for node in nodes for value in node.outputs if value.name}
+    last, constants = find_last_uses(nodes), {str(value.name) for value in model.graph.outputs}
     for node in nodes:  # what is combined with pixels; what only that is made of may be large
         if any(str(value.name) in sized.data for value in node.outputs):
-            kept |= {str(value.name) for value in names_read(node)}
-    kept -= sized.data
+            constants |= {str(value.name) for value in find_reads(node)}
+    constants -= sized.data
     runner = PartRunner(model, bounded=True)
-    waiting = parts_of(nodes, wanted)[::-1]
+    waiting = cut_into_parts(nodes, outputs)[::-1]
     while waiting:
         part = waiting.pop()
         try:
-            made = runner.run(part, values)
+            results = runner.run(part, values)
         except TooLargeError:
             if len(part.nodes) == 1:
                 raise
-            waiting += halves_of(part)[::-1]
+            waiting += halve(part)[::-1]
             continue
-        tensors = {name: value for name, value in made.items() if value.is_tensor()}
-        _note(tensors, sized)
-        sized._constants.update((name, tensors[name]) for name in tensors.keys() & kept)
-        values |= made
-        del made, tensors  # the next part runs without what is read no longer
+        tensors = {name: value for name, value in results.items() if value.is_tensor()}
+        _add_shapes(tensors, sized)
+        sized._constants.update((name, tensors[name]) for name in tensors.keys() & constants)
+        values |= results
+        del results, tensors  # the next part runs without what is read no longer
         for node in part.nodes:
-            for held in last.get(node, ()):
-                values.pop(str(held.name), None)
+            for ir_value in last.get(node, ()):
+                values.pop(str(ir_value.name), None)
 
 
-def _note(made: Values, sized: Sized) -> None:
+def _add_shapes(results: Values, sized: Sized) -> None:
     """Add the shapes and types of tensors."""
-    for name, value in made.items():
+    for name, value in results.items():
         sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
 
 
@@ -332,9 +332,9 @@ def _refuse_large(
     Args:
         graph: The graph.
         sized: The shapes.
-        last: `last_uses` of the graph.
+        last: `find_last_uses` of the graph.
     """
-    held, most = 0, 0
+    elements, peak = 0, 0
 
     def size(name: str) -> int:
         return 4 * math.prod(sized.shapes.get(name, (0,)))
@@ -348,15 +348,15 @@ def _refuse_large(
                     f"{node.op_type} {value.name!r:.80} gives {sides}, expected at most "
                     f"{MOST_ELEMENTS} elements"
                 )
-        held += sum(size(str(value.name)) for value in node.outputs if value.name)
-        most = max(most, held)
-        held -= sum(
+        elements += sum(size(str(value.name)) for value in node.outputs if value.name)
+        peak = max(peak, elements)
+        elements -= sum(
             size(str(value.name))
             for value in last.get(node, ())
             if not value.is_initializer() and not value.is_graph_output()
         )
-    if most > MOST_BYTES:
+    if peak > MOST_BYTES:
         raise TooLargeError(
-            f"its values need at least {most / 2**30:.1f} GB at one time, expected at most "
+            f"its values need at least {peak / 2**30:.1f} GB at one time, expected at most "
             f"{MOST_BYTES / 2**30:.1f} GB: export it with free sides, or for a smaller image"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..execute.parts import read_names, subgraphs
+from ..execute.parts import find_names_read_in, subgraphs
 
 
 class NodeWriter:
@@ -59,7 +59,7 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> No
 
 def drop_unread(graph: onnx.GraphProto) -> None:
     """Remove the initializers that neither a node, nor a subgraph of one, nor an output reads."""
-    used = read_names(graph)
+    used = find_names_read_in(graph)
     for place in reversed(range(len(graph.initializer))):
         if graph.initializer[place].name not in used:
             del graph.initializer[place]

@@ -29,43 +29,43 @@ def make_initializers(model: onnx.ModelProto) -> None:
     move a constant.
     """
     graph = model.graph
-    held = {tensor.name: tensor for tensor in graph.initializer}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     for place in reversed(range(len(graph.input))):
-        if graph.input[place].name in held:
+        if graph.input[place].name in constants:
             del graph.input[place]
     outputs = {value.name for value in graph.output}
     uses = Counter(node.name for node in graph.node)
-    kept = []
+    nodes = []
     for node in graph.node:
-        made = None if outputs & set(node.output) else _constant(node, held)
-        if made is not None:
-            made.name = node.output[0]
-            held[made.name] = made
-            graph.initializer.append(made)
+        constant = None if outputs & set(node.output) else _constant(node, constants)
+        if constant is not None:
+            constant.name = node.output[0]
+            constants[constant.name] = constant
+            graph.initializer.append(constant)
             continue
         if not node.name or uses[node.name] > 1:
             node.name = node.output[0]
-        kept.append(node)
-    replace_nodes(graph, kept)
+        nodes.append(node)
+    replace_nodes(graph, nodes)
     drop_unread(graph)
 
 
-def _constant(node: onnx.NodeProto, held: Mapping[str, TensorProto]) -> TensorProto | None:
+def _constant(node: onnx.NodeProto, constants: Mapping[str, TensorProto]) -> TensorProto | None:
     if node.domain != "":
         return None
     attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-    made = TensorProto()
+    constant = TensorProto()
     if node.op_type == "Constant" and "value" in attributes:
-        made.CopyFrom(attributes["value"])
-        return made
+        constant.CopyFrom(attributes["value"])
+        return constant
     if node.op_type == "Constant" and set(attributes) <= set(_KINDS):
         ((name, value),) = attributes.items()
         return numpy_helper.from_array(np.array(value, _KINDS[name]))
-    source = held.get(node.input[0]) if node.input else None
+    source = constants.get(node.input[0]) if node.input else None
     if source is None or node.op_type not in ("Identity", "Transpose"):
         return None
     if node.op_type == "Transpose":
-        turned = numpy_helper.to_array(source).transpose(attributes.get("perm"))
-        return numpy_helper.from_array(np.ascontiguousarray(turned))
-    made.CopyFrom(source)
-    return made
+        transposed = numpy_helper.to_array(source).transpose(attributes.get("perm"))
+        return numpy_helper.from_array(np.ascontiguousarray(transposed))
+    constant.CopyFrom(source)
+    return constant

@@ -52,9 +52,9 @@ def find_exact_nodes(graph: onnx.GraphProto, policy: PrecisionPolicy) -> dict[st
     reasons = {
         tensor.name: policy.exact(tensor.name.rpartition(".")[0]) for tensor in graph.initializer
     }
-    kept = {}
+    exact = {}
     for node in graph.node:
         why = next((why for name in node.input if (why := reasons.get(name))), None)
         if why is not None:
-            kept[node.output[0]] = why
-    return kept
+            exact[node.output[0]] = why
+    return exact

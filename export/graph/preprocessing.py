@@ -17,7 +17,9 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _SIDES = (2, 3)
 
 
-def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, image: Port) -> None:
+def prepend_preprocessing(
+    model: onnx.ModelProto, preprocessing: Preprocessing, image: Port
+) -> None:
     """Add preprocessing of images of any size to a model, in place.
 
     Args:
@@ -76,13 +78,13 @@ class _Steps:
 
     def crop(self, crop: tuple[int, int]) -> None:
         """Add the cut of the middle; Round takes half to even, as Python does."""
-        kept = self._constant("crop", np.array(crop, np.int64))
-        spare = self._node("Sub", [self._shape(), kept], "spare")
+        sides = self._constant("crop", np.array(crop, np.int64))
+        spare = self._node("Sub", [self._shape(), sides], "spare")
         real = self._node("Cast", [spare], "spare_real", to=onnx.TensorProto.FLOAT)
         half = self._node("Mul", [real, self._constant("half", np.float32(0.5))], "half_spare")
         rounded = self._node("Round", [half], "rounded")
         first = self._node("Cast", [rounded], "first", to=onnx.TensorProto.INT64)
-        last = self._node("Add", [first, kept], "last")
+        last = self._node("Add", [first, sides], "last")
         axes = self._constant("axes", np.array(_SIDES, np.int64))
         self.image = self._node("Slice", [self.image, first, last, axes], "cropped")
 

@@ -23,7 +23,7 @@ from ..tracing.tidy import tidy
 from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from .metadata import describe, write_metadata
-from .preprocessing import prepend
+from .preprocessing import prepend_preprocessing
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         UnsupportedModelError: The transform cannot change anything.
     """
     graph = prepared.graph
-    left = () if graph is None else graph.kept_as_is
-    model, transformed, changes = _graph(prepared, planned.resolved, left, progress)
+    unchanged = () if graph is None else graph.kept_as_is
+    model, transformed, changes = _graph(prepared, planned.resolved, unchanged, progress)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
     notes = (*changes, *_finish(model, prepared))
@@ -74,7 +74,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
     return BuiltModel(model, metadata, transformed, full, notes)
 
 
-def build_steps(prepared: Prepared, planned: Planned) -> int:
+def count_build_steps(prepared: Prepared, planned: Planned) -> int:
     """Return the number of steps that `build` reports."""
     traces = 1 + is_timed(prepared, planned)
     if prepared.transform.apply is None:
@@ -103,7 +103,7 @@ def changes_attention(prepared: Prepared, planned: Planned) -> bool:
 def _graph(
     prepared: Prepared,
     resolved: Mapping[str, Mechanism],
-    left: Collection[str],
+    unchanged: Collection[str],
     progress: Steps,
     transform: Transform | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
@@ -112,13 +112,13 @@ def _graph(
     progress("trace")
     notes = list[str]()
     if prepared.graph is not None:
-        from ..rewrite.written import written
+        from ..rewrite.graph_writing import write_graph
         from .initializers import make_initializers
 
-        changed = written(
+        changed = write_graph(
             prepared.graph,
             resolved,
-            left,
+            unchanged,
             facts,
             fused=prepared.fused,
             raised=transform.apply is not None,
@@ -146,7 +146,7 @@ def _graph(
         transformed = transform.apply()(model, inputs)
     for graph in [model] if transformed is None else [model, transformed.rounded_copy]:
         if options.with_preprocessing and facts.preprocessing is not None:
-            prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
+            prepend_preprocessing(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
         if options.functions != "none":
             attach_bodies(graph)
             onnx.checker.check_model(graph)
@@ -184,7 +184,7 @@ def _describe(
     return metadata
 
 
-def serialized(model: onnx.ModelProto) -> bytes:
+def serialize(model: onnx.ModelProto) -> bytes:
     """Return the bytes of a model: the same for the same content."""
     content: bytes = model.SerializeToString(deterministic=True)
     return content

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from ...core.ports.port import IMAGE_AXES, Port
-from ..execute.parts import taken_inputs
+from ..execute.parts import find_inputs
 from ..graph.editing import rename_values, replace_nodes
 from ..rewrite.sources import FileSource
 
@@ -41,7 +41,7 @@ def put_channels_first(model: onnx.ModelProto, names: Collection[str]) -> None:
         names: The inputs and outputs that are turned.
     """
     graph = model.graph
-    inputs = [value for value in taken_inputs(model) if value.name in names]
+    inputs = [value for value in find_inputs(model) if value.name in names]
     outputs = [value for value in graph.output if value.name in names]
     unused = _unused_names(graph)
     inner = {value.name: unused(value.name) for value in (*inputs, *outputs)}

@@ -19,9 +19,9 @@ from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
 from ..attention.site import common_window, find_sites
 from ..differences import largest, nudge, relative_difference
+from ..rewrite.attention_search import SearchResult, describe_unreplaced
 from ..rewrite.graph_network import GraphNetwork, is_continuous
 from ..rewrite.sources import ModuleSource
-from ..rewrite.story import Found, left_as_trained
 from ..tracing.examples import images_of, unit_of
 from ..tracing.programs import without_fast_paths
 from ..tracing.trace_fault import trace_fault
@@ -84,9 +84,9 @@ def with_found_sites(
     return _with_sites(loaded, sited, attention)
 
 
-def _with_sites(loaded: LoadedModel, sited: GraphNetwork, found: Found) -> LoadedModel:
+def _with_sites(loaded: LoadedModel, sited: GraphNetwork, found: SearchResult) -> LoadedModel:
     """Return a loaded network with its graph in its place, if anything in it was replaced."""
-    named = _with_unserved(loaded, left_as_trained(found.attentions))
+    named = _with_unserved(loaded, describe_unreplaced(found.attentions))
     if not found.replacements:
         return named
     return replace(named, network=sited, facts=replace(named.facts, window=common_window(sited)))
@@ -136,7 +136,7 @@ def _is_larger(fixed: Facts, free: Facts) -> bool:
 
 def _found_small(
     loaded: LoadedModel, facts: Facts, opset: int
-) -> tuple[GraphNetwork, Found] | None:
+) -> tuple[GraphNetwork, SearchResult] | None:
     if _has_loops(loaded.network, facts):
         return None
     try:
@@ -151,7 +151,7 @@ def found_graph(
     facts: Facts,
     opset: int = _OPSET,
     progress: Callable[[str], None] = lambda _: None,
-) -> tuple[GraphNetwork, Found]:
+) -> tuple[GraphNetwork, SearchResult]:
     """Return the graph of a network with its sites, after a comparison with the network.
 
     Args:
@@ -172,7 +172,9 @@ def found_graph(
     return _searched(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
 
 
-def _searched(loaded: LoadedModel, facts: Facts, model: ir.Model) -> tuple[GraphNetwork, Found]:
+def _searched(
+    loaded: LoadedModel, facts: Facts, model: ir.Model
+) -> tuple[GraphNetwork, SearchResult]:
     found = searched(model, facts)
     source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
     network = network_of(source, found.replacements)

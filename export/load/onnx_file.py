@@ -20,11 +20,11 @@ from ...plugins.domain import opset_of
 from ...runtime.model.onnx_graph import read_facts
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.site import common_window
-from ..execute.parts import TooLargeError, nodes_of, taken_inputs
+from ..execute.parts import TooLargeError, find_inputs, nodes_of
 from ..execute.sized import Sized
+from ..rewrite.attention_search import describe_unreplaced
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import FileSource
-from ..rewrite.story import left_as_trained
 from .channels_first import with_channels_first
 from .fixed import fixed_facts
 from .onnx_facts import facts_of
@@ -79,7 +79,7 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
     """
     read_onnx_header(path)
     model = read_model(path)
-    taken, given = len(taken_inputs(model)), len(model.graph.output)
+    taken, given = len(find_inputs(model)), len(model.graph.output)
     if not taken or given != 1:
         raise UnsupportedModelError(
             f"{path} has {taken} inputs and {given} outputs: expected an image as an input "
@@ -124,7 +124,7 @@ def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProt
 def _with_shapes(source: FileSource, sized: Sized) -> None:
     for model in filter(None, (source.model, source.raised)):
         del model.graph.value_info[:]
-        for declared in (*taken_inputs(model), *model.graph.output):
+        for declared in (*find_inputs(model), *model.graph.output):
             sides = list(sized.shapes[declared.name])
             kind = declared.type.tensor_type.elem_type
             declared.CopyFrom(onnx.helper.make_tensor_value_info(declared.name, kind, sides))
@@ -160,7 +160,7 @@ def _searched(
     ):
         return network_of(source), facts, (*measured.inputs, *sizes)
     found = searched(model, facts, first)
-    warnings = (*measured.inputs, *sizes, *left_as_trained(found.attentions))
+    warnings = (*measured.inputs, *sizes, *describe_unreplaced(found.attentions))
     return network_of(source, found.replacements), facts, warnings
 
 

@@ -11,11 +11,11 @@ from ...core.arrays import Array
 from ...models.facts import Facts
 from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import TooLargeError
-from ..execute.sized import Sized, at_size
+from ..execute.sized import Sized, infer_sizes
+from ..rewrite.attention_search import SearchResult, find_attention
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.replacement import Replacement
 from ..rewrite.sources import GraphSource, inputs_of, kind_of
-from ..rewrite.story import Found, find
 from ..tracing.examples import shapes_of, unit_of
 
 _Image = tuple[tuple[int, int], int]
@@ -36,7 +36,7 @@ LARGE_UNIT = 32
 """Least side of a unit, in pixels, of which images have few."""
 
 
-def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found:
+def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> SearchResult:
     """Return the attention of a graph.
 
     Args:
@@ -48,7 +48,7 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     release_free_memory()  # of the trace
-    found: Found | None = None
+    found: SearchResult | None = None
     pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
     listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]
     for sizes in listed if listed[0] != listed[1] else listed[:1]:  # fixed sides are the same
@@ -61,11 +61,11 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Found
             if found is None:
                 raise
             break
-        found = find(model, one, other)
+        found = find_attention(model, one, other)
         larger = found.changing if sizes is listed[0] else found.narrow
         if not larger or not free:
             break
-    return found or Found((), ())
+    return found or SearchResult((), ())
 
 
 def network_of(source: GraphSource, replacements: tuple[Replacement, ...] = ()) -> GraphNetwork:
@@ -86,4 +86,4 @@ def at_shapes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> Sized:
         shape, dtype = shapes[str(value.name)], ir.DataType(kind_of(value))
         noise = np.random.default_rng(0).random(shape, np.float32)
         feeds[str(value.name)] = noise.astype(dtype.numpy())
-    return at_size(model, feeds)
+    return infer_sizes(model, feeds)

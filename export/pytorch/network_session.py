@@ -110,13 +110,13 @@ class _Promoting(TorchFunctionMode):
         try:
             return func(*args, **named)
         except RuntimeError:
-            wide = tuple(_doubled(value) for value in args)
-            named_wide = {name: _doubled(value) for name, value in named.items()}
+            wide = tuple(_as_double(value) for value in args)
+            named_wide = {name: _as_double(value) for name, value in named.items()}
             pairs = zip((*args, *named.values()), (*wide, *named_wide.values()), strict=True)
             if all(before is after for before, after in pairs):
                 raise
             return func(*wide, **named_wide)
 
 
-def _doubled(value: Any) -> Any:
+def _as_double(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

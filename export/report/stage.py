@@ -15,7 +15,7 @@ from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
 from ...runtime.tiling.tiled_network import DISCOURAGED
 from ..graph.metadata import write_metadata
-from ..graph.stage import BuiltModel, serialized
+from ..graph.stage import BuiltModel, serialize
 from ..load.stage import Prepared
 from ..plan.replacing import export_files, export_form
 from ..plan.stage import Planned
@@ -51,7 +51,7 @@ def write(
     written = (
         stable_json(planned.plan.as_dict()),
         references_content(validated.references.cases, recorded),
-        serialized(built.model),
+        serialize(built.model),
     )
     contents = dict(zip(named, written, strict=True))
     _write_set(target, contents, manifest, listing)
@@ -122,7 +122,7 @@ def _write_failure(
     where = f"the figures are in {report}"
     contents = {}
     if prepared.options.keep:
-        contents[kept] = serialized(built.model)
+        contents[kept] = serialize(built.model)
         where += f", the file in {kept}"
     _write_set(report, contents, manifest, report)
     if target.exists():

@@ -10,15 +10,15 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..search.movement import amounts_of, fill_of, numbers_of
+from ..search.movement import read_amounts, read_fill, read_numbers
 from ..search.operators import Kind, rule_of
-from ..search.places import shared_where_constant, side_axes, unshared
-from .layers import linear, normalized, reduced
+from ..search.places import find_side_axes, share_constant_axes, unshare
+from .layers import write_linear, write_norm, write_reduction
 from .map_form import MapForm, MapWriter
 from .site_modules import NotOnMap
 
 
-def form_of(writer: MapWriter, held: ir.Value) -> MapForm:
+def write_form(writer: MapWriter, ir_value: ir.Value) -> MapForm:
     """Return the form of a tensor, from itself or from the inputs of its node.
 
     It is used itself if it has the map's layout.
@@ -26,37 +26,37 @@ def form_of(writer: MapWriter, held: ir.Value) -> MapForm:
     Raises:
         NotOnMap: The tensor cannot be written as a map.
     """
-    axes = writer.places.axes_of(held)
-    if axes is None or _moves_a_map(writer, held):
-        return rewritten(writer, held)
-    return writer.plain(held, axes)
+    axes = writer.places.axes_of(ir_value)
+    if axes is None or _moves_a_map(writer, ir_value):
+        return rewrite_form(writer, ir_value)
+    return writer.plain(ir_value, axes)
 
 
-def rewritten(writer: MapWriter, held: ir.Value) -> MapForm:
+def rewrite_form(writer: MapWriter, ir_value: ir.Value) -> MapForm:
     """Return the form of a tensor, written from the forms of the inputs of its node.
 
     Raises:
         NotOnMap: The node is no operator on channels.
     """
-    node = held.producer()
+    node = ir_value.producer()
     if node is None:
-        raise NotOnMap(f"{held.name}: the map begins before the input of the network")
+        raise NotOnMap(f"{ir_value.name}: the map begins before the input of the network")
     rule = rule_of(node)
     if rule is None or rule.kind not in _RULES:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    return _RULES[rule.kind](writer, node, held)
+    return _RULES[rule.kind](writer, node, ir_value)
 
 
-def _moves_a_map(writer: MapWriter, held: ir.Value) -> bool:
+def _moves_a_map(writer: MapWriter, ir_value: ir.Value) -> bool:
     """Return whether a node only moves elements of a tensor that has the map's layout.
 
     There may be other movements between the two, and a padding of the map with zeros.
     """
-    node = held.producer()
+    node = ir_value.producer()
     rule = None if node is None else rule_of(node)
     if node is None or rule is None:
         return False
-    padding = _padding_of(writer, node, held)
+    padding = _find_padding(writer, node, ir_value)
     moves = rule.kind is Kind.MOVES and node.op_type != "Concat" and not _changes_type(writer, node)
     if padding is None and not moves:
         return False
@@ -75,10 +75,10 @@ def _changes_type(writer: MapWriter, node: ir.Node) -> bool:
     return types[str(source.name)] != types[str(node.outputs[0].name)]
 
 
-def _moved(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     data = writer.data_of(node)
     if node.op_type == "Concat" or len(data) != 1:
-        return _joined(writer, node, held)
+        return _write_concat(writer, node, ir_value)
     rule = rule_of(node)
     if rule is None or rule.move is None or data[0] is not node.inputs[0]:
         raise NotOnMap(f"{node.op_type} of several tensors")
@@ -87,11 +87,11 @@ def _moved(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
         raise NotOnMap("a change of the type between the map and the tokens")
     parts: list[Tensor | None] = [form.channel, *writer.constants_of(node)[1:]]
     outs = [writer.builder.lengths(out) for out in node.outputs]
-    made = rule.move(node, parts, outs)
-    return replace(form, channel=made[node.outputs.index(held)])
+    channels = rule.move(node, parts, outs)
+    return replace(form, channel=channels[node.outputs.index(ir_value)])
 
 
-def _joined(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     parts = [part for part in node.inputs if part is not None]
     rule, data = rule_of(node), writer.data_of(node)
     if node.op_type != "Concat" or rule is None or rule.move is None:
@@ -99,25 +99,25 @@ def _joined(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     if not all(part in data for part in parts):
         raise NotOnMap(f"{node.op_type} of several tensors")
     forms = [writer.multiplied(part) for part in parts]
-    outs = [writer.builder.lengths(held)]
+    outs = [writer.builder.lengths(ir_value)]
     first = forms[0]
     if all(form.node is first.node for form in forms):  # parts of one tensor: a roll, a flip
         channel = rule.move(node, [form.channel for form in forms], outs)[0]
-        return MapForm(first.node, shared_where_constant(channel), first.count)
+        return MapForm(first.node, share_constant_axes(channel), first.count)
     forms = [
         writer.compact(form, writer.place(part)) for form, part in zip(forms, parts, strict=True)
     ]
     channels, start = list[Tensor | None](), 0
     for form in forms:
-        channels.append(unshared(form.channel).add(start).expand(form.channel.shape))
+        channels.append(unshare(form.channel).add(start).expand(form.channel.shape))
         start += form.count
     joined = writer.builder.op("Concat", *(form.node for form in forms), axis=-1)
     channel = rule.move(node, channels, outs)[0]
-    return MapForm(joined, shared_where_constant(channel), start)
+    return MapForm(joined, share_constant_axes(channel), start)
 
 
-def _padding_of(
-    writer: MapWriter, node: ir.Node, held: ir.Value
+def _find_padding(
+    writer: MapWriter, node: ir.Node, ir_value: ir.Value
 ) -> tuple[MapWriter, tuple[int, int]] | None:
     """Return the writer for the map that a node pads with zeros, and its axes of rows and columns.
 
@@ -128,29 +128,31 @@ def _padding_of(
     if rule is None or rule.kind is not Kind.PADS or len(writer.data_of(node)) != 1:
         return None
     source = node.inputs[0]
-    if source is None or fill_of(node, writer.constants_of(node)) != ("constant", 0.0):
+    if source is None or read_fill(node, writer.constants_of(node)) != ("constant", 0.0):
         return None
-    if not torch.equal(unshared(writer.place(held)).unique(), writer.places.codes):
+    if not torch.equal(unshare(writer.place(ir_value)).unique(), writer.places.codes):
         return None
-    axes = side_axes(writer.place(source))
+    axes = find_side_axes(writer.place(source))
     before = None if axes is None else writer.before(source, axes)
     if axes is None or before is None:
         return None
-    pairs = amounts_of(node, writer.constants_of(node), len(writer.value(source).shape))
+    pairs = read_amounts(node, writer.constants_of(node), len(writer.value(source).shape))
     others = any(any(pair) for axis, pair in enumerate(pairs) if axis not in axes)
     return None if others else (before, axes)
 
 
-def _padded(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
-    padding, source = _padding_of(writer, node, held), node.inputs[0]
+def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
+    padding, source = _find_padding(writer, node, ir_value), node.inputs[0]
     if padding is None or source is None:
-        if fill_of(node, writer.constants_of(node))[0] != "constant":
+        if read_fill(node, writer.constants_of(node))[0] != "constant":
             raise NotOnMap("a mirrored border between the map and the tokens")
-        return _moved(writer, node, held)  # the border of the map is handled in the site
+        return _write_movement(
+            writer, node, ir_value
+        )  # the border of the map is handled in the site
     before, axes = padding
     form = before.written(source)
     shape, builder = writer.value(source).shape, writer.builder
-    pairs = amounts_of(node, writer.constants_of(node), len(shape))
+    pairs = read_amounts(node, writer.constants_of(node), len(shape))
     channel = form.channel
     for axis in axes:
         index = torch.arange(-pairs[axis][0], shape[axis] + pairs[axis][1]).clamp(
@@ -159,7 +161,7 @@ def _padded(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
         channel = channel.index_select(axis, index)
     amounts = node.inputs[1] if len(node.inputs) > 1 else None
     if builder.free and amounts is not None and not amounts.is_initializer():
-        if numbers_of(node, writer.constants_of(node), "axes", 3) is not None:
+        if read_numbers(node, writer.constants_of(node), "axes", 3) is not None:
             raise NotOnMap("a padding of some axes by amounts that depend on the size")
         rank, zero = len(shape), torch.zeros(1, dtype=torch.int64)
         picked = [
@@ -176,12 +178,12 @@ def _padded(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     return replace(form, node=builder.op("Pad", form.node, sizes, mode="constant"), channel=channel)
 
 
-def _pointwise(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
-    place = writer.place(held)
+def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
+    place = writer.place(ir_value)
     data = sorted(writer.data_of(node), key=lambda v: -math.prod(writer.value(v).shape))
-    if not data or held is not node.outputs[0]:
+    if not data or ir_value is not node.outputs[0]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    factor = factor_of(writer, node, data[0])
+    factor = find_factor(writer, node, data[0])
     if factor is not None:
         form = writer.written(data[0])
         return replace(form, channel=form.channel.expand(place.shape), factor=form.factor * factor)
@@ -197,23 +199,23 @@ def _pointwise(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
             tensor = writer.builder.sized.constant(other)
             if tensor.numel() == 1 and tensor.dim() < 2:
                 return other
-            wanted = tensor.expand(place.shape)
-            made = writer.single(place, base.channel, wanted, base.count)
-            return writer.builder.constant(made, other)
-        if bool((unshared(value.place.expand(place.shape)) != unshared(place)).any()):
+            spread = tensor.expand(place.shape)
+            constants = writer.single(place, base.channel, spread, base.count)
+            return writer.builder.constant(constants, other)
+        if bool((unshare(value.place.expand(place.shape)) != unshare(place)).any()):
             raise NotOnMap(
                 "tensors of different positions are combined between the map and the tokens"
             )
         form = writer.multiplied(other)
-        wanted = form.channel.expand(place.shape)
-        index = writer.single(place, base.channel, wanted, base.count)
+        spread = form.channel.expand(place.shape)
+        index = writer.single(place, base.channel, spread, base.count)
         return writer.picked(form.node, index, form.count)
 
-    made = writer.builder.like(node, [replaced(other) for other in node.inputs])
-    return MapForm(made, base.channel, base.count)
+    output = writer.builder.like(node, [replaced(other) for other in node.inputs])
+    return MapForm(output, base.channel, base.count)
 
 
-def factor_of(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | None:
+def find_factor(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | None:
     """Return the constant number that an operator multiplies data by, or None."""
     if node.op_type not in ("Mul", "Div"):
         return None
@@ -231,20 +233,20 @@ def factor_of(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | None:
     return factor
 
 
-def _changes(writer: MapWriter, held: ir.Value) -> bool:
+def _changes(writer: MapWriter, ir_value: ir.Value) -> bool:
     """Return whether a constant depends on free sizes."""
     other = writer.builder.other
-    if held.is_initializer() or other is None or not other.is_constant(held):
-        return not held.is_initializer()
-    return not torch.equal(other.constant(held), writer.builder.sized.constant(held))
+    if ir_value.is_initializer() or other is None or not other.is_constant(ir_value):
+        return not ir_value.is_initializer()
+    return not torch.equal(other.constant(ir_value), writer.builder.sized.constant(ir_value))
 
 
 _RULES: dict[Kind, Callable[[MapWriter, ir.Node, ir.Value], MapForm]] = {
-    Kind.MOVES: _moved,
-    Kind.PADS: _padded,
-    Kind.POINTWISE: _pointwise,
-    Kind.NORM: normalized,
-    Kind.REDUCES: reduced,
-    Kind.PRODUCT: linear,
-    Kind.CONVOLUTION: linear,
+    Kind.MOVES: _write_movement,
+    Kind.PADS: _write_padding,
+    Kind.POINTWISE: _write_pointwise,
+    Kind.NORM: write_norm,
+    Kind.REDUCES: write_reduction,
+    Kind.PRODUCT: write_linear,
+    Kind.CONVOLUTION: write_linear,
 }

@@ -15,8 +15,8 @@ from ...core.arrays import Array
 from ...core.errors import NystraError, foreign_text
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..differences import largest, nudge, relative_difference
-from ..execute.parts import PartRunner, Values, is_held, names_read
-from ..execute.sites import Compute, SitedRunner, computed
+from ..execute.parts import PartRunner, Values, find_reads, is_stored
+from ..execute.sites import Compute, SitedRunner, compute_values
 from ..execute.sized import Sized
 from .replacement import Replacement, Shapes, compute_site
 from .site_modules import AnyFound, ignore_scores
@@ -33,7 +33,7 @@ _TELLING = 10.0
 """Attention that ignores its scores must differ by at least this many times more than the site."""
 
 
-def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
+def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
     """Return what a replacement's check depends on, as a digest.
 
     These are the nodes on both sides with their attributes, how they are connected, shapes, sites,
@@ -46,7 +46,7 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
         numbers[value] = len(numbers)
         if str(value.name) in item.fixed:
             for sized in sizes:
-                digest.update(_described_at(sized, value))
+                digest.update(_describe_at(sized, value))
     for node in (*item.own, None, *item.nodes):
         if node is None:  # the new nodes begin
             digest.update(b"|")
@@ -56,10 +56,10 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
             digest.update(
                 name.encode() + ir.serde.serialize_attribute(attribute).SerializeToString()
             )
-        for read in [*node.inputs, None, *names_read(node)]:
-            held = read.const_value if read is not None and is_held(read) else None
-            if held is not None and read not in numbers:
-                digest.update(_described(held.numpy()))
+        for read in [*node.inputs, None, *find_reads(node)]:
+            constant = read.const_value if read is not None and is_stored(read) else None
+            if constant is not None and read not in numbers:
+                digest.update(_describe(constant.numpy()))
             else:
                 digest.update(repr(None if read is None else numbers.get(read)).encode())
         numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
@@ -67,24 +67,24 @@ def fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
     return digest.digest()
 
 
-def _described_at(sized: Sized, value: ir.Value) -> bytes:
-    """Return what `_described` returns of a constant at a size; it may be too large to compute."""
+def _describe_at(sized: Sized, value: ir.Value) -> bytes:
+    """Return what `_describe` returns of a constant at a size; it may be too large to compute."""
     shape, dtype = sized.shapes[str(value.name)], ir.DataType(sized.types[str(value.name)])
     if (
         dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
         and math.prod(shape) > 1
     ):
         return repr((dtype.numpy().str, shape)).encode()
-    return _described(copy_from_ort(sized.held(value)))
+    return _describe(copy_from_ort(sized.held(value)))
 
 
-def _described(array: Array) -> bytes:
+def _describe(array: Array) -> bytes:
     """Return the type and shape of a constant, and its elements unless they are weights."""
-    told = array.dtype.kind != "f" or array.size == 1
-    return repr((array.dtype.str, array.shape)).encode() + (array.tobytes() if told else b"")
+    by_elements = array.dtype.kind != "f" or array.size == 1
+    return repr((array.dtype.str, array.shape)).encode() + (array.tobytes() if by_elements else b"")
 
 
-def mismatch(
+def find_mismatch(
     replacement: Replacement, runner: PartRunner, sizes: Sequence[Sized], *, alone: bool = True
 ) -> str:
     """Return why a replacement differs from the nodes that it replaces, or "" if it does not.
@@ -104,7 +104,7 @@ def mismatch(
         values = draw_inputs(replacement, sized)
         run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
         try:
-            expected = _floats(computed(replacement.own, [name], runner, values)[name])
+            expected = _floats(compute_values(replacement.own, [name], runner, values)[name])
             compute = _exactly(replacement.sites, replacement.site_shapes)
             exact = _floats(run.run(values, compute)[name])
         except (RuntimeError, NystraError) as error:  # the site was written for other sizes
@@ -118,7 +118,7 @@ def mismatch(
             )
         errors.append(relative_difference([exact], [expected]))
         if alone:
-            with _ignoring_scores(replacement.sites):
+            with _ignore_scores(replacement.sites):
                 ignoring = run.run(values, _exactly(replacement.sites))[name]
             telling.append(relative_difference([_floats(ignoring)], [expected]))
         del values
@@ -133,10 +133,10 @@ def mismatch(
         return f"a site in its place differs by {worst:.0e} of its result"
     if alone and not np.min(telling) > _TELLING * worst:
         return "its result does not differ from attention that ignores its scores"
-    return _saturated_fault(replacement, runner, sizes[0])
+    return _find_saturated_fault(replacement, runner, sizes[0])
 
 
-def _saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized) -> str:
+def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized) -> str:
     """Return why a replacement differs where scores are 0, or some large beside others, or "".
 
     Rounding changes such weights by more than those of noise: the result of the nodes that are
@@ -146,15 +146,17 @@ def _saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized)
     run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
     for factor in _FACTORS if replacement.type in _ROUNDED_FINELY else _FACTORS[:1]:
         values = draw_inputs(replacement, sized, factor)
-        expected = _floats(computed(replacement.own, [name], runner, values)[name])
-        there = np.isfinite(expected)
+        expected = _floats(compute_values(replacement.own, [name], runner, values)[name])
+        finite = np.isfinite(expected)
         exact = _floats(run.run(values, _exactly(replacement.sites))[name])
-        if not there.any() or relative_difference([exact[there]], [expected[there]]) <= allowed:
+        if not finite.any() or relative_difference([exact[finite]], [expected[finite]]) <= allowed:
             continue
         values = draw_inputs(replacement, sized, factor, nudged=True)
-        other = _floats(computed(replacement.own, [name], runner, values)[name])
-        error, rounding = (np.abs(one - expected)[there].mean() for one in (exact, other))
-        if not error <= max(_MEAN_BY_ROUNDING * rounding, allowed * np.abs(expected[there]).mean()):
+        other = _floats(compute_values(replacement.own, [name], runner, values)[name])
+        error, rounding = (np.abs(one - expected)[finite].mean() for one in (exact, other))
+        if not error <= max(
+            _MEAN_BY_ROUNDING * rounding, allowed * np.abs(expected[finite]).mean()
+        ):
             return (
                 f"a site in its place differs by {error:.0e} on average where its inputs are "
                 f"{factor:g} times as large"
@@ -204,8 +206,8 @@ def _zeros_and_ones(noise: Array) -> Array:
 
 
 def _floats(value: OrtValue) -> Array:
-    made: Array = copy_from_ort(value).astype(np.float64)
-    return made
+    array: Array = copy_from_ort(value).astype(np.float64)
+    return array
 
 
 def _exactly(
@@ -213,17 +215,17 @@ def _exactly(
 ) -> Compute:
     """Return what computes sites; ``shapes`` gets those of their inputs."""
 
-    def compute(path: str, given: Sequence[Tensor | None]) -> Tensor:
+    def compute(path: str, inputs: Sequence[Tensor | None]) -> Tensor:
         if shapes is not None:
-            own = tuple(None if value is None else tuple(value.shape) for value in given)
+            own = tuple(None if value is None else tuple(value.shape) for value in inputs)
             shapes.setdefault(path, []).append(own)
-        return compute_site(sites[path], given)
+        return compute_site(sites[path], inputs)
 
     return compute
 
 
 @contextlib.contextmanager
-def _ignoring_scores(sites: Mapping[str, AnyFound]) -> Iterator[None]:
+def _ignore_scores(sites: Mapping[str, AnyFound]) -> Iterator[None]:
     before = {path: site.implementation for path, site in sites.items()}
     for site in sites.values():
         ignore_scores(site)

@@ -11,9 +11,9 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from ...core.arrays import Array
 from ...runtime.ort_values import copy_from_ort
-from ..execute.parts import PartRunner, Values, constant_of, is_held, names_read, parts_of
-from ..execute.sites import scheduled
-from ..execute.sized import at_size
+from ..execute.parts import PartRunner, Values, cut_into_parts, find_reads, is_stored, make_constant
+from ..execute.sites import select_nodes
+from ..execute.sized import infer_sizes
 from ..search.operators import Kind, rule_of
 from .sources import inputs_of, kind_of
 
@@ -41,18 +41,18 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
         str(value.name): np.zeros(shapes[str(value.name)], ir.DataType(kind_of(value)).numpy())
         for value in inputs
     }
-    sized = at_size(model, feeds)
+    sized = infer_sizes(model, feeds)
     graph = model.graph
     for value in inputs:
         value.shape = ir.Shape(shapes[str(value.name)])
-    held: dict[str, ir.Value] = {}
+    constants: dict[str, ir.Value] = {}
     for node in list(graph):
         if any(str(value.name) in sized.data for value in node.outputs):
-            for value in list(names_read(node)):
+            for value in list(find_reads(node)):
                 producer = value.producer()
                 if producer is not None and str(value.name) not in sized.data:
-                    held.setdefault(str(value.name), value)
-    for value in held.values():
+                    constants.setdefault(str(value.name), value)
+    for value in constants.values():
         write_constant(graph, value, copy_from_ort(sized.held(value)), "fixed")
 
 
@@ -68,28 +68,33 @@ def fold_constants(model: ir.Model) -> None:
     graph = model.graph
     made_of = _sources(graph)
     inside = [node for node in graph if node.outputs[0] in made_of]
-    todo = [held for node in graph if node.outputs[0] not in made_of for held in names_read(node)]
+    todo = [
+        ir_value
+        for node in graph
+        if node.outputs[0] not in made_of
+        for ir_value in find_reads(node)
+    ]
     runner, seen = PartRunner(model), set[ir.Value]()
     while todo:
-        wanted: dict[str, ir.Value] = {}
+        requested: dict[str, ir.Value] = {}
         while todo:
-            held = todo.pop()
-            if held in seen or not _is_computed(held, made_of):
+            ir_value = todo.pop()
+            if ir_value in seen or not _is_computed(ir_value, made_of):
                 continue
-            seen.add(held)
-            if held.shape is None or _is_small(held.shape.dims, made_of[held]):
-                wanted[str(held.name)] = held
+            seen.add(ir_value)
+            if ir_value.shape is None or _is_small(ir_value.shape.dims, made_of[ir_value]):
+                requested[str(ir_value.name)] = ir_value
             else:
-                todo += _read_by_maker(held)
+                todo += _read_by_maker(ir_value)
         values: Values = {}
-        for part in parts_of(scheduled(inside, wanted), wanted):
+        for part in cut_into_parts(select_nodes(inside, requested), requested):
             values |= runner.run(part, values)
-        for name, held in wanted.items():
+        for name, ir_value in requested.items():
             array = copy_from_ort(values[name])
-            if not _is_small(array.shape, made_of[held]):
-                todo += _read_by_maker(held)
+            if not _is_small(array.shape, made_of[ir_value]):
+                todo += _read_by_maker(ir_value)
             elif array.dtype.kind == "f":
-                write_constant(graph, held, array, "folded")
+                write_constant(graph, ir_value, array, "folded")
     if seen:
         RemoveUnusedNodesPass()(model)
 
@@ -98,21 +103,21 @@ def _sources(graph: ir.Graph) -> dict[ir.Value, frozenset[ir.Value]]:
     """Return the parameters that each value depends on that depends on no input."""
     sources: dict[ir.Value, frozenset[ir.Value]] = {}
     for node in graph:
-        read = list(names_read(node))
+        read = list(find_reads(node))
         constant = node.op_type == "Constant" or (
-            bool(read) and all(is_held(held) or held in sources for held in read)
+            bool(read) and all(is_stored(held) or held in sources for held in read)
         )
         if not constant or node.op_type.startswith(_RANDOM):
             continue
-        held = frozenset(held for held in read if is_held(held))
+        held = frozenset(held for held in read if is_stored(held))
         every = held.union(*(sources.get(one, frozenset()) for one in read))
         sources.update(dict.fromkeys(node.outputs, every))
     return sources
 
 
-def _is_computed(held: ir.Value, made_of: dict[ir.Value, frozenset[ir.Value]]) -> bool:
+def _is_computed(ir_value: ir.Value, made_of: dict[ir.Value, frozenset[ir.Value]]) -> bool:
     """Return whether a constant value is the result of other operators than movements."""
-    todo = [held]
+    todo = [ir_value]
     while todo:
         node = todo.pop().producer()
         if node is None or node.outputs[0] not in made_of or node.op_type == "Constant":
@@ -120,13 +125,13 @@ def _is_computed(held: ir.Value, made_of: dict[ir.Value, frozenset[ir.Value]]) -
         rule = rule_of(node)
         if rule is None or rule.kind is not Kind.MOVES:
             return True
-        todo += [held for held in node.inputs[:1] if held is not None]
+        todo += [ir_value for ir_value in node.inputs[:1] if ir_value is not None]
     return False
 
 
-def _read_by_maker(held: ir.Value) -> list[ir.Value]:
-    node = held.producer()
-    return [] if node is None else list(names_read(node))
+def _read_by_maker(ir_value: ir.Value) -> list[ir.Value]:
+    node = ir_value.producer()
+    return [] if node is None else list(find_reads(node))
 
 
 def _is_small(shape: Sequence[object], sources: frozenset[ir.Value]) -> bool:
@@ -134,16 +139,16 @@ def _is_small(shape: Sequence[object], sources: frozenset[ir.Value]) -> bool:
 
     Sides that are not known count as one.
     """
-    tensors = [held.const_value for held in sources if held.const_value is not None]
+    tensors = [parameter.const_value for parameter in sources if parameter.const_value is not None]
     floating = [tensor for tensor in tensors if tensor.dtype.is_floating_point()]
     size = sum(math.prod(tensor.shape.numpy()) for tensor in floating)
-    known = [side for side in shape if isinstance(side, int)]
-    return math.prod(known) <= max(_GROWTH * size, _SMALL)
+    sides = [side for side in shape if isinstance(side, int)]
+    return math.prod(sides) <= max(_GROWTH * size, _SMALL)
 
 
 def write_constant(graph: ir.Graph, value: ir.Value, array: Array, suffix: str) -> None:
     """Let a graph read an array wherever it reads a value, under its name with a suffix."""
     tensor = ir.tensor(np.asarray(array, order="C"))  # ascontiguousarray gives a scalar an axis
-    constant = constant_of(f"{value.name}_{suffix}", tensor)
+    constant = make_constant(f"{value.name}_{suffix}", tensor)
     graph.register_initializer(constant)
     ir.convenience.replace_all_uses_with(value, constant)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ..search.movement import numbers_of, whole
+from ..search.movement import read_integer, read_numbers
 from ..search.operators import rule_of
 from ..search.values import Attention, Matrices
-from .channels import factor_of
+from .channels import find_factor
 from .map_form import MapWriter
 
 
@@ -28,7 +28,9 @@ class Normalized:
     epsilon: float
 
 
-def normalized_tokens(writer: MapWriter, core: Attention) -> tuple[Normalized, Normalized] | None:
+def find_normalized_tokens(
+    writer: MapWriter, core: Attention
+) -> tuple[Normalized, Normalized] | None:
     """Return the divisions of queries and keys by their norms over the channels of a head.
 
     None if they are not both divided, by norms with the same least one, with nothing but moves and
@@ -38,48 +40,50 @@ def normalized_tokens(writer: MapWriter, core: Attention) -> tuple[Normalized, N
         writer: Writes the tensors of the attention.
         core: The attention.
     """
-    queries = _normalized(writer, core.q, core.q_as)
-    keys = _normalized(writer, core.k, core.k_as)
+    queries = _find_normalized(writer, core.q, core.q_as)
+    keys = _find_normalized(writer, core.k, core.k_as)
     if queries is None or keys is None or queries.epsilon != keys.epsilon:
         return None
     return queries, keys
 
 
-def _normalized(writer: MapWriter, held: ir.Value, read: Matrices) -> Normalized | None:
+def _find_normalized(writer: MapWriter, ir_value: ir.Value, read: Matrices) -> Normalized | None:
     columns = read.order[read.leading + read.rows :]
     if read.heads or len(columns) != 1:
         return None
     axis = columns[0]
-    while (before := _before(writer, held, axis)) is not None:
-        held, axis = before
-    node = held.producer()
+    while (before := _find_source(writer, ir_value, axis)) is not None:
+        ir_value, axis = before
+    node = ir_value.producer()
     if node is None or node.op_type != "Div" or writer.data_of(node) != list(node.inputs):
         return None
     source, divisor = node.inputs
     if source is None or divisor is None:
         return None
-    least = _least_norm(writer, divisor, source, axis)
-    return None if least is None else Normalized(held, source, least)
+    epsilon = _find_epsilon(writer, divisor, source, axis)
+    return None if epsilon is None else Normalized(ir_value, source, epsilon)
 
 
-def _before(writer: MapWriter, held: ir.Value, axis: int) -> tuple[ir.Value, int] | None:
+def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.Value, int] | None:
     """Return the tensor that a node moves or multiplies by a number, and its axis, or None."""
-    node = held.producer()
+    node = ir_value.producer()
     data = [] if node is None else writer.data_of(node)
     if node is None or len(data) != 1:
         return None
-    source, shape = writer.value(data[0]).shape, writer.value(held).shape
+    source, shape = writer.value(data[0]).shape, writer.value(ir_value).shape
     if node.op_type == "Transpose":
-        order = numbers_of(node, (), "perm", 1) or range(len(shape))[::-1]
+        order = read_numbers(node, (), "perm", 1) or range(len(shape))[::-1]
         return data[0], order[axis]
     rule, last = rule_of(node), shape[axis:]
     if rule is not None and rule.ordered and source[-len(last) :] == last:
         return data[0], len(source) - len(last)
-    same = node.op_type == "Expand" or factor_of(writer, node, data[0]) is not None
+    same = node.op_type == "Expand" or find_factor(writer, node, data[0]) is not None
     return (data[0], axis) if same and source == shape else None
 
 
-def _least_norm(writer: MapWriter, divisor: ir.Value, source: ir.Value, axis: int) -> float | None:
+def _find_epsilon(
+    writer: MapWriter, divisor: ir.Value, source: ir.Value, axis: int
+) -> float | None:
     """Return the least value of a divisor that is the norm of a tensor along an axis, else None."""
     node = divisor.producer()
     if node is not None and node.op_type == "Expand":
@@ -91,9 +95,9 @@ def _least_norm(writer: MapWriter, divisor: ir.Value, source: ir.Value, axis: in
     if norm is None or norm.op_type != "ReduceL2" or norm.inputs[0] is not source:
         return None
     rank = len(writer.value(source).shape)
-    axes = numbers_of(norm, writer.constants_of(norm), "axes", 1)
+    axes = read_numbers(norm, writer.constants_of(norm), "axes", 1)
     along = [] if axes is None else [one % rank for one in axes]
-    if along != [axis % rank] or not whole(norm, "keepdims", 1):
+    if along != [axis % rank] or not read_integer(norm, "keepdims", 1):
         return None
-    [least, *others] = bounds or [None]
-    return None if least is None or least <= 0 or any(others) else least
+    [lowest, *others] = bounds or [None]
+    return None if lowest is None or lowest <= 0 or any(others) else lowest

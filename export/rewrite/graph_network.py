@@ -15,11 +15,11 @@ from ..attention.cost import count_graph_operations
 from ..attention.full.parameters import Full
 from ..attention.implementation import as_trained
 from ..execute.parts import PartRunner, Values, graphs_of
-from ..execute.sites import SitedRunner, computed
-from ..execute.sized import at_size, pixel_values
+from ..execute.sites import SitedRunner, compute_values
+from ..execute.sized import find_pixel_values, infer_sizes
 from ..rounding.layers import Rounding
-from ..rounding.widening import widened
-from .replacement import Replacement, compute_site, with_replacements
+from ..rounding.widening import widen
+from .replacement import Replacement, compute_site, insert_replacements
 from .sources import GraphSource, as_tensor, as_value, inputs_of, kind_of
 
 # fmt: off
@@ -65,8 +65,8 @@ class GraphNetwork(nn.Module):
     @property
     def replacements(self) -> tuple[Replacement, ...]:
         """The parts of the graph that sites may compute."""
-        found: tuple[Replacement, ...] = self._shared["replacements"]
-        return found
+        replacements: tuple[Replacement, ...] = self._shared["replacements"]
+        return replacements
 
     @property
     def paths(self) -> list[str]:
@@ -76,8 +76,8 @@ class GraphNetwork(nn.Module):
     @property
     def pieces(self) -> dict[str, onnx.ModelProto]:
         """Traced mechanisms, so that the timed pieces are also those written."""
-        made: dict[str, onnx.ModelProto] = self._shared["pieces"]
-        return made
+        pieces: dict[str, onnx.ModelProto] = self._shared["pieces"]
+        return pieces
 
     @property
     def replaces(self) -> bool:
@@ -113,7 +113,7 @@ class GraphNetwork(nn.Module):
             str(value.name): image.numpy()
             for value, image in zip(inputs_of(model), images, strict=True)
         }
-        return count_graph_operations(model.graph, at_size(model, feeds).shapes)
+        return count_graph_operations(model.graph, infer_sizes(model, feeds).shapes)
 
     def release(self) -> None:
         """Close the sessions of the graph, in copies of this network too; a run opens them anew."""
@@ -126,7 +126,7 @@ class GraphNetwork(nn.Module):
     def values(self, names: Collection[str], images: Sequence[Tensor]) -> Values:
         """Return values of the graph with its own attention by name."""
         model = self.source.searched
-        return computed(list(model.graph), list(names), PartRunner(model), self.feeds(images))
+        return compute_values(list(model.graph), list(names), PartRunner(model), self.feeds(images))
 
     def feeds(self, images: Sequence[Tensor], *, wide: bool = False) -> Values:
         """Return inputs as onnxruntime takes them, by name; half precision as float32 if wide."""
@@ -148,8 +148,8 @@ class GraphNetwork(nn.Module):
             site: Any = self.get_submodule(path)
             return compute_site(site, values, double=double)
 
-        made = run.run(self.feeds(images, wide=wide), compute)
-        return tuple(as_tensor(made[name]) for name in results)
+        outputs = run.run(self.feeds(images, wide=wide), compute)
+        return tuple(as_tensor(outputs[name]) for name in results)
 
     def _run_of(
         self, planned: Sequence[Replacement], results: list[str], *, double: bool, wide: bool
@@ -158,11 +158,11 @@ class GraphNetwork(nn.Module):
         key = (tuple(item.output.name for item in planned), double, self._rounding)
         if key not in sessions:
             model = self.source.searched
-            nodes = with_replacements(list(model.graph), planned, results)
+            nodes = insert_replacements(list(model.graph), planned, results)
             if self._rounding:
-                nodes = self._rounding.nodes(nodes, pixel_values(model.graph))
+                nodes = self._rounding.nodes(nodes, find_pixel_values(model.graph))
             if wide:
-                model = widened(self.source.raised or self.source.model, nodes)
+                model = widen(self.source.raised or self.source.model, nodes)
                 nodes = list(model.graph)
             sessions[key] = SitedRunner(PartRunner(model), nodes, results, optimized=not double)
         run: SitedRunner = sessions[key]
@@ -198,7 +198,7 @@ def is_continuous(network: nn.Module) -> bool:
     if not isinstance(network, GraphNetwork):
         return False
     graph = network.source.searched.graph
-    data = pixel_values(graph)
+    data = find_pixel_values(graph)
     nodes = (node for node in graph if any(str(value.name) in data for value in node.outputs))
     return not any(_selects(node) for node in nodes)
 

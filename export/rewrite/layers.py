@@ -8,30 +8,30 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..search.movement import attribute, numbers_of, whole
-from ..search.places import agreed, unshared
-from ..search.products import product_of
+from ..search.movement import read_attribute, read_integer, read_numbers
+from ..search.places import find_agreed, unshare
+from ..search.products import read_product
 from .map_form import MapForm, MapWriter
 from .site_modules import NotOnMap
 
 
-def _grouped(
+def _group_channels(
     writer: MapWriter, form: MapForm, place: Tensor, dims: list[int]
 ) -> tuple[Tensor, Tensor]:
     """Return the group of each element along the dims, and the channels of each group."""
     rank = place.dim()
     dims = [dim % rank for dim in dims]
-    kept = [dim for dim in range(rank) if dim not in dims]
+    others = [dim for dim in range(rank) if dim not in dims]
     channel = form.channel.expand(place.shape)
-    alike = [axis for axis in kept if channel.stride(axis) == 0]  # the same channels on all of it
+    alike = [axis for axis in others if channel.stride(axis) == 0]  # the same channels on all of it
     small = channel[tuple(slice(1 if axis in alike else None) for axis in range(rank))]
     size = math.prod(small.shape[dim] for dim in dims)
-    rows = small.permute(*kept, *dims).reshape(-1, size)
+    rows = small.permute(*others, *dims).reshape(-1, size)
     inside = (writer.places.number(place) >= 0).expand(channel.shape)
     inside = _all_along(inside, dims)
     for axis in alike:
         inside = inside.any(axis, keepdim=True)
-    unique = rows[inside.permute(*kept, *dims).reshape(-1)].unique(dim=0)
+    unique = rows[inside.permute(*others, *dims).reshape(-1)].unique(dim=0)
     if not len(unique) or len(unique[:, 0].unique()) != len(unique):
         raise NotOnMap("channels are combined differently at different positions")
     unique = unique[unique[:, 0].argsort()]
@@ -51,89 +51,89 @@ def _all_along(inside: Tensor, dims: list[int]) -> Tensor:
     return inside
 
 
-def _picked_groups(writer: MapWriter, form: MapForm, channels: Tensor) -> ir.Value:
+def _pick_groups(writer: MapWriter, form: MapForm, channels: Tensor) -> ir.Value:
     """Return the channels of a form in groups, on two axes if there are several groups."""
     count, size = channels.shape
     node = writer.picked(form.node, channels.flatten(), form.count)
     return writer.builder.reshaped(node, (0, 0, 0, count, size)) if count > 1 else node
 
 
-def normalized(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+def write_norm(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     """Write an operator that normalizes channels."""
     source = node.inputs[0]
     if source is None or held is not node.outputs[0] or len(writer.data_of(node)) != 1:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
     form, shape = writer.multiplied(source), writer.value(source).shape
-    axis = attribute(node, "axis", -1)
+    axis = read_attribute(node, "axis", -1)
     first = int(axis) % len(shape)  # type: ignore[call-overload]
     dims = [first] if node.op_type == "LpNormalization" else list(range(first, len(shape)))
-    group, channels = _grouped(writer, form, writer.place(source), dims)
+    group, channels = _group_channels(writer, form, writer.place(source), dims)
     count, size = channels.shape
-    made = _picked_groups(writer, form, channels)
+    output = _pick_groups(writer, form, channels)
     flat = [
         None if held is None else writer.builder.constant(tensor.flatten(), held)
         for held, tensor in zip(node.inputs[1:], writer.constants_of(node)[1:], strict=True)
         if tensor is not None
     ]
-    made = writer.builder.like(node, [made, *flat], axis=-1)
+    output = writer.builder.like(node, [output, *flat], axis=-1)
     if count > 1:
-        made = writer.builder.reshaped(made, (0, 0, 0, -1))
+        output = writer.builder.reshaped(output, (0, 0, 0, -1))
     own = [shape[axis] if axis in dims else 1 for axis in range(len(shape))]
     inner = torch.arange(size).reshape(own)
-    channel = (unshared(group) * size + inner).expand(shape)
-    return MapForm(made, channel, count * size)
+    channel = (unshare(group) * size + inner).expand(shape)
+    return MapForm(output, channel, count * size)
 
 
-def linear(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+def write_linear(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     """Write a layer that mixes channels as a product with its matrix (in, out)."""
     source, matrix, bias, dim, out_dim = (
-        _convolution(writer, node) if node.op_type == "Conv" else _factor(writer, node)
+        _read_convolution(writer, node) if node.op_type == "Conv" else _read_product(writer, node)
     )
     form = writer.multiplied(source)
-    group, channels = _grouped(writer, form, writer.place(source), [dim])
+    group, channels = _group_channels(writer, form, writer.place(source), [dim])
     count = channels.shape[0]
-    made = writer.builder.op("MatMul", _picked_groups(writer, form, channels), matrix)
+    output = writer.builder.op("MatMul", _pick_groups(writer, form, channels), matrix)
     if bias is not None:
-        made = writer.builder.op("Add", made, bias)
+        output = writer.builder.op("Add", output, bias)
     if count > 1:
-        made = writer.builder.reshaped(made, (0, 0, 0, -1))
-    out = writer.value(held).shape
+        output = writer.builder.reshaped(output, (0, 0, 0, -1))
+    out = writer.value(ir_value).shape
     width = out[out_dim]
     numbers = torch.arange(width).reshape([width if a == out_dim else 1 for a in range(len(out))])
-    first = unshared(group.narrow(dim, 0, 1))
+    first = unshare(group.narrow(dim, 0, 1))
     if dim != out_dim:
         first = first.movedim(dim, out_dim)
     channel = first * width + numbers
-    return MapForm(made, channel.expand(out), count * width)
+    return MapForm(output, channel.expand(out), count * width)
 
 
 Layer = tuple[ir.Value, ir.Value, ir.Value | None, int, int]
 """Data, matrix (in, out), bias (out) or None, and the axes of channels before and after it."""
 
 
-def _convolution(writer: MapWriter, node: ir.Node) -> Layer:
+def _read_convolution(writer: MapWriter, node: ir.Node) -> Layer:
     source, weight = node.inputs[:2]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if source is None or weight is None or writer.data_of(node) != [source]:
         raise NotOnMap("a convolution by data between the map and the tokens")
     tensor = writer.builder.sized.constant(weight)
-    strides, pads = (numbers_of(node, (), name, 0) or [] for name in ("strides", "pads"))
-    ones = {*tensor.shape[2:], *strides, whole(node, "group", 1)}
+    strides, pads = (read_numbers(node, (), name, 0) or [] for name in ("strides", "pads"))
+    ones = {*tensor.shape[2:], *strides, read_integer(node, "group", 1)}
     if ones != {1} or any(pads):
         raise NotOnMap("a convolution over several positions between the map and the tokens")
     return source, writer.builder.constant(tensor.flatten(1).T, weight), bias, 1, 1
 
 
-def _factor(writer: MapWriter, node: ir.Node) -> Layer:
+def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
     data = writer.data_of(node)
-    held = [value for value in node.inputs[:2] if value is not None]
-    product = product_of(node, [writer.value(value).shape for value in held])
+    factors = [value for value in node.inputs[:2] if value is not None]
+    product = read_product(node, [writer.value(value).shape for value in factors])
     if product is None or len(data) != 1:
         raise NotOnMap("a product of two tensors between the map and the tokens")
-    left = held[0] is data[0]
-    source, weight = (held[0], held[1]) if left else (held[1], held[0])
+    data_first = factors[0] is data[0]
+    source, weight = (factors[0], factors[1]) if data_first else (factors[1], factors[0])
     read, of_weight = product.left_as, product.right_as
-    if not left:
+    if not data_first:
         read, of_weight = product.right_as.turned, product.left_as.turned
     tensor = writer.builder.sized.constant(weight)
     stack = of_weight.of(tensor)
@@ -143,7 +143,7 @@ def _factor(writer: MapWriter, node: ir.Node) -> Layer:
     if len(columns) != 1 or len(of_weight.sizes(tensor.shape)[2]) != 1:
         raise NotOnMap(f"{node.op_type} over several axes between the map and the tokens")
     dim = read.order[-1]
-    result = product.out_as if left else product.out_as.turned
+    result = product.out_as if data_first else product.out_as.turned
     is_plain = tensor.dim() == 2 and of_weight.order == (0, 1) and product.factor == 1.0
     matrix = weight if is_plain else writer.builder.constant(stack[0] * product.factor, weight)
     bias = None
@@ -152,7 +152,7 @@ def _factor(writer: MapWriter, node: ir.Node) -> Layer:
         added = writer.builder.sized.constant(bias)
         if added.dim() > 1 and added.shape[0] > 1:
             raise NotOnMap("more than a bias is added")
-        beta = float(attribute(node, "beta", 1.0))  # type: ignore[arg-type]
+        beta = float(read_attribute(node, "beta", 1.0))  # type: ignore[arg-type]
         if beta != 1.0 or added.dim() != 1:
             bias = writer.builder.constant(added.flatten() * beta, bias)
     others = [axis for axis in read.order if axis != dim]
@@ -161,25 +161,25 @@ def _factor(writer: MapWriter, node: ir.Node) -> Layer:
     return source, matrix, bias, dim, result.order[-1]
 
 
-def reduced(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+def write_reduction(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     """Write a reduction of channels."""
     source = node.inputs[0]
     if source is None or node.op_type.startswith("Arg") or writer.data_of(node) != [source]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
     form, place = writer.multiplied(source), writer.place(source)
-    axes = numbers_of(node, writer.constants_of(node), "axes", 1)
+    axes = read_numbers(node, writer.constants_of(node), "axes", 1)
     dims = [dim % place.dim() for dim in (axes or range(place.dim()))]
-    if not bool(agreed(place, dims)[1].all()):
+    if not bool(find_agreed(place, dims)[1].all()):
         raise NotOnMap(f"{node.op_type} over several positions between the map and the tokens")
-    group, channels = _grouped(writer, form, place, dims)
+    group, channels = _group_channels(writer, form, place, dims)
     count, size = channels.shape
-    made = writer.picked(form.node, channels.flatten(), form.count)
-    made = writer.builder.reshaped(made, (0, 0, 0, count, size))
+    output = writer.picked(form.node, channels.flatten(), form.count)
+    output = writer.builder.reshaped(output, (0, 0, 0, count, size))
     if node.attributes.get("axes") is not None:
-        made = writer.builder.like(node, [made], axes=[-1], keepdims=0)
+        output = writer.builder.like(node, [output], axes=[-1], keepdims=0)
     else:
         last = writer.builder.constant(torch.tensor([-1]))
-        made = writer.builder.like(node, [made, last], keepdims=0)
+        output = writer.builder.like(node, [output, last], keepdims=0)
     for dim in dims:
         group = group.narrow(dim, 0, 1)
-    return MapForm(made, group.reshape(writer.value(held).shape), count)
+    return MapForm(output, group.reshape(writer.value(ir_value).shape), count)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..search.movement import along
-from ..search.places import unshared
+from ..search.places import unshare
 from ..search.values import Attention, Value
 from .map_places import Places
 from .site_builder import Side, SiteBuilder
@@ -70,80 +70,83 @@ class MapWriter:
         self._sides: tuple[Side, ...] | None = None
         self._source = source
 
-    def before(self, held: ir.Value, axes: tuple[int, int]) -> MapWriter | None:
+    def before(self, ir_value: ir.Value, axes: tuple[int, int]) -> MapWriter | None:
         """Return the writer for the map of a tensor that is padded to this map, or None.
 
         Args:
-            held: The tensor.
+            ir_value: The tensor.
             axes: Its axes of the rows and of the columns.
         """
-        if held not in self._before:
-            places = self.places.before(self.place(held))
+        if ir_value not in self._before:
+            places = self.places.before(self.place(ir_value))
             if places is None:
                 return None
-            self._before[held] = MapWriter(
-                self.builder, places, self.core, self._form_of, (held, axes)
+            self._before[ir_value] = MapWriter(
+                self.builder, places, self.core, self._form_of, (ir_value, axes)
             )
-        return self._before[held]
+        return self._before[ir_value]
 
-    def written(self, held: ir.Value) -> MapForm:
+    def written(self, ir_value: ir.Value) -> MapForm:
         """Return the form of a tensor.
 
         Raises:
             NotOnMap: The tensor cannot be written as a map.
         """
-        if held not in self.forms:
-            near = self.near.pop(held, None)
-            self.forms[held] = self._form_of(self, held) if near is None else near(self)
-        return self.forms[held]
+        if ir_value not in self.forms:
+            write = self.near.pop(ir_value, None)
+            self.forms[ir_value] = self._form_of(self, ir_value) if write is None else write(self)
+        return self.forms[ir_value]
 
-    def multiplied(self, held: ir.Value) -> MapForm:
+    def multiplied(self, ir_value: ir.Value) -> MapForm:
         """Return the form of a tensor with its factor multiplied into the map.
 
         Raises:
             NotOnMap: The tensor cannot be written as a map.
         """
-        form = self.written(held)
+        form = self.written(ir_value)
         if form.factor != 1.0:
-            factor = self.builder.constant(torch.tensor(form.factor), held)
+            factor = self.builder.constant(torch.tensor(form.factor), ir_value)
             product = self.builder.op("Mul", form.node, factor)
-            form = self.forms[held] = MapForm(product, form.channel, form.count)
+            form = self.forms[ir_value] = MapForm(product, form.channel, form.count)
         return form
 
     def data_of(self, node: ir.Node) -> list[ir.Value]:
         """Return the inputs of a node that depend on pixels."""
         data = []
-        for held in node.inputs:
-            value = None if held is None else self.places.run.value(held)
-            if held is not None and value is not None and value.place is not None:
-                data.append(held)
+        for ir_value in node.inputs:
+            value = None if ir_value is None else self.places.run.value(ir_value)
+            if ir_value is not None and value is not None and value.place is not None:
+                data.append(ir_value)
         return data
 
     def constants_of(self, node: ir.Node) -> list[Tensor | None]:
         """Return the inputs of a node that depend on no pixel; None for the others."""
         data, constant = self.data_of(node), self.builder.sized.constant
-        return [None if held is None or held in data else constant(held) for held in node.inputs]
+        return [
+            None if ir_value is None or ir_value in data else constant(ir_value)
+            for ir_value in node.inputs
+        ]
 
-    def value(self, held: ir.Value) -> Value:
+    def value(self, ir_value: ir.Value) -> Value:
         """Return the value of a tensor.
 
         Raises:
             NotOnMap: It was not reached by the search.
         """
-        value = self.places.run.value(held)
+        value = self.places.run.value(ir_value)
         if value is None:
-            raise NotOnMap(f"{held.name} is no tensor")
+            raise NotOnMap(f"{ir_value.name} is no tensor")
         return value
 
-    def place(self, held: ir.Value) -> Tensor:
+    def place(self, ir_value: ir.Value) -> Tensor:
         """Return the places of a tensor that depends on the input.
 
         Raises:
             NotOnMap: It does not depend on the input, or is no tensor.
         """
-        place = self.value(held).place
+        place = self.value(ir_value).place
         if place is None:
-            raise NotOnMap(f"{held.name} does not depend on the input")
+            raise NotOnMap(f"{ir_value.name} does not depend on the input")
         return place
 
     @property
@@ -158,13 +161,16 @@ class MapWriter:
         if self._source is not None:
             source, own = self._source
             return -1, *(self.builder.free_side(source, axis) for axis in own)
-        wanted = [size for size in self.places.map if size > 1]
+        lengths = [size for size in self.places.map if size > 1]
         before = list(self._before_it())
         for axes_of in (self.places.axes_of, self._axes_by_length):
-            for held in before:
-                axes = axes_of(held)
-                if axes is not None and [self.value(held).shape[axis] for axis in axes] == wanted:
-                    sizes = iter([self.builder.lasting_side(held, axis) for axis in axes])
+            for ir_value in before:
+                axes = axes_of(ir_value)
+                if (
+                    axes is not None
+                    and [self.value(ir_value).shape[axis] for axis in axes] == lengths
+                ):
+                    sizes = iter([self.builder.lasting_side(ir_value, axis) for axis in axes])
                     return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
         if (sides := self._of_patches(before)) is not None:
             return sides
@@ -177,14 +183,18 @@ class MapWriter:
         shows whether its patches are the places.
         """
         (batch, rows, columns), builder = self.places.map, self.builder
-        for held in before:
-            shape, others = builder.sized.shapes.get(str(held.name), ()), builder.others(held)
+        for ir_value in before:
+            shape, others = (
+                builder.sized.shapes.get(str(ir_value.name), ()),
+                builder.others(ir_value),
+            )
             if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
                 continue
             if shape[2] != others[2] and shape[3] != others[3]:
                 parts = {2: shape[2] // rows, 3: shape[3] // columns}
                 return -1, *(
-                    builder.divided(builder.free_side(held, axis), by) for axis, by in parts.items()
+                    builder.divided(builder.free_side(ir_value, axis), by)
+                    for axis, by in parts.items()
                 )
         return None
 
@@ -194,27 +204,30 @@ class MapWriter:
         level = [self.core.q, self.core.k, self.core.v]
         while level:
             following: list[ir.Value] = []
-            for held in level:
-                if held not in seen:
-                    seen.add(held)
-                    yield held
-                    node = held.producer()
+            for ir_value in level:
+                if ir_value not in seen:
+                    seen.add(ir_value)
+                    yield ir_value
+                    node = ir_value.producer()
                     following += [] if node is None else self.data_of(node)
             level = following
 
-    def _axes_by_length(self, held: ir.Value) -> list[int] | None:
+    def _axes_by_length(self, ir_value: ir.Value) -> list[int] | None:
         """Return the axes of a tensor that are as long as the sides of the map, and as free.
 
         Each of its positions may be made of several ones of the image, such as patches that became
         channels. The comparison at another size shows whether they are the sides.
         """
-        value = self.places.run.values.get(held)
+        value = self.places.run.values.get(ir_value)
         if value is None or value.place is None:
             return None
-        wanted, others = [size for size in self.places.map if size > 1], self.builder.others(held)
+        lengths, others = (
+            [size for size in self.places.map if size > 1],
+            self.builder.others(ir_value),
+        )
         free = [axis for axis, size in enumerate(value.shape) if size != others[axis]]
-        for axes in itertools.combinations(free, len(wanted)):
-            if [value.shape[axis] for axis in axes] == wanted:
+        for axes in itertools.combinations(free, len(lengths)):
+            if [value.shape[axis] for axis in axes] == lengths:
                 return list(axes)
         return None
 
@@ -230,14 +243,14 @@ class MapWriter:
         """
         if not self.builder.free:
             return list(sizes)
-        left = [
+        remaining = [
             (number, side)
             for number, side in zip(self.places.map, self.sides, strict=True)
             if number > 1
         ]
         todo, out = list(zip(sizes, others, strict=True)), list[Side]()
         while todo:
-            number, side = left.pop(0)
+            number, side = remaining.pop(0)
             size, other = todo.pop(0)
             if size == number:
                 out.append(side)
@@ -248,9 +261,9 @@ class MapWriter:
                 out += self._pieces(side, pieces)
             else:
                 merged = [side]
-                while number < size and left:
-                    number *= left[0][0]
-                    merged.append(left.pop(0)[1])
+                while number < size and remaining:
+                    number *= remaining[0][0]
+                    merged.append(remaining.pop(0)[1])
                 out.append(self.builder.times(merged) if _is_open(out) else -1)
         if sum(_is_open([side]) for side in out) > 1:
             raise NotOnMap("several axes of its result are made of several sides of the map")
@@ -269,12 +282,12 @@ class MapWriter:
         sizes[changing[0]] = self.builder.divided(side, math.prod(fixed))
         return sizes
 
-    def _order(self, held: ir.Value, axes: list[int]) -> tuple[list[int], list[int], bool]:
+    def _order(self, ir_value: ir.Value, axes: list[int]) -> tuple[list[int], list[int], bool]:
         """Return the axes of a tensor in the order of the map, its channels, and whether it is one.
 
         Axes of one element stay in front, so that an image alone is not moved.
         """
-        shape, others = self.value(held).shape, self.builder.others(held)
+        shape, others = self.value(ir_value).shape, self.builder.others(ir_value)
         rest = [axis for axis in range(len(shape)) if axis not in axes]
         ones = [axis for axis in rest if shape[axis] == others[axis] == 1]
         rest = [axis for axis in rest if axis not in ones]
@@ -283,12 +296,12 @@ class MapWriter:
         is_map = len(order) == 4 and len(rest) == 1 and first == list(self.places.map)
         return order, rest, is_map
 
-    def plain(self, held: ir.Value, axes: list[int]) -> MapForm:
+    def plain(self, ir_value: ir.Value, axes: list[int]) -> MapForm:
         """Return the form of a tensor with the map's layout; ``axes`` are its axes of the map."""
-        shape = self.value(held).shape
-        order, others, is_map = self._order(held, axes)
+        shape = self.value(ir_value).shape
+        order, others, is_map = self._order(ir_value, axes)
         count = math.prod(shape[axis] for axis in others)
-        node = self.builder.transposed(held, order)
+        node = self.builder.transposed(ir_value, order)
         if not is_map:
             node = self.builder.reshaped(node, (*self.sides, count))
         return MapForm(node, self._numbers(shape, others), count)
@@ -297,24 +310,26 @@ class MapWriter:
         own = [shape[axis] if axis in others else 1 for axis in range(len(shape))]
         return torch.arange(math.prod(own)).reshape(own).expand(tuple(shape))
 
-    def placed(self, held: ir.Value, form: MapForm) -> ir.Value:
+    def placed(self, ir_value: ir.Value, form: MapForm) -> ir.Value:
         """Return a tensor of the graph, made from its form.
 
         Raises:
             NotOnMap: The tensor does not have the map's layout.
         """
-        axes = self.places.axes_of(held)
+        axes = self.places.axes_of(ir_value)
         if axes is None:
-            raise NotOnMap(f"{held.name} does not lie as the map does")
-        shape = self.value(held).shape
-        order, others, is_map = self._order(held, axes)
+            raise NotOnMap(f"{ir_value.name} does not lie as the map does")
+        shape = self.value(ir_value).shape
+        order, others, is_map = self._order(ir_value, axes)
         count = math.prod(shape[axis] for axis in others)
-        wanted = self._numbers(shape, others)
-        index = self.single(self.place(held), wanted, form.channel.expand(shape), count)
+        numbers = self._numbers(shape, others)
+        index = self.single(self.place(ir_value), numbers, form.channel.expand(shape), count)
         out = self.picked(form.node, index, form.count)
         if not is_map:
-            known = self.builder.others(held)
-            sizes = self.split([shape[axis] for axis in axes], [known[axis] for axis in axes])
+            other_lengths = self.builder.others(ir_value)
+            sizes = self.split(
+                [shape[axis] for axis in axes], [other_lengths[axis] for axis in axes]
+            )
             front = len(order) - len(axes) - len(others)
             out = self.builder.reshaped(
                 out, ([1] * front) + [*sizes, *(shape[axis] for axis in others)]
@@ -335,7 +350,7 @@ class MapWriter:
         """
         what = what.expand(channel.shape)
         inside = self.places.number(place) >= 0
-        if bool(unshared(inside).all()):
+        if bool(unshare(inside).all()):
             (channels, whats), _ = along((), channel, what)  # what all share is the same
         else:
             channels, whats = _on_map(inside.expand(channel.shape), channel, what)
@@ -355,7 +370,7 @@ class MapWriter:
         rank = torch.zeros(form.count, dtype=torch.int64)
         rank[used] = torch.arange(len(used))
         node = self.picked(form.node, used, form.count)
-        return MapForm(node, rank[unshared(form.channel)].expand(form.channel.shape), len(used))
+        return MapForm(node, rank[unshare(form.channel)].expand(form.channel.shape), len(used))
 
     def picked(self, node: ir.Value, index: Tensor, count: int) -> ir.Value:
         """Return the channels, of ``count``, that an index selects from a map."""

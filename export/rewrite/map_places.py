@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 from torch import Tensor
 
-from ..search.places import decode, map_axes, numbers_on, unshared
+from ..search.places import decode, find_map_axes, number_places, unshare
 from ..search.provenance import Provenance
 
 
@@ -32,11 +32,11 @@ class Places:
 
     def number(self, places: Tensor) -> Tensor:
         """Return the number of each place in the map, in the places' shape; -1 outside the map."""
-        return numbers_on(self.codes, places)
+        return number_places(self.codes, places)
 
     def before(self, places: Tensor) -> Places | None:
         """Return the positions on the smaller map of these places; None if they are no map."""
-        codes = unshared(places).unique()
+        codes = unshare(places).unique()
         key = codes.numpy().tobytes()
         if key not in self.unpadded:
             batch, _, *sides = (part.unique().numel() for part in decode(codes))
@@ -44,14 +44,14 @@ class Places:
         smaller = self.unpadded[key]
         return smaller if math.prod(smaller.map) == len(codes) and codes[0] >= 0 else None
 
-    def axes_of(self, held: ir.Value) -> list[int] | None:
+    def axes_of(self, ir_value: ir.Value) -> list[int] | None:
         """Return the map's axes in a tensor that has the map's layout; None for other tensors."""
-        if held not in self.axes:
-            self.axes[held] = self._axes_of(held)
-        return self.axes[held]
+        if ir_value not in self.axes:
+            self.axes[ir_value] = self._axes_of(ir_value)
+        return self.axes[ir_value]
 
-    def _axes_of(self, held: ir.Value) -> list[int] | None:
-        value = self.run.values.get(held)
+    def _axes_of(self, ir_value: ir.Value) -> list[int] | None:
+        value = self.run.values.get(ir_value)
         if value is None or value.place is None:
             return None
-        return map_axes(self.codes, value.place)
+        return find_map_axes(self.codes, value.place)

@@ -10,8 +10,8 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..execute.parts import is_held, names_read
-from ..execute.sites import SITE, scheduled
+from ..execute.parts import find_reads, is_stored
+from ..execute.sites import SITE, select_nodes
 from ..execute.sized import Sized
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Replacement:
         fixed: Names of the inputs that depend on no pixel.
         shapes: Shapes of the inputs at each size of the search.
         type: Type of the output, as ONNX numbers it.
-        site_shapes: Shapes of the inputs of each site, at each size; `mismatch` notes them.
+        site_shapes: Shapes of the inputs of each site, at each size; `find_mismatch` notes them.
     """
 
     sites: Mapping[str, AnyFound]
@@ -58,73 +58,73 @@ class Replacement:
         return repr((self.shapes, geometries, [node.op_type for node in self.own]))
 
 
-def replacement_of(
-    builder: SiteBuilder, sites: Mapping[str, AnyFound], goal: ir.Value, out: ir.Value
+def collect_replacement(
+    builder: SiteBuilder, sites: Mapping[str, AnyFound], target: ir.Value, out: ir.Value
 ) -> Replacement:
     """Return the replacement that a builder has collected.
 
     Args:
         builder: The new nodes.
         sites: Modules of the sites.
-        goal: The value of the graph that is computed.
+        target: The value of the graph that is computed.
         out: The new value; it gets the name of the other.
     """
-    made = out.producer()
-    if made is None or made not in builder.nodes:
+    producer = out.producer()
+    if producer is None or producer not in builder.nodes:
         out = builder.op("Identity", out)
-    nodes = scheduled(builder.nodes, [str(out.name)])
-    out.name = goal.name
+    nodes = select_nodes(builder.nodes, [str(out.name)])
+    out.name = target.name
     new = {value for node in nodes for value in node.outputs}
     read = dict.fromkeys(
         value
         for node in nodes
-        for value in names_read(node)
-        if value not in new and not is_held(value)
+        for value in find_reads(node)
+        if value not in new and not is_stored(value)
     )
-    borders = {value for node in nodes if node.op_type != "Shape" for value in names_read(node)}
-    own, taken = _own_nodes(builder.graph, goal, borders - new, builder.sized)
-    inputs = tuple(dict.fromkeys([*read, *taken]))
+    borders = {value for node in nodes if node.op_type != "Shape" for value in find_reads(node)}
+    own, border_inputs = _find_own_nodes(builder.graph, target, borders - new, builder.sized)
+    inputs = tuple(dict.fromkeys([*read, *border_inputs]))
     sized = [builder.sized] if builder.other is None else [builder.sized, builder.other]
     shapes = tuple(tuple(s.shapes[str(value.name)] for value in inputs) for s in sized)
     if not any(node.domain == SITE for node in nodes):
-        raise RuntimeError(f"{goal.name} is computed without its site")
+        raise RuntimeError(f"{target.name} is computed without its site")
     used = {str(node.name): sites[str(node.name)] for node in nodes if node.domain == SITE}
-    kind = builder.sized.types[str(goal.name)]
+    kind = builder.sized.types[str(target.name)]
     fixed = frozenset(str(v.name) for v in inputs) - builder.sized.data
-    return Replacement(used, tuple(nodes), goal, inputs, own, fixed, shapes, kind)
+    return Replacement(used, tuple(nodes), target, inputs, own, fixed, shapes, kind)
 
 
-def _own_nodes(
-    graph: ir.Graph, goal: ir.Value, borders: set[ir.Value], sized: Sized
+def _find_own_nodes(
+    graph: ir.Graph, target: ir.Value, borders: set[ir.Value], sized: Sized
 ) -> tuple[tuple[ir.Node, ...], list[ir.Value]]:
     """Return the nodes between values and a result, and what else these read."""
     inside: set[ir.Node] = set()
-    taken: dict[ir.Value, None] = {}
-    todo = [goal]
+    border_inputs: dict[ir.Value, None] = {}
+    todo = [target]
     while todo:
         value = todo.pop()
         node = value.producer()
         on_pixels = str(value.name) in sized.data
-        if value is not goal and (value in borders or node is None or not on_pixels):
-            if not is_held(value):
-                taken[value] = None
+        if value is not target and (value in borders or node is None or not on_pixels):
+            if not is_stored(value):
+                border_inputs[value] = None
             continue
         if node is None or node in inside:
             continue
         inside.add(node)
-        todo += names_read(node)
-    return tuple(node for node in graph if node in inside), list(taken)
+        todo += find_reads(node)
+    return tuple(node for node in graph if node in inside), list(border_inputs)
 
 
-def with_replacements(
-    nodes: Sequence[ir.Node], replacements: Collection[Replacement], wanted: Collection[str]
+def insert_replacements(
+    nodes: Sequence[ir.Node], replacements: Collection[Replacement], requested: Collection[str]
 ) -> list[ir.Node]:
     """Return the nodes of a graph with replacements in it, without those that nothing needs.
 
     Args:
         nodes: Nodes of the graph in order; they are not modified.
         replacements: What computes some of their values instead of them.
-        wanted: Names of the results of the graph.
+        requested: Names of the results of the graph.
     """
     by_name = {str(item.output.name): item for item in replacements}
     listed: list[ir.Node] = []
@@ -137,11 +137,11 @@ def with_replacements(
         for name in computed_anew:
             listed += by_name[name].nodes
         if len(names) > len(computed_anew):
-            listed.append(_without(node, computed_anew))
-    return scheduled(listed, wanted)
+            listed.append(_drop_outputs(node, computed_anew))
+    return select_nodes(listed, requested)
 
 
-def _without(node: ir.Node, names: Collection[str]) -> ir.Node:
+def _drop_outputs(node: ir.Node, names: Collection[str]) -> ir.Node:
     outputs = [ir.Value(name="" if v.name in names else v.name) for v in node.outputs]
     return ir.Node(
         node.domain, node.op_type, node.inputs, node.attributes, outputs=outputs, name=node.name
@@ -158,8 +158,8 @@ def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = F
     """
     kind = next(value.dtype for value in values if value is not None)
     wide = torch.float64 if double else torch.float32
-    given = [None if value is None else value.to(wide) for value in values]
-    held = {name: tensor.to("cpu", wide) for name, tensor in site.named_parameters()}
+    inputs = [None if value is None else value.to(wide) for value in values]
+    parameters = {name: tensor.to("cpu", wide) for name, tensor in site.named_parameters()}
     with torch.inference_mode():
-        made: Tensor = torch.func.functional_call(site, held, tuple(given))
-    return made.to(kind)
+        output: Tensor = torch.func.functional_call(site, parameters, tuple(inputs))
+    return output.to(kind)

@@ -49,22 +49,22 @@ class SiteBuilder(NodeBuilder):
     @contextmanager
     def tentative(self) -> Iterator[None]:
         """Remove the nodes that were added if `NotOnMap` is raised."""
-        kept = len(self.nodes)
+        count = len(self.nodes)
         try:
             yield
         except NotOnMap:
-            del self.nodes[kept:]
-            made = {output for node in self.nodes for output in node.outputs}
-            self._shapes = {key: v for key, v in self._shapes.items() if v in made}
+            del self.nodes[count:]
+            outputs = {output for node in self.nodes for output in node.outputs}
+            self._shapes = {key: v for key, v in self._shapes.items() if v in outputs}
             raise
 
     def site(self, path: str, inputs: Sequence[ir.Value | None]) -> ir.Value:
         """Add the node of a site."""
-        made = self.node(SITE, "Site", inputs, ())
-        node = made.producer()
+        output = self.node(SITE, "Site", inputs, ())
+        node = output.producer()
         if node is not None:
             node.name = path
-        return made
+        return output
 
     def _as_value(self, value: Any) -> ir.Value | None:
         if value is None or isinstance(value, ir.Value):
@@ -107,10 +107,10 @@ class SiteBuilder(NodeBuilder):
     def lasting_side(self, value: ir.Value, axis: int) -> ir.Value:
         """Return `free_side`; a number of images is that of an input, which is always there."""
         both = self.lengths(value)[axis], self.others(value)[axis]
-        for held in self.graph.inputs if axis == 0 else ():
-            on_pixels = str(held.name) in self.sized.data and self.lengths(held)
-            if on_pixels and both == (self.lengths(held)[0], self.others(held)[0]):
-                return self.free_side(held, 0)
+        for graph_input in self.graph.inputs if axis == 0 else ():
+            on_pixels = str(graph_input.name) in self.sized.data and self.lengths(graph_input)
+            if on_pixels and both == (self.lengths(graph_input)[0], self.others(graph_input)[0]):
+                return self.free_side(graph_input, 0)
         return self.free_side(value, axis)
 
     def _sizes_with(self, value: ir.Value, axis: int) -> tuple[ir.Value, int]:
@@ -131,7 +131,7 @@ class SiteBuilder(NodeBuilder):
 
     def _place_before(self, node: ir.Node, axis: int) -> int | None:
         """Return which axis of its input is an axis of a node's result; None if that is unclear."""
-        source, made = node.inputs[0], node.outputs[0]
+        source, output = node.inputs[0], node.outputs[0]
         if node.op_type == "Transpose" and "perm" in node.attributes:
             return node.attributes["perm"].as_ints()[axis]
         if source is None or node.op_type not in ("Slice", "Squeeze"):
@@ -144,7 +144,7 @@ class SiteBuilder(NodeBuilder):
                 return None
             gone = [int(place) % len(shape) for place in self.sized.constant(axes)]
             return [place for place in places if place not in gone][axis]
-        both = self.lengths(made)[axis], self.others(made)[axis]
+        both = self.lengths(output)[axis], self.others(output)[axis]
         return axis if both == (shape[axis], other[axis]) else None
 
     def _is_told(self, sizes: ir.Value, axis: int) -> bool:

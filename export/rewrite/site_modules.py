@@ -70,7 +70,7 @@ class FoundWindows(WindowSite):
         if not self.grid:
             return self.attend(packed)
         rows, columns = self.geometry.window
-        return _dilated(self.attend(_gathered(packed, rows, columns)), rows, columns)
+        return _spread_windows(self.attend(_gather_windows(packed, rows, columns)), rows, columns)
 
 
 class FoundMap(MapSite):
@@ -121,7 +121,7 @@ class FoundFreeTokens(FoundTokens):
 AnyFound: TypeAlias = FoundWindows | FoundMap | FoundTokens
 
 
-def refusal(layout: Layout) -> str:
+def find_refusal(layout: Layout) -> str:
     """Return why the layout of an attention is not one of a map site, or ""."""
     if layout.reason:
         return layout.reason
@@ -134,7 +134,7 @@ def refusal(layout: Layout) -> str:
     return ""
 
 
-def map_site(
+def make_map_site(
     layout: Layout,
     factor: float,
     dtype: torch.dtype,
@@ -180,7 +180,7 @@ def map_site(
     return FoundWindows(geometry, table, grid=grid, logit_scale=scales.to(dtype), epsilon=epsilon)
 
 
-def token_geometry(layout: Layout) -> TokenGeometry:
+def make_token_geometry(layout: Layout) -> TokenGeometry:
     """Return the geometry of an attention's tokens; tokens without a known grid form one row."""
     queries = _grid(layout.window, layout.tokens, layout.before[0])
     keys = _grid(layout.key_window, layout.keys, layout.before[1])
@@ -195,15 +195,15 @@ def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
     return window if window and math.prod(window) + before == tokens else ()
 
 
-def _gathered(x: Tensor, rows: int, columns: int) -> Tensor:
+def _gather_windows(x: Tensor, rows: int, columns: int) -> Tensor:
     """Return a map with its windows of every n-th row and column reordered to adjacent ones."""
     cells = x.unflatten(2, (columns, -1)).unflatten(1, (rows, -1))
     moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
     return moved
 
 
-def _dilated(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Return a map with the order of `_gathered` undone."""
+def _spread_windows(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a map with the order of `_gather_windows` undone."""
     cells = x.unflatten(2, (-1, columns)).unflatten(1, (-1, rows))
     moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
     return moved

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError, foreign_text
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
-from ..execute.parts import session_of
+from ..execute.parts import open_session
 from ..rounding.widening import has_half
 
 _BFLOAT16 = onnx.TensorProto.BFLOAT16
@@ -75,7 +75,7 @@ class FileSource(GraphSource):
 
     @cached_property
     def _session(self) -> onnxruntime.InferenceSession:
-        return session_of(self.model)
+        return open_session(self.model)
 
     def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs of the file for its inputs, float32.
@@ -91,11 +91,11 @@ class FileSource(GraphSource):
             return self._last[1]  # an export asks for it several times
         names = [str(value.name) for value in inputs]
         try:
-            made = self._session.run_with_ort_values(None, dict(zip(names, feeds, strict=True)))
+            values = self._session.run_with_ort_values(None, dict(zip(names, feeds, strict=True)))
         except Exception as error:  # onnxruntime raises errors of several kinds
             reason = foreign_text(error).strip().partition("\n")[0]
             raise UnsupportedModelError(f"{self.path} cannot be computed: {reason}") from error
-        outputs = tuple(as_tensor(value) for value in made)
+        outputs = tuple(as_tensor(value) for value in values)
         self._last = feeds, outputs
         return outputs
 
@@ -119,8 +119,8 @@ class ModuleSource(GraphSource):
     @property
     def model(self) -> onnx.ModelProto:
         """The graph as a model."""
-        made: onnx.ModelProto = ir.to_proto(self.searched)
-        return made
+        proto: onnx.ModelProto = ir.to_proto(self.searched)
+        return proto
 
     def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs of the network, computed where and in the type that its inputs are."""
@@ -156,8 +156,8 @@ def as_value(tensor: Tensor, kind: int) -> OrtValue:
 
 def as_tensor(value: OrtValue) -> Tensor:
     """Return a result of onnxruntime; half precision as float32."""
-    made = torch.from_numpy(copy_from_ort(value))
-    return made.float() if made.dtype in (torch.float16, torch.bfloat16) else made
+    tensor = torch.from_numpy(copy_from_ort(value))
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _same(one: OrtValue, other: OrtValue) -> bool:

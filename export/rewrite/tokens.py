@@ -16,11 +16,11 @@ from ..search.layout import Layout
 from ..search.places import is_zero
 from ..search.provenance import Provenance
 from ..search.values import Attention, Matrices, as_number, token_places
-from .channels import form_of
+from .channels import write_form
 from .map_form import MapWriter
 from .map_places import Places
 from .site_builder import Side, SiteBuilder
-from .site_modules import FoundFreeTokens, FoundTokens, NotOnMap, token_geometry
+from .site_modules import FoundFreeTokens, FoundTokens, NotOnMap, make_token_geometry
 
 
 def put_tokens(
@@ -51,21 +51,21 @@ def put_tokens(
         tokens = _Tokens(builder, core, layout)
         bias = None
         if core.mask is not None:
-            bias = _mask(builder, core)
+            bias = _read_mask(builder, core)
         elif core.by_data or core.by_size or not is_zero(as_number(core.beta)):
-            bias = tokens.biases(_replayed(builder, places.run, core), _weights(core))
+            bias = tokens.biases(_replay_addends(builder, places.run, core), _weights(core))
         q = tokens.scaled(tokens.stack(core.q, core.q_as))
         k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
         if agreed.same_tokens:
-            site = FoundTokens(token_geometry(layout))
-            made = builder.site(path, [q, k, v, bias])
-            return site, tokens.back(_emptied(builder, core, made, bias))
+            site = FoundTokens(make_token_geometry(layout))
+            output = builder.site(path, [q, k, v, bias])
+            return site, tokens.back(_empty_rows(builder, core, output, bias))
         mapped = bool(layout.window) and layout.window == layout.map[1:]
-        whole = mapped and agreed.alike and not layout.columns_first
-        sides = _sides(builder, places, core) if whole else None
+        is_global = mapped and agreed.alike and not layout.columns_first
+        sides = _sides(builder, places, core) if is_global else None
         geometry = _free_geometry(core, layout, mapped=sides is not None, biased=bias is not None)
-        made = builder.site(path, [q, k, v, sides, bias])
-        out = tokens.back(_emptied(builder, core, made, bias))
+        output = builder.site(path, [q, k, v, sides, bias])
+        out = tokens.back(_empty_rows(builder, core, output, bias))
     return FoundFreeTokens(geometry), out
 
 
@@ -73,9 +73,9 @@ def _sides(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value | 
     """Return a tensor with as many rows and columns as a map; None if no tensor tells them."""
     try:
         with builder.tentative():
-            sides = MapWriter(builder, places, core, form_of).sides[1:]
+            sides = MapWriter(builder, places, core, write_form).sides[1:]
             parts = [torch.tensor([n]) if isinstance(n, int) else n for n in sides]
-            return _filled(builder, core, builder.op("Concat", *parts, axis=0))
+            return _make_zeros(builder, core, builder.op("Concat", *parts, axis=0))
     except NotOnMap:
         return None
 
@@ -83,11 +83,11 @@ def _sides(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value | 
 def _free_geometry(core: Attention, layout: Layout, *, mapped: bool, biased: bool) -> TokenGeometry:
     """Return the geometry of tokens of any number, with or without the map of the queries."""
     queries, keys = (token_places(place)[0] for place in (core.q_place, core.k_place))
-    apart = not torch.equal(queries, keys)
+    keys_elsewhere = not torch.equal(queries, keys)
     first = layout.before[0] if mapped else 0
     scale = layout.scale if isinstance(layout.scale, float) else 1.0
-    before = first, 0 if apart else first
-    return TokenGeometry((), (), scale, before=before, apart=apart, biased=biased)
+    before = first, 0 if keys_elsewhere else first
+    return TokenGeometry((), (), scale, before=before, apart=keys_elsewhere, biased=biased)
 
 
 def _weights(core: Attention) -> Matrices:
@@ -106,52 +106,52 @@ class _Tokens:
         self.direct = core.groups == core.v_groups and all(
             read.leading == 2 and read.rows == 1 and len(read.order) == 4 for read in readings
         )
-        for held, read, groups in (
+        for ir_value, read, groups in (
             (core.q, core.q_as, core.groups),
             (core.k, core.k_as, core.groups),
             (core.v, core.v_as, core.v_groups),
         ):
-            if read.sizes(builder.lengths(held))[0] != groups:
+            if read.sizes(builder.lengths(ir_value))[0] != groups:
                 raise NotOnMap("several heads share their keys or values")
 
-    def stack(self, held: ir.Value, read: Matrices) -> ir.Value:
+    def stack(self, ir_value: ir.Value, read: Matrices) -> ir.Value:
         """Return a tensor as (B, h, N, d)."""
         builder = self.builder
         if read.heads:
-            held_split = builder.reshaped(held, (0, 0, read.heads, -1))
+            held_split = builder.reshaped(ir_value, (0, 0, read.heads, -1))
             return builder.transposed(held_split, read.order)
-        moved = builder.transposed(held, read.order)
+        moved = builder.transposed(ir_value, read.order)
         if self.direct:
             return moved
-        return builder.reshaped(moved, (-1, 1, *self._sizes(held, read)))
+        return builder.reshaped(moved, (-1, 1, *self._sizes(ir_value, read)))
 
-    def biases(self, held: ir.Value, read: Matrices) -> ir.Value:
+    def biases(self, ir_value: ir.Value, read: Matrices) -> ir.Value:
         """Return what is added to the scores, in the axes of the softmax, as (B, h, N, Nk).
 
         The weights may get other leading axes between the softmax and the second product.
         """
-        shape, pairs = self.builder.lengths(held), (self.layout.tokens, self.layout.keys)
+        shape, pairs = self.builder.lengths(ir_value), (self.layout.tokens, self.layout.keys)
         if len(shape) == len(read.order):
-            return self.stack(held, read)
-        if shape[-2:] != pairs or pairs != self.builder.others(held)[-2:]:
+            return self.stack(ir_value, read)
+        if shape[-2:] != pairs or pairs != self.builder.others(ir_value)[-2:]:
             raise NotOnMap("what is added to its scores has other axes than these")
-        return self.builder.reshaped(held, (-1, 1, *pairs))
+        return self.builder.reshaped(ir_value, (-1, 1, *pairs))
 
-    def _sizes(self, held: ir.Value, read: Matrices) -> tuple[Side, Side]:
-        if str(held.name) in self.builder.sized.shapes:
-            rows = self._rows(held, read)
-            _, _, columns = read.sizes(self.builder.lengths(held))
+    def _sizes(self, ir_value: ir.Value, read: Matrices) -> tuple[Side, Side]:
+        if str(ir_value.name) in self.builder.sized.shapes:
+            rows = self._rows(ir_value, read)
+            _, _, columns = read.sizes(self.builder.lengths(ir_value))
             return (math.prod(rows) if len(rows) > 1 else rows[0]), math.prod(columns)
         return self.layout.tokens, self.layout.keys  # of biases
 
-    def _rows(self, held: ir.Value, read: Matrices) -> list[Any]:
+    def _rows(self, ir_value: ir.Value, read: Matrices) -> list[Any]:
         """Return the lengths of the axes of tokens; one that is free is alone."""
-        _, rows, _ = read.sizes(self.builder.lengths(held))
-        if rows == read.sizes(self.builder.others(held))[1]:
+        _, rows, _ = read.sizes(self.builder.lengths(ir_value))
+        if rows == read.sizes(self.builder.others(ir_value))[1]:
             return list(rows)
         if len(rows) > 1:
             raise NotOnMap("several axes of its tokens are free")
-        return [self.builder.free_side(held, read.order[read.leading])]
+        return [self.builder.free_side(ir_value, read.order[read.leading])]
 
     def scaled(self, q: ir.Value) -> ir.Value:
         """Return queries times the factor of their head, if factors differ between heads."""
@@ -200,7 +200,7 @@ class _Tokens:
         return [self.builder.side(self.core.q, axis) for axis in axes]
 
 
-def _mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
+def _read_mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     """Return the mask of a fused operator as an additive term of the scores."""
     mask = core.mask
     if mask is None or builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
@@ -209,7 +209,7 @@ def _mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     return builder.op("Where", mask, zero, lowest)
 
 
-def _emptied(
+def _empty_rows(
     builder: SiteBuilder, core: Attention, out: ir.Value, bias: ir.Value | None
 ) -> ir.Value:
     """Return the result (B, h, N, e) with zeros for queries whose biases (., ., N, Nk) are -inf."""
@@ -220,7 +220,7 @@ def _emptied(
     return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
 
 
-def _replayed(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Value:
+def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Value:
     """Return the input of the softmax if the product of queries and keys is zero.
 
     Args:
@@ -234,7 +234,7 @@ def _replayed(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Valu
     product, last = core.product, _softmax_input(core.softmax)
     if product is None or last is None:
         raise NotOnMap("what is added to its scores cannot be separated from them")
-    copies: dict[ir.Value, ir.Value] = {product.node.outputs[0]: _zeros(builder, core)}
+    copies: dict[ir.Value, ir.Value] = {product.node.outputs[0]: _make_product_zeros(builder, core)}
     started = False
     for node in builder.graph:
         if node is core.softmax or last in copies:
@@ -242,35 +242,38 @@ def _replayed(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Valu
         if node is product.node:
             started = True
             continue
-        if not started or not any(held in copies for held in node.inputs):
+        if not started or not any(ir_value in copies for ir_value in node.inputs):
             continue
         value = run.values.get(node.outputs[0])
         if value is not None and value.score is not None and value.score.product is product:
-            inputs = [None if held is None else copies.get(held, held) for held in node.inputs]
+            inputs = [
+                None if ir_value is None else copies.get(ir_value, ir_value)
+                for ir_value in node.inputs
+            ]
             copies[node.outputs[0]] = builder.like(node, inputs)
     if last not in copies:
         raise NotOnMap("what is added to its scores cannot be separated from them")
-    made = copies[last]
-    builder.sized.shapes.setdefault(str(made.name), builder.lengths(last))
-    return made
+    addend = copies[last]
+    builder.sized.shapes.setdefault(str(addend.name), builder.lengths(last))
+    return addend
 
 
 def _softmax_input(softmax: ir.Node) -> ir.Value | None:
     """Return the scores that a softmax takes, also one that is written in pieces."""
-    held = softmax.inputs[0]
-    if softmax.op_type != "Div" or held is None:
-        return held
-    power = held.producer()
-    held = None if power is None else power.inputs[0]
-    maker = None if held is None else held.producer()
+    ir_value = softmax.inputs[0]
+    if softmax.op_type != "Div" or ir_value is None:
+        return ir_value
+    power = ir_value.producer()
+    ir_value = None if power is None else power.inputs[0]
+    maker = None if ir_value is None else ir_value.producer()
     if maker is not None and maker.op_type == "Sub":
         largest = maker.inputs[1].producer() if maker.inputs[1] is not None else None
         if largest is not None and largest.op_type == "ReduceMax":
             return maker.inputs[0]
-    return held
+    return ir_value
 
 
-def _zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
+def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
     """Return zeros in the shape of the product, made of the lengths of its factors."""
     product = core.product
     if product is None:
@@ -294,10 +297,10 @@ def _zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
     else:
         parts = [torch.tensor([side]) if isinstance(side, int) else side for side in listed]
         sizes = builder.op("Concat", *parts, axis=0)
-    return _filled(builder, core, sizes)
+    return _make_zeros(builder, core, sizes)
 
 
-def _filled(builder: SiteBuilder, core: Attention, sizes: ir.Value) -> ir.Value:
+def _make_zeros(builder: SiteBuilder, core: Attention, sizes: ir.Value) -> ir.Value:
     """Return zeros of these sizes, of the type of the queries."""
     dtype = ir.DataType(builder.sized.types[str(core.q.name)])
     zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..search.layout import Layout
 from ..search.operators import rule_of
 from ..search.values import Attention
-from .channels import form_of, rewritten
-from .cosines import normalized_tokens
+from .channels import rewrite_form, write_form
+from .cosines import find_normalized_tokens
 from .map_form import MapForm, MapWriter
 from .map_places import Places
 from .site_builder import SiteBuilder
-from .site_modules import FoundMap, FoundWindows, NotOnMap, map_site
+from .site_modules import FoundMap, FoundWindows, NotOnMap, make_map_site
 
 Sites = dict[str, "FoundWindows | FoundMap"]
 
@@ -47,19 +47,19 @@ def put_on_map(
     Raises:
         NotOnMap: The attention is not one of its map; no node was added.
     """
-    goals = _goals(builder, places, core)
+    targets = _find_targets(builder, places, core)
     with builder.tentative():
-        writer = MapWriter(builder, places, core, form_of)
+        writer = MapWriter(builder, places, core, write_form)
         writer.near.update(near)
         writer.forms[core.out] = write(writer)
-        for goal in goals:
-            if goal is not core.out:
-                writer.forms[goal] = rewritten(writer, goal)
-        out = writer.placed(goals[-1], writer.multiplied(goals[-1]))
-    return goals[-1], out, [held for held in near if held not in writer.near]
+        for target in targets:
+            if target is not core.out:
+                writer.forms[target] = rewrite_form(writer, target)
+        out = writer.placed(targets[-1], writer.multiplied(targets[-1]))
+    return targets[-1], out, [result for result in near if result not in writer.near]
 
 
-def _goals(builder: SiteBuilder, places: Places, core: Attention) -> list[ir.Value]:
+def _find_targets(builder: SiteBuilder, places: Places, core: Attention) -> list[ir.Value]:
     """Return the first tensor with the map's layout, and reshapes of it, each the only use of one.
 
     It is the result of an attention, or after it.
@@ -67,26 +67,26 @@ def _goals(builder: SiteBuilder, places: Places, core: Attention) -> list[ir.Val
     Raises:
         NotOnMap: There is none.
     """
-    goals = [_first_on_map(builder, places, core)]
-    while not goals[-1].is_graph_output() and len(users := goals[-1].consumers()) == 1:
+    targets = [_find_first_on_map(builder, places, core)]
+    while not targets[-1].is_graph_output() and len(users := targets[-1].consumers()) == 1:
         rule, out = rule_of(users[0]), users[0].outputs[0]
         if rule is None or not rule.ordered or rule.change or places.axes_of(out) is None:
             break
-        goals.append(out)
-    return goals
+        targets.append(out)
+    return targets
 
 
-def _first_on_map(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value:
+def _find_first_on_map(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value:
     if places.axes_of(core.out) is not None:
         return core.out
     behind, started = {core.out}, False
     for node in builder.graph:
         started = started or node is core.out.producer()
-        if started and any(held in behind for held in node.inputs):
+        if started and any(ir_value in behind for ir_value in node.inputs):
             behind.update(node.outputs)
-            for held in node.outputs:
-                if places.axes_of(held) is not None:
-                    return held
+            for ir_value in node.outputs:
+                if places.axes_of(ir_value) is not None:
+                    return ir_value
     raise NotOnMap("its result is never a map")
 
 
@@ -101,7 +101,7 @@ def write_site(
         layout: The layout of its tokens.
         path: Path of the site.
         sites: Gets the module of the site at its path.
-        whole: As in `map_site`.
+        whole: As in `make_map_site`.
 
     Raises:
         NotOnMap: The attention cannot be written as a site.
@@ -116,18 +116,18 @@ def write_site(
         (core.k, core.k_as, core.groups, core.k_place),
         (core.v, core.v_as, core.v_groups, core.v_place),
     )
-    unit = None if whole or any(layout.margin) else normalized_tokens(writer, core)
+    unit = None if whole or any(layout.margin) else find_normalized_tokens(writer, core)
     for one in unit or ():  # the site divides them
         writer.forms[one.held] = writer.multiplied(one.source)
     parts, scale = [], 1.0
-    for (held, read, groups, place), width in zip(readings, widths, strict=True):
-        form = writer.multiplied(held) if held is core.v else writer.written(held)
+    for (ir_value, read, groups, place), width in zip(readings, widths, strict=True):
+        form = writer.multiplied(ir_value) if ir_value is core.v else writer.written(ir_value)
         scale *= form.factor
-        channel = read.of(form.channel.expand(writer.value(held).shape), groups)
-        wanted = (head[:, None, None] * width + torch.arange(width)).expand(channel.shape)
-        index = writer.single(place, wanted, channel, layout.heads * width)
+        channel = read.of(form.channel.expand(writer.value(ir_value).shape), groups)
+        packed_channel = (head[:, None, None] * width + torch.arange(width)).expand(channel.shape)
+        index = writer.single(place, packed_channel, channel, layout.heads * width)
         parts.append((form, index))
-    packed = _packed(writer, parts)
+    packed = _pack(writer, parts)
     if unit is None and isinstance(layout.scale, Tensor):
         factor = torch.ones(layout.heads * sum(widths))
         size = layout.heads * layout.head_dim
@@ -135,7 +135,7 @@ def write_site(
         packed = writer.builder.op("Mul", packed, writer.builder.constant(factor, core.q))
     dtype = torch.float16 if writer.builder.sized.types[str(core.q.name)] == 10 else torch.float32
     epsilon = None if unit is None else unit[0].epsilon
-    sites[path] = map_site(layout, scale, dtype, whole=whole, epsilon=epsilon)
+    sites[path] = make_map_site(layout, scale, dtype, whole=whole, epsilon=epsilon)
     out = writer.builder.site(path, [packed])
     channel = head[:, None, None] * layout.value_dim + torch.arange(layout.value_dim)
     channel = channel.expand(layout.groups, layout.tokens, layout.value_dim)
@@ -143,7 +143,7 @@ def write_site(
     return MapForm(out, core.out_as.back(channel, shape), layout.heads * layout.value_dim)
 
 
-def _packed(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> ir.Value:
+def _pack(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> ir.Value:
     """Return one map with the queries, keys and values as its channels."""
     first = parts[0][0]
     if all(form.node is first.node for form, _ in parts):

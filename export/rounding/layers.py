@@ -95,8 +95,8 @@ def _channel_axes(node: ir.Node, weight: ir.Value | None) -> list[int]:
     if node.op_type == "Conv":
         rank = 4 if weight is None or weight.shape is None else len(weight.shape)
         return [*range(1, rank)]
-    turned = node.attributes.get("transB")
-    return [-1 if turned is not None and turned.as_int() else -2]
+    transposed = node.attributes.get("transB")
+    return [-1 if transposed is not None and transposed.as_int() else -2]
 
 
 def _parameter(value: ir.Value | None) -> ir.Value | None:

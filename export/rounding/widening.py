@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, numpy_helper
 
-from ..execute.parts import is_held, names_read, nodes_of, subgraphs, tensor_of
+from ..execute.parts import find_reads, is_stored, nodes_of, serialize_constant, subgraphs
 
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPES = ("to", "dtype", "output_dtype", "stash_type")
@@ -25,7 +25,7 @@ def has_half(model: onnx.ModelProto) -> bool:
     )
 
 
-def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
+def widen(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
     """Return a model of these nodes in float32 wherever it has half precision.
 
     Args:
@@ -35,12 +35,12 @@ def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
-    known = {tensor.name for tensor in graph.initializer}
+    initializers = {tensor.name for tensor in graph.initializer}
     for node in nodes:
-        for value in names_read(node):
-            if is_held(value) and value.name not in known:
-                graph.initializer.append(tensor_of(value))
-                known.add(str(value.name))
+        for value in find_reads(node):
+            if is_stored(value) and value.name not in initializers:
+                graph.initializer.append(serialize_constant(value))
+                initializers.add(str(value.name))
     del graph.node[:], graph.value_info[:]
     graph.node.extend(ir.serde.serialize_node(node) for node in nodes)
     for tensor in _tensors(graph):
@@ -55,8 +55,8 @@ def widened(model: onnx.ModelProto, nodes: Sequence[ir.Node]) -> ir.Model:
             for attribute in node.attribute:
                 if attribute.name in _TYPES and attribute.i in _HALF:
                     attribute.i = TensorProto.FLOAT
-    made: ir.Model = ir.from_proto(copy)
-    return made
+    result: ir.Model = ir.from_proto(copy)
+    return result
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .places import is_zero, unshared
+from .places import is_zero, unshare
 from .values import Attention, has_empty_rows
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
     if not isinstance(alpha, Tensor):
         return float(alpha)
     each = alpha[:, :1, :1]
-    if not bool(torch.allclose(unshared(alpha), each)):
+    if not bool(torch.allclose(unshare(alpha), each)):
         layout.reason = layout.reason or "its scores have a factor that differs between tokens"
         return 1.0
     heads = each[:, 0, 0].expand(layout.groups)[layout.group]
@@ -58,10 +58,10 @@ def read_biases(core: Attention, layout: Layout) -> None:
     if not isinstance(beta, Tensor) or is_zero(beta):
         return
     pairs = [beta[index] for index in np.ndindex(beta.shape[:-2])]
-    kinds = _kinds(pairs, layout.group)
+    kinds = _group_windows(pairs, layout.group)
     bias = functools.reduce(torch.maximum, (_of_window(pairs, layout, kind[0]) for kind in kinds))
     if len(kinds) > 1:
-        layout.masked = _mask(pairs, bias, kinds, layout)
+        layout.masked = _classify_mask(pairs, bias, kinds, layout)
     lowest, highest = map(float, bias.aminmax())
     if not layout.masked and lowest < _MASKED:
         layout.masked = "other"
@@ -73,7 +73,7 @@ def read_biases(core: Attention, layout: Layout) -> None:
         return
     layout.table = None
     if layout.window and layout.key_window and not any(layout.before):
-        layout.table = bias_table(bias, layout.window, layout.key_window, layout.columns_first)
+        layout.table = read_bias_table(bias, layout.window, layout.key_window, layout.columns_first)
     layout.bias = "pairs" if layout.table is None else "table"
     if layout.table is None:
         layout.reason = layout.reason or "its biases are not a table of positions"
@@ -84,7 +84,7 @@ def _of_window(pairs: Sequence[Tensor], layout: Layout, window: int) -> Tensor:
     return torch.stack([pairs[number] for number in layout.group[window].tolist()])
 
 
-def _kinds(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
+def _group_windows(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
     """Return the numbers of the windows, those with equal biases in one list.
 
     Args:
@@ -93,10 +93,10 @@ def _kinds(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
     """
     kinds: list[tuple[list[int], list[int]]] = []
     for number, heads in enumerate(group.tolist()):
-        known = kinds[:_MOST_KINDS]
+        compared = kinds[:_MOST_KINDS]
         same = (
             kind
-            for kind, first in known
+            for kind, first in compared
             if all(torch.equal(pairs[a], pairs[b]) for a, b in zip(first, heads, strict=True))
         )
         kind = next(same, None)
@@ -107,7 +107,9 @@ def _kinds(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
     return [kind for kind, _ in kinds]
 
 
-def _mask(pairs: Sequence[Tensor], bias: Tensor, kinds: list[list[int]], layout: Layout) -> str:
+def _classify_mask(
+    pairs: Sequence[Tensor], bias: Tensor, kinds: list[list[int]], layout: Layout
+) -> str:
     """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
 
     Args:
@@ -118,30 +120,34 @@ def _mask(pairs: Sequence[Tensor], bias: Tensor, kinds: list[list[int]], layout:
     """
     hidden = torch.isinf(bias)
 
-    def apart(kind: list[int]) -> Tensor:
+    def relative(kind: list[int]) -> Tensor:
         return (_of_window(pairs, layout, kind[0]) - bias).masked_fill(hidden, 0.0)
 
-    low = min(float(apart(kind).min()) for kind in kinds)
+    low = min(float(relative(kind).min()) for kind in kinds)
     if low >= -1e-9:
         return ""
     tokens = layout.places.shape[-1]
     if low > _MASKED or not any(layout.shift) or not layout.tokens == layout.keys == tokens:
         return "other"
-    regions = all(_is_of_regions(apart(kind), low, layout.places[kind], layout) for kind in kinds)
+    regions = all(
+        _is_of_regions(relative(kind), low, layout.places[kind], layout) for kind in kinds
+    )
     return "regions" if regions else "other"
 
 
-def _is_of_regions(apart: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
+def _is_of_regions(relative: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
     """Return whether the masked pairs of windows with equal biases are those that wrap around.
 
     Args:
-        apart: Biases relative to those of pairs that are not masked, (heads, N, Nk).
+        relative: Biases relative to those of pairs that are not masked, (heads, N, Nk).
         low: The lowest in all windows.
         places: Positions of the queries of each of these windows on the map, (windows, N).
         layout: Layout of the attention.
     """
-    far = apart < _MASKED
-    binary = torch.where(far, (apart - low).abs() < 1e-2, apart.abs() < 1e-4) | torch.isinf(apart)
+    far = relative < _MASKED
+    binary = torch.where(far, (relative - low).abs() < 1e-2, relative.abs() < 1e-4) | torch.isinf(
+        relative
+    )
     if not bool(binary.all()) or not bool((far == far[:1]).all()):
         return False
     height, width = layout.map[1:]
@@ -151,7 +157,7 @@ def _is_of_regions(apart: Tensor, low: float, places: Tensor, layout: Layout) ->
     return all(torch.equal(pairs, far[0]) for pairs in wrapped)
 
 
-def bias_table(
+def read_bias_table(
     bias: Tensor, window: tuple[int, ...], keys: tuple[int, ...], columns_first: bool = False
 ) -> Tensor | None:
     """Return the table of position biases, or None if a bias depends on more than the offset.
@@ -168,7 +174,7 @@ def bias_table(
     (rows, columns), (key_rows, key_columns) = window, keys
     if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):
         return None
-    (qy, qx), (ky, kx) = (_numbered(sides, columns_first) for sides in (window, keys))
+    (qy, qx), (ky, kx) = (_number_tokens(sides, columns_first) for sides in (window, keys))
     index = (qy[:, None] - ky + key_rows - 1) * (columns + key_columns - 1)
     index = index + qx[:, None] - kx + key_columns - 1
     size = (rows + key_rows - 1) * (columns + key_columns - 1)
@@ -178,7 +184,7 @@ def bias_table(
     return table if bool(((back - bias).abs() <= 1e-6).all()) else None
 
 
-def _numbered(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:
+def _number_tokens(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:
     """Return the row and column of each token of a window."""
     rows, columns = torch.arange(sides[0]), torch.arange(sides[1])
     if columns_first:

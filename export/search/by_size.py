@@ -15,7 +15,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from ..execute.parts import graphs_of, names_read
+from ..execute.parts import find_reads, graphs_of
 from ..execute.sized import Sized
 from .operators import Kind, rule_of
 
@@ -72,13 +72,13 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
         for length in _LONGER:
             long = length // unit * unit + pair[0]
             longer.append(
-                {name: _lengthened(own[name], other.shapes[name], pair, long) for name in names}
+                {name: _lengthen(own[name], other.shapes[name], pair, long) for name in names}
             )
         listed.append(longer)
     return listed
 
 
-def _lengthened(
+def _lengthen(
     own: tuple[int, ...], other: tuple[int, ...], pair: tuple[int, int], length: int
 ) -> tuple[int, ...]:
     sides = enumerate(zip(own, other, strict=True))
@@ -91,7 +91,7 @@ def grow_evenly(terms: Sequence[Tensor]) -> bool:
     The longer ones have the elements of the first one, each as often as their length tells from the
     first two: a part more for each window more.
     """
-    values, counts = zip(*(_counted(term) for term in terms), strict=True)
+    values, counts = zip(*(_count_values(term) for term in terms), strict=True)
     if any(not torch.equal(values[0], other) for other in values[1:]):
         return False
     lengths = [term.numel() for term in terms]
@@ -100,7 +100,7 @@ def grow_evenly(terms: Sequence[Tensor]) -> bool:
     return torch.equal(more[0] * steps[1], more[1] * steps[0])
 
 
-def _counted(term: Tensor) -> tuple[Tensor, Tensor]:
+def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
     rounded = (term.double().clamp(-_ANY_MASK, _ANY_MASK) * 1e5).round()
     values, counts = rounded.unique(return_counts=True)
     return values, counts
@@ -112,13 +112,13 @@ def _varying_elements(
     """Return for each result of a node which of its elements depend on the size."""
     if node.op_type in ("Shape", "Size") and node.domain == "":
         return [_differing_lengths(node, sized, other)]
-    read = names_read(node) if graphs_of(node) else iter(node.inputs)
+    read = find_reads(node) if graphs_of(node) else iter(node.inputs)
     if not any(value is not None and str(value.name) in varying for value in read):
         return []
     source = node.inputs[0] if node.inputs else None
     if node.op_type in _SHAPED and (source is None or str(source.name) not in varying):
         return []
-    return _moved(node, sized, varying) or [torch.tensor(True) for _ in node.outputs]
+    return _move_elements(node, sized, varying) or [torch.tensor(True) for _ in node.outputs]
 
 
 def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
@@ -134,7 +134,7 @@ def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
     return differing[first:last]
 
 
-def _moved(node: ir.Node, sized: Sized, varying: dict[str, Tensor]) -> list[Tensor]:
+def _move_elements(node: ir.Node, sized: Sized, varying: dict[str, Tensor]) -> list[Tensor]:
     """Return what `_varying_elements` does for an operator that only moves elements, else []."""
     rule = rule_of(node)
     if rule is None or rule.kind is not Kind.MOVES or rule.move is None:

@@ -79,7 +79,7 @@ class Layout:
     def is_narrow(self) -> bool:
         """Whether a shifted window is as long as the map: all windows mask the same pairs then."""
         sides = zip(self.shift, self.window, self.map[1:], strict=False)
-        return any(shift and side == whole for shift, side, whole in sides)
+        return any(shift and side == length for shift, side, length in sides)
 
     def unread(self, kind: str, reason: str) -> None:
         """Set a kind of tokens that are not windows, and the reason if there is none yet."""
@@ -112,7 +112,7 @@ def _sides(sides: tuple[int, ...]) -> str:
     return "x".join(map(str, sides))
 
 
-def layout_of(core: Attention) -> Layout:
+def read_layout(core: Attention) -> Layout:
     """Return the layout of an attention."""
     groups, tokens, head_dim = core.q_place.shape
     sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, core.k_place.shape[1])
@@ -211,12 +211,12 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
         layout.unread("neighbourhood", "each query has its own keys")
         layout.window = (1, 1)
         return
-    found = rectangle(y, x)
-    if found is None:
+    extent = rectangle(y, x)
+    if extent is None:
         layout.unread("tokens", "the positions of a window do not form a rectangle")
         return
-    window = found[:2]
-    layout.columns_first = found[2]
+    window = extent[:2]
+    layout.columns_first = extent[2]
     spread = (window[1], window[0]) if layout.columns_first else window
     grid_y, grid_x = (a.view(len(a), *spread) for a in (y, x))
     if layout.columns_first:
@@ -243,13 +243,13 @@ def _read_runs(
         steps.append(even[0][1])
     layout.window, layout.step = window, (steps[0], steps[1])
     sides = layout.map[1:]
-    whole = len(layout.places.unique()) == math.prod(layout.map) == layout.places.numel()
+    covers_map = len(layout.places.unique()) == math.prod(layout.map) == layout.places.numel()
     if layout.step != (1, 1):
         layout.kind = "grid"
         if any(step not in (1, side // length) or side % length
                for step, side, length in zip(steps, sides, window, strict=True)):  # fmt: skip
             layout.unread("grid", "its strided windows do not span the map")
-        if not whole:
+        if not covers_map:
             layout.unread("grid", "its windows overlap")
         return
     shifts = [
@@ -260,7 +260,7 @@ def _read_runs(
         layout.kind = "global"
     elif any(length == side > 1 for length, side in zip(window, sides, strict=True)):
         layout.kind = "stripes"
-    if any(len(side) > 1 for side in shifts) or not whole:
+    if any(len(side) > 1 for side in shifts) or not covers_map:
         layout.unread(layout.kind, "its windows overlap or start at irregular positions")
         return
     layout.shift = (shifts[0].pop(), shifts[1].pop())
@@ -294,33 +294,33 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
 def _read_around(layout: Layout, keys: Tensor) -> None:
     """Derive by how much keys extend beyond the queries of their window."""
     _, _, y, x = decode(keys)
-    y, x = _ranked(y, layout.rows), _ranked(x, layout.columns)
-    found = rectangle(y, x) if bool((keys >= 0).all()) else None
-    if found is None:
+    y, x = _rank(y, layout.rows), _rank(x, layout.columns)
+    window = rectangle(y, x) if bool((keys >= 0).all()) else None
+    if window is None:
         layout.unread(layout.kind, "its keys are at other positions than its queries")
         return
-    layout.key_window = found[:2]
+    layout.key_window = window[:2]
     height, width = layout.map[1:]
     top = layout.places[:, 0] // width % height - y[:, 0]
-    left = layout.places[:, 0] % width - x[:, 0]
-    even = bool((top == top[0]).all()) and bool((left == left[0]).all())
-    margin = (int(top[0]), int(left[0]))
+    first_columns = layout.places[:, 0] % width - x[:, 0]
+    even = bool((top == top[0]).all()) and bool((first_columns == first_columns[0]).all())
+    margin = (int(top[0]), int(first_columns[0]))
     wide = tuple(w + 2 * m for w, m in zip(layout.window, margin, strict=True))
-    if even and min(margin) >= 0 and layout.key_window == wide and _close(y, x, found):
+    if even and min(margin) >= 0 and layout.key_window == wide and _close(y, x, window):
         layout.margin = margin
         return
     layout.unread(layout.kind, "its keys are on another grid than its queries")
 
 
-def _ranked(places: Tensor, sides: Tensor) -> Tensor:
+def _rank(places: Tensor, sides: Tensor) -> Tensor:
     """Return rows or columns by their rank among the queries', extrapolated beyond these."""
     if len(sides) < 2:
         return places - sides[0]
     return torch.div(places - sides[0], sides[1] - sides[0], rounding_mode="floor")
 
 
-def _close(y: Tensor, x: Tensor, found: tuple[int, int, bool]) -> bool:
-    rows, columns, flipped = found
+def _close(y: Tensor, x: Tensor, window: tuple[int, int, bool]) -> bool:
+    rows, columns, flipped = window
     if flipped:
         return False
     down = y.view(len(y), rows, columns)[:, :, 0].diff(dim=1)

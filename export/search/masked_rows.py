@@ -7,16 +7,16 @@ from typing import Literal
 import onnx_ir as ir
 import torch
 
-from ..execute.parts import names_read
+from ..execute.parts import find_reads
 from ..execute.sized import Sized
-from .movement import attribute
+from .movement import read_attribute
 from .places import is_zero
 from .values import Score, Step, as_number
 
 _MOST_NODES = 64
 """Most nodes that a condition is followed back through."""
 
-Told = tuple[Literal["keys", "rows"], bool]
+Meaning = tuple[Literal["keys", "rows"], bool]
 """Whether a value tells hidden keys or queries without a key, and whether it is true there."""
 
 
@@ -33,13 +33,13 @@ def axes_from_end(node: ir.Node, sized: Sized, rank: int) -> tuple[int, ...]:
         elif sized.is_constant(named):
             axes = sized.constant(named).flatten().tolist()
         else:
-            return _changed_axes(node, sized)
+            return _find_changed_axes(node, sized)
     else:
-        axes = list(attribute(node, "axes", ()))  # type: ignore[call-overload]
+        axes = list(read_attribute(node, "axes", ()))  # type: ignore[call-overload]
     return tuple(axis - rank if axis >= 0 else axis for axis in axes or range(rank))
 
 
-def _changed_axes(node: ir.Node, sized: Sized) -> tuple[int, ...]:
+def _find_changed_axes(node: ir.Node, sized: Sized) -> tuple[int, ...]:
     values = (node.inputs[0], node.outputs[0])
     before, after = (sized.shapes.get("" if v is None else str(v.name), ()) for v in values)
     if len(before) != len(after):
@@ -69,7 +69,7 @@ def is_of_scores(condition: ir.Value, step: Step, score: Score) -> bool:
         seen.add(node)
         if node is product or len(seen) > _MOST_NODES:
             return True
-        todo += [value for value in names_read(node) if str(value.name) in step.sized.data]
+        todo += [value for value in find_reads(node) if str(value.name) in step.sized.data]
     return False
 
 
@@ -92,10 +92,10 @@ def empties_rows(step: Step, score: Score, at: int) -> bool:
         zeroed = step.constant(0).bool() == (at == 2)
         empty = (as_number(score.beta) == -torch.inf).all(-1, keepdim=True)
         return bool((zeroed == empty).all())
-    return _told(condition, step, score) == ("rows", at == 2)
+    return _find_meaning(condition, step, score) == ("rows", at == 2)
 
 
-def _told(value: ir.Value, step: Step, score: Score) -> Told | None:
+def _find_meaning(value: ir.Value, step: Step, score: Score) -> Meaning | None:
     """Return what a value tells of the keys or queries of weights, or None."""
     for mask, hidden in score.masks:
         if value is mask:
@@ -108,14 +108,14 @@ def _told(value: ir.Value, step: Step, score: Score) -> Told | None:
         return ("rows", True) if source is score.softmax.outputs[0] else None
     if node.op_type in ("Equal", "IsInf"):
         return ("keys", True) if _finds_hidden(node, source, score) else None
-    told = _told(source, step, score)
-    if told is None or node.op_type == "Cast":
-        return told
-    kind, hidden = told
+    meaning = _find_meaning(source, step, score)
+    if meaning is None or node.op_type == "Cast":
+        return meaning
+    kind, hidden = meaning
     if node.op_type == "Not":
         return kind, not hidden
     if node.op_type == "Greater" and kind == "rows":
-        return told if _is_number(node.inputs[1], 0.0) else None
+        return meaning if _is_number(node.inputs[1], 0.0) else None
     reduction = ("ReduceMin", "ReduceProd") if hidden else ("ReduceMax", "ReduceSum")
     if node.op_type not in reduction or kind == "rows":
         return None

@@ -12,26 +12,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..execute.reference import compute_node
-from .places import extended, reshaped
+from .places import extend, reshape_shared
 
 Shapes = Sequence[tuple[int, ...]]
 Move = Callable[[ir.Node, "list[Tensor | None]", Shapes], list[Tensor]]
 """Takes a node, numbers or constants of its inputs, and the shapes of its results."""
 
 
-def attribute(node: ir.Node, name: str, default: object = None) -> object:
+def read_attribute(node: ir.Node, name: str, default: object = None) -> object:
     """Return the value of a node's attribute."""
-    held = node.attributes.get(name)
-    return default if held is None else held.value
+    entry = node.attributes.get(name)
+    return default if entry is None else entry.value
 
 
-def whole(node: ir.Node, name: str, default: int = 0) -> int:
+def read_integer(node: ir.Node, name: str, default: int = 0) -> int:
     """Return an attribute that is a whole number."""
-    value = attribute(node, name, default)
+    value = read_attribute(node, name, default)
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
-def given(parts: Sequence[Tensor | None], at: int = 0) -> Tensor:
+def require(parts: Sequence[Tensor | None], at: int = 0) -> Tensor:
     """Return an input that a node must have."""
     part = parts[at] if at < len(parts) else None
     if part is None:
@@ -39,14 +39,14 @@ def given(parts: Sequence[Tensor | None], at: int = 0) -> Tensor:
     return part
 
 
-def numbers_of(
+def read_numbers(
     node: ir.Node, parts: Sequence[Tensor | None], name: str, at: int
 ) -> list[int] | None:
     """Return whole numbers that are an input, or an attribute in older opsets; None if neither."""
     if at < len(parts) and parts[at] is not None:
-        return [int(number) for number in given(parts, at).flatten()]
-    held = attribute(node, name)
-    return None if held is None else [int(number) for number in held]  # type: ignore[attr-defined]
+        return [int(number) for number in require(parts, at).flatten()]
+    listed = read_attribute(node, name)
+    return None if listed is None else [int(number) for number in listed]  # type: ignore[attr-defined]
 
 
 def along(axes: Sequence[int], *tensors: Tensor) -> tuple[list[Tensor], list[int]]:
@@ -68,29 +68,29 @@ def along(axes: Sequence[int], *tensors: Tensor) -> tuple[list[Tensor], list[int
 
 def reshape(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of an operator that keeps their order."""
-    return [reshaped(given(parts), outs[0])]
+    return [reshape_shared(require(parts), outs[0])]
 
 
 def expand(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Expand``."""
-    return [given(parts).expand(outs[0])]
+    return [require(parts).expand(outs[0])]
 
 
 def transpose(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Transpose``."""
-    x = given(parts)
-    order = attribute(node, "perm") or [*range(x.dim())][::-1]
+    x = require(parts)
+    order = read_attribute(node, "perm") or [*range(x.dim())][::-1]
     return [x.permute(*order)]  # type: ignore[misc]
 
 
 def cut(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Slice``."""
-    x = given(parts)
+    x = require(parts)
     starts, ends = (
-        numbers_of(node, parts, name, at) or [] for at, name in enumerate(("starts", "ends"), 1)
+        read_numbers(node, parts, name, at) or [] for at, name in enumerate(("starts", "ends"), 1)
     )
-    axes = numbers_of(node, parts, "axes", 3) or [*range(len(starts))]
-    steps = numbers_of(node, parts, "steps", 4) or [1] * len(starts)
+    axes = read_numbers(node, parts, "axes", 3) or [*range(len(starts))]
+    steps = read_numbers(node, parts, "steps", 4) or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         index = torch.tensor([*range(x.shape[axis])[start:end:step]], dtype=torch.int64)
         at = axis % x.dim()
@@ -105,71 +105,73 @@ def cut(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]
 
 def gather(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Gather``."""
-    x, index = given(parts), given(parts, 1).long()
-    axis = whole(node, "axis") % x.dim()
+    x, index = require(parts), require(parts, 1).long()
+    axis = read_integer(node, "axis") % x.dim()
     index = torch.where(index < 0, index + x.shape[axis], index)
     if index.dim() == 0:
         return [x.select(axis, int(index))]
     (corner,), lengths = along([axis], x)
-    taken = corner.index_select(axis, index.flatten())
+    elements_at = corner.index_select(axis, index.flatten())
     before, after = lengths[:axis], lengths[axis + 1 :]
-    taken = taken.reshape(*taken.shape[:axis], *index.shape, *taken.shape[axis + 1 :])
-    return [taken.expand(*before, *[-1] * index.dim(), *after)]
+    elements_at = elements_at.reshape(
+        *elements_at.shape[:axis], *index.shape, *elements_at.shape[axis + 1 :]
+    )
+    return [elements_at.expand(*before, *[-1] * index.dim(), *after)]
 
 
 def concat(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Concat``."""
     tensors = [part for part in parts if part is not None]
-    axis = whole(node, "axis") % tensors[0].dim()
+    axis = read_integer(node, "axis") % tensors[0].dim()
     corners, lengths = along([axis], *tensors)
     return [torch.cat(corners, axis).expand(lengths)]
 
 
 def split(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Split``."""
-    x = given(parts)
-    axis = whole(node, "axis") % x.dim()
+    x = require(parts)
+    axis = read_integer(node, "axis") % x.dim()
     return list(x.split([out[axis] for out in outs], axis))
 
 
 def tile(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Tile``."""
-    repeats = given(parts, 1).tolist()
+    repeats = require(parts, 1).tolist()
     axes = [axis for axis, times in enumerate(repeats) if times != 1]
-    (corner,), lengths = along(axes, given(parts))
+    (corner,), lengths = along(axes, require(parts))
     return [corner.repeat(repeats).expand(lengths)]
 
 
-def amounts_of(node: ir.Node, parts: Sequence[Tensor | None], rank: int) -> list[tuple[int, int]]:
+def read_amounts(node: ir.Node, parts: Sequence[Tensor | None], rank: int) -> list[tuple[int, int]]:
     """Return what ``Pad`` adds before and after each axis."""
-    amounts = numbers_of(node, parts, "pads", 1) or []
-    axes = numbers_of(node, parts, "axes", 3) or [*range(rank)]
+    amounts = read_numbers(node, parts, "pads", 1) or []
+    axes = read_numbers(node, parts, "axes", 3) or [*range(rank)]
     pairs = [(0, 0)] * rank
     for at, axis in enumerate(axes):
         pairs[axis] = (amounts[at], amounts[at + len(axes)])
     return pairs
 
 
-def fill_of(node: ir.Node, parts: Sequence[Tensor | None]) -> tuple[str, float]:
+def read_fill(node: ir.Node, parts: Sequence[Tensor | None]) -> tuple[str, float]:
     """Return the mode and the value of ``Pad``."""
     value = parts[2] if len(parts) > 2 else None
-    return str(attribute(node, "mode", "constant")), 0.0 if value is None else float(value)
+    return str(read_attribute(node, "mode", "constant")), 0.0 if value is None else float(value)
 
 
-def padded_places(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def pad_places(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Return the places of ``Pad``: those of a map go on beyond it."""
-    places = given(parts)
-    for axis, (before, after) in enumerate(amounts_of(node, parts, places.dim())):
+    places = require(parts)
+    for axis, (before, after) in enumerate(read_amounts(node, parts, places.dim())):
         if before or after:
             (corner,), lengths = along([axis], places)
-            places = extended(corner, axis, before, after).expand(lengths)
+            places = extend(corner, axis, before, after).expand(lengths)
     return [places]
 
 
-def padded(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def pad_numbers(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Return numbers of ``Pad`` with zeros beyond."""
-    numbers = given(parts)
-    pairs = amounts_of(node, parts, numbers.dim())
+    numbers = require(parts)
+    pairs = read_amounts(node, parts, numbers.dim())
     return [F.pad(numbers, [amount for pair in pairs[::-1] for amount in pair])]
 
 
@@ -181,6 +183,6 @@ def as_onnx_does(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> lis
     return [torch.from_numpy(np.ascontiguousarray(array)) for array in results]
 
 
-def elements(shape: Sequence[int]) -> Tensor:
+def number_elements(shape: Sequence[int]) -> Tensor:
     """Return the number of each element of a tensor."""
     return torch.arange(math.prod(shape)).reshape(tuple(shape))

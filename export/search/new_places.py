@@ -9,32 +9,32 @@ import torch
 from torch import Tensor
 
 from .operators import RESIZES, rule_of
-from .places import MIXED, agreed, broadcasts, fresh_places
+from .places import MIXED, broadcasts, find_agreed, make_places
 from .values import Step
 
 
-def new_map(out: tuple[int, ...]) -> Tensor:
+def make_new_map(out: tuple[int, ...]) -> Tensor:
     """Return the places of a result that no rule knows."""
-    return fresh_places(out) if len(out) >= 4 else torch.tensor(MIXED).expand(out)
+    return make_places(out) if len(out) >= 4 else torch.tensor(MIXED).expand(out)
 
 
-def unread(step: Step) -> list[Tensor]:
+def combine_places(step: Step) -> list[Tensor]:
     """Return the places of results element by element, or new ones.
 
     They are those of the largest input that has places, if results have its shape.
     """
     data = [v.place for v in step.inputs if v is not None and v.place is not None]
-    return [_combined(data, out, step.node) for out in step.outs]
+    return [_combine(data, out, step.node) for out in step.outs]
 
 
-def _combined(data: Sequence[Tensor], out: tuple[int, ...], node: ir.Node) -> Tensor:
+def _combine(data: Sequence[Tensor], out: tuple[int, ...], node: ir.Node) -> Tensor:
     rule = rule_of(node)
     alike = any(tuple(place.shape) == out for place in data)
     if rule is None and (not alike or any(part in node.op_type for part in RESIZES)):
-        return new_map(out)
+        return make_new_map(out)
     places = [place for place in data if broadcasts(place.shape, out)]
     if not places:
-        return new_map(out)
+        return make_new_map(out)
     first, *others = sorted(places, key=lambda place: -place.numel())
     place = first.expand(out)
     for other in others:
@@ -44,7 +44,7 @@ def _combined(data: Sequence[Tensor], out: tuple[int, ...], node: ir.Node) -> Te
     return place
 
 
-def convolved(step: Step) -> Tensor:
+def convolve_places(step: Step) -> Tensor:
     """Return the places of a convolution or a pooling: those of its input, or new.
 
     They are those of the input if the map stays the same. A map with mirrored padding gets new
@@ -54,9 +54,9 @@ def convolved(step: Step) -> Tensor:
     strides = step.node.attributes.get("strides")
     strided = strides is not None and any(stride != 1 for stride in strides.as_ints())
     if value is None or value.place is None or strided or step.node.op_type == "ConvTranspose":
-        return fresh_places(out)
-    place, exact = agreed(value.place, 1)
+        return make_places(out)
+    place, exact = find_agreed(value.place, 1)
     same = out[2:] == value.shape[2:] and len(out) == len(value.shape) and bool(exact.all())
     if same and bool((place >= 0).all()) and len(place.unique()) == place.numel():
         return place.expand(out)
-    return fresh_places(out)
+    return make_places(out)

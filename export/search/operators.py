@@ -54,7 +54,7 @@ def _moves(move: Move = movement.as_onnx_does, *moved: int) -> Operator:
 
 
 _ORDERED = Operator(Kind.MOVES, movement.reshape, ordered=True)
-_SAME = Operator(Kind.MOVES, movement.reshape, ordered=True, change=scores.kept)
+_SAME = Operator(Kind.MOVES, movement.reshape, ordered=True, change=scores.keep_score)
 
 
 def _each(names: str, operator: Operator) -> dict[str, Operator]:
@@ -74,13 +74,13 @@ OPERATORS: dict[str, Operator] = {
     **_each("GatherElements GatherND Compress Trilu ReverseSequence", _moves()),
     **_each("DepthToSpace SpaceToDepth", _moves()),
     **_each("ScatterND ScatterElements Scatter", _moves(movement.as_onnx_does, 0, 2)),
-    "Pad": Operator(Kind.PADS, movement.padded),
-    "Add": Operator(Kind.POINTWISE, change=scores.added),
-    "Sub": Operator(Kind.POINTWISE, change=scores.subtracted),
-    "Mul": Operator(Kind.POINTWISE, change=scores.multiplied),
-    "Div": Operator(Kind.POINTWISE, change=scores.divided),
-    "Where": Operator(Kind.POINTWISE, change=scores.chosen),
-    "Exp": Operator(Kind.POINTWISE, change=scores.raised),
+    "Pad": Operator(Kind.PADS, movement.pad_numbers),
+    "Add": Operator(Kind.POINTWISE, change=scores.add_term),
+    "Sub": Operator(Kind.POINTWISE, change=scores.subtract_term),
+    "Mul": Operator(Kind.POINTWISE, change=scores.multiply_score),
+    "Div": Operator(Kind.POINTWISE, change=scores.divide_score),
+    "Where": Operator(Kind.POINTWISE, change=scores.choose_score),
+    "Exp": Operator(Kind.POINTWISE, change=scores.begin_softmax),
     **_each(
         "Abs Neg Sqrt Reciprocal Log Pow Sigmoid Tanh Relu LeakyRelu PRelu Elu Celu Selu Gelu Mish "
         "HardSigmoid HardSwish Swish Softplus Softsign ThresholdedRelu Clip Erf Sin Cos Tan Floor "

@@ -37,12 +37,12 @@ def decode(places: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return places // _BATCH, places % _BATCH // _TIME, row, places % _ROW - _ORIGIN
 
 
-def fresh_places(shape: Sequence[int]) -> Tensor:
+def make_places(shape: Sequence[int]) -> Tensor:
     """Return the places of a new map (B, C, H, W), (B, C, T, H, W), (B, C, L) or (B, L)."""
     if len(shape) == 0:
         return torch.tensor(MIXED)
     if len(shape) == 1:
-        return fresh_places((1, *shape))[0]
+        return make_places((1, *shape))[0]
     sides = list(shape[1:] if len(shape) == 2 else shape[2:])[-3:]
     numbers = [torch.arange(size) for size in [1] * (3 - len(sides)) + sides]
     time, row, column = (
@@ -56,29 +56,29 @@ def fresh_places(shape: Sequence[int]) -> Tensor:
     return mesh.reshape(shape[0], *between, *sides).expand(tuple(shape))
 
 
-def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+def find_agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return one place for all elements along dims, and whether all of them have it.
 
     Both results keep the dims with length 1. If places differ, as in a merged patch, the first one
     is taken. It is `MIXED` instead if no image would keep more than one place.
     """
     dims = [dims] if isinstance(dims, int) else list(dims)
-    kept = list(places.shape)
+    lengths = list(places.shape)
     for dim in dims:
-        kept[dim] = 1
-    places = unshared(places)
-    least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
-    most = places.amax(dims, keepdim=True)
-    exact = (least == most) | (most < 0)
-    out = torch.where(most < 0, most, least)
+        lengths[dim] = 1
+    places = unshare(places)
+    lowest = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
+    highest = places.amax(dims, keepdim=True)
+    exact = (lowest == highest) | (highest < 0)
+    out = torch.where(highest < 0, highest, lowest)
     if not bool(exact.all()):
-        left = out[~exact].unique()
-        if len(left) <= len((left // _BATCH).unique()):
+        remaining = out[~exact].unique()
+        if len(remaining) <= len((remaining // _BATCH).unique()):
             out = torch.where(exact, out, torch.full_like(out, MIXED))
-    return out.expand(kept), exact.expand(kept)
+    return out.expand(lengths), exact.expand(lengths)
 
 
-def unshared(tensor: Tensor) -> Tensor:
+def unshare(tensor: Tensor) -> Tensor:
     """Return a tensor with length 1 along the axes whose elements share memory."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return tensor[tuple(slice(size if stride else 1) for size, stride in sizes)]
@@ -86,10 +86,10 @@ def unshared(tensor: Tensor) -> Tensor:
 
 def is_zero(numbers: Tensor) -> bool:
     """Return whether all numbers are 0, in one pass over them."""
-    return not numbers.numel() or all(float(end) == 0.0 for end in unshared(numbers).aminmax())
+    return not numbers.numel() or all(float(end) == 0.0 for end in unshare(numbers).aminmax())
 
 
-def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+def reshape_shared(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a tensor in another shape; axes whose elements share memory stay so if possible."""
     if tensor.numel() == 0:
         return tensor.reshape(tuple(shape))
@@ -97,15 +97,15 @@ def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     lengths: list[int] = []
     corner: list[slice] = []
     while old or new:  # the least axes of both that have as many elements
-        part, made = [old.pop(0)] if old else [], [new.pop(0)] if new else []
-        while (have := math.prod(size for size, _ in part)) != (need := math.prod(made)):
+        part, new_part = [old.pop(0)] if old else [], [new.pop(0)] if new else []
+        while (have := math.prod(size for size, _ in part)) != (need := math.prod(new_part)):
             if have < need:
                 part.append(old.pop(0))
             else:
-                made.append(new.pop(0))
+                new_part.append(new.pop(0))
         shares = all(stride == 0 or size == 1 for size, stride in part)
         corner += [slice(1 if shares else None)] * len(part)
-        lengths += [1] * len(made) if shares else made
+        lengths += [1] * len(new_part) if shares else new_part
     return tensor[tuple(corner)].reshape(lengths).expand(tuple(shape))
 
 
@@ -117,16 +117,16 @@ def compact(places: Tensor) -> Tensor:
     if places.numel() < _LARGE or places.dim() < 2:
         return places
     for axis in (places.dim() - 1, 1):
-        corner = unshared(places)
+        corner = unshare(places)
         if places.stride(axis) and is_constant(corner, axis):
             places = corner.narrow(axis, 0, 1).clone().expand(places.shape)
     return places
 
 
-def shared_where_constant(numbers: Tensor) -> Tensor:
+def share_constant_axes(numbers: Tensor) -> Tensor:
     """Return numbers in less memory: axes along which they are constant share it."""
     for axis in range(numbers.dim()):
-        if numbers.stride(axis) and is_constant(unshared(numbers), axis):
+        if numbers.stride(axis) and is_constant(unshare(numbers), axis):
             numbers = numbers.narrow(axis, 0, 1).expand(numbers.shape)
     return numbers
 
@@ -142,7 +142,7 @@ def is_constant(places: Tensor, axis: int) -> bool:
     return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
 
 
-def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:
+def extend(places: Tensor, dim: int, before: int, after: int) -> Tensor:
     """Return places padded along an axis.
 
     Evenly spaced places continue in the padding. Others are `NONE` there.
@@ -182,16 +182,16 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
         return False
 
 
-def numbers_on(codes: Tensor, places: Tensor) -> Tensor:
+def number_places(codes: Tensor, places: Tensor) -> Tensor:
     """Return the number of each place among the sorted codes of a map; -1 for others."""
-    corner = unshared(places)
+    corner = unshare(places)
     at = torch.searchsorted(codes, corner.clamp(min=0).contiguous())
     at = at.clamp(max=len(codes) - 1)
     at = torch.where(codes[at] == corner, at, torch.full_like(at, -1))
     return at.expand(places.shape)
 
 
-def map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
+def find_map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
     """Return the axes of a tensor that are axes of the map of sorted codes; None if it has no map.
 
     Args:
@@ -200,18 +200,18 @@ def map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
     """
     sizes, strides = place.shape, place.stride()
     wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
-    corner = unshared(place).squeeze()
+    corner = unshare(place).squeeze()
     if corner.numel() < len(codes) or corner.numel() % len(codes):
         return None
-    kept = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
-    index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
+    axes = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
+    index = tuple(slice(None) if axis in axes else slice(0, 1) for axis in wide)
     flat = corner[index]
     if flat.numel() != len(codes) or not torch.equal(flat.flatten(), codes):
         return None
-    return kept if torch.equal(flat.expand(corner.shape), corner) else None
+    return axes if torch.equal(flat.expand(corner.shape), corner) else None
 
 
-def side_axes(place: Tensor) -> tuple[int, int] | None:
+def find_side_axes(place: Tensor) -> tuple[int, int] | None:
     """Return the axes of places along which only rows, and only columns, change."""
     axes: list[list[int]] = [[], []]
     for axis in range(place.dim()):

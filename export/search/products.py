@@ -9,14 +9,14 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from .movement import attribute, elements, whole
-from .places import NONE, agreed, unshared
+from .movement import number_elements, read_attribute, read_integer
+from .places import NONE, find_agreed, unshare
 from .values import Attention, Matrices, Number, Product, Score, Value
 
 Shape = tuple[int, ...]
 
 
-def product_of(node: ir.Node, shapes: Sequence[Shape], like: int | None = None) -> Product | None:
+def read_product(node: ir.Node, shapes: Sequence[Shape], like: int | None = None) -> Product | None:
     """Return the product of matrices that a node computes, or None if it is of another kind.
 
     Args:
@@ -31,17 +31,17 @@ def _matmul(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
     left, right = shapes[:2]
     if len(left) < 2 or len(right) < 2:
         return None
-    turned = [bool(whole(node, name)) for name in ("transA", "transB")]
-    if whole(node, "transBatchA") or whole(node, "transBatchB"):
+    transposed = [bool(read_integer(node, name)) for name in ("transA", "transB")]
+    if read_integer(node, "transBatchA") or read_integer(node, "transBatchB"):
         return None
     return Product(
         node,
         _input(node, 0),
         _input(node, 1),
-        Matrices.last(len(left), turned=turned[0]),
-        Matrices.last(len(right), turned=turned[1]),
+        Matrices.last(len(left), turned=transposed[0]),
+        Matrices.last(len(right), turned=transposed[1]),
         Matrices.last(max(len(left), len(right))),
-        float(attribute(node, "alpha", 1.0)),  # type: ignore[arg-type]
+        float(read_attribute(node, "alpha", 1.0)),  # type: ignore[arg-type]
     )
 
 
@@ -50,7 +50,7 @@ def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
 
     Axes of both factors and of the result are those of the stack.
     """
-    terms, arrow, out = str(attribute(node, "equation")).replace(" ", "").partition("->")
+    terms, arrow, out = str(read_attribute(node, "equation")).replace(" ", "").partition("->")
     left, comma, right = terms.partition(",")
     named = [left, right, out]
     if not arrow or not comma or not all(t.isalpha() and len({*t}) == len(t) for t in named):
@@ -98,10 +98,10 @@ def product_place(product: Product, a: Value, b: Value, out: Shape) -> Tensor:
     """Return the places of a product: those of its rows, or of its columns if these have none."""
     groups = product.out_as.sizes(out)[0]
     stack = tuple(map(math.prod, product.out_as.sizes(out)))
-    left, exact = agreed(product.left_as.of(place_of(a), groups), 2)
+    left, exact = find_agreed(product.left_as.of(place_of(a), groups), 2)
     if b.place is None or (a.place is not None and bool(((left >= 0) & exact).all())):
         return product.out_as.back(left.expand(stack), out)
-    right = agreed(product.right_as.of(place_of(b), groups), 1)[0]
+    right = find_agreed(product.right_as.of(place_of(b), groups), 1)[0]
     if a.place is None:
         return product.out_as.back(right.expand(stack), out)
     use = (left >= 0) & exact
@@ -114,14 +114,14 @@ def attention_place(core: Attention, out: Shape) -> Tensor | None:
 
     They are the places of its queries, or of its values if its tokens are channels.
     """
-    rows, exact = agreed(core.q_place, 2)
+    rows, exact = find_agreed(core.q_place, 2)
     groups, tokens = rows.shape[:2]
     width = core.v_place.shape[2]
     if bool(exact.all()):
         if core.reason:
             return None
         return core.out_as.back(rows.expand(groups, tokens, width), out)
-    place = agreed(core.v_place, 1)[0]
+    place = find_agreed(core.v_place, 1)[0]
     return core.out_as.back(place.expand(groups, tokens, width), out)
 
 
@@ -138,7 +138,7 @@ def find_core(
         scores: Shape of that product.
     """
     score, shapes = values[at].score, [value.shape for value in values]
-    last = product_of(node, shapes, at)
+    last = read_product(node, shapes, at)
     if score is None or score.product is None or score.softmax is None or last is None:
         return "its scores are not a matrix product"
     if at == 0:
@@ -192,7 +192,7 @@ def find_core(
 
 def _full_shape(node: ir.Node, shapes: Sequence[Shape]) -> Shape:
     """Return the shape of a product's result, from those of its factors."""
-    product = product_of(node, shapes)
+    product = read_product(node, shapes)
     if product is None:
         return ()
     sizes: dict[int, int] = {}
@@ -219,11 +219,11 @@ def _numbering(
     if in_order and natural and own == theirs and w_as.order == tuple(range(len(weights))):
         return False, True
     number = w_as.of(score.numbers, groups)
-    expected = product.out_as.of(elements(scores))
+    expected = product.out_as.of(number_elements(scores))
     if number.shape == expected.shape and torch.equal(number, expected):
         return False, True
-    turned = expected.transpose(1, 2)
-    if number.shape == turned.shape and torch.equal(number, turned):
+    transposed = expected.transpose(1, 2)
+    if number.shape == transposed.shape and torch.equal(number, transposed):
         return True, True
     rank = torch.empty(expected.numel(), dtype=torch.int64)
     rank[expected.flatten()] = torch.arange(expected.numel())
@@ -244,12 +244,12 @@ def _in_groups(
 
 def _uneven(alpha: Number) -> str:
     """Return why factors are not those of scores of one product each, or ""."""
-    if isinstance(alpha, Tensor) and not bool((unshared(alpha) == alpha[:, :1, :1]).all()):
+    if isinstance(alpha, Tensor) and not bool((unshare(alpha) == alpha[:, :1, :1]).all()):
         return "its scores have a factor that differs between tokens"
     return ""
 
 
-def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Attention | str:
+def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Attention | str:
     """Return the attention that an ``Attention`` node computes, or why it is not served.
 
     The mask, if any, is not read: the caller adds it.
@@ -262,15 +262,15 @@ def fused_core(node: ir.Node, values: Sequence[Value | None]) -> Attention | str
     if groups[0] != groups[1] or groups[0] != groups[2]:
         return "several heads share their keys"
     reason = ""
-    if whole(node, "is_causal") or whole(node, "unidirectional"):
+    if read_integer(node, "is_causal") or read_integer(node, "unidirectional"):
         reason = "its attention is causal"
-    elif attribute(node, "softcap", 0.0) or any(
+    elif read_attribute(node, "softcap", 0.0) or any(
         value is not None for at, value in enumerate(values) if at > 2 and at != mask_at(node)
     ):
         reason = f"{node.op_type} has inputs that are not read"
     q_as, k_as, v_as = readings
     width = q_as.sizes(q.shape)[2][0]
-    scale = attribute(node, "scale", 0.0)
+    scale = read_attribute(node, "scale", 0.0)
     return Attention(
         q=_input(node, 0),
         q_as=q_as,
@@ -301,5 +301,5 @@ def mask_at(node: ir.Node) -> int:
 def _heads_of(node: ir.Node, shape: Shape, whose: str) -> Matrices:
     if len(shape) == 4:
         return Matrices.last(4)
-    heads = whole(node, f"{whose}_num_heads") or whole(node, "num_heads", 1)
+    heads = read_integer(node, f"{whose}_num_heads") or read_integer(node, "num_heads", 1)
     return Matrices((0, 2, 1, 3), 2, 1, heads)

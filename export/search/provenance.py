@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from ...runtime.machine.memory import release_free_memory
-from ..execute.parts import last_uses
+from ..execute.parts import find_last_uses
 from ..execute.sized import Sized
-from .layout import Layout, layout_of
-from .movement import numbers_of, padded_places
-from .new_places import convolved, new_map, unread
+from .layout import Layout, read_layout
+from .movement import pad_places, read_numbers
+from .new_places import combine_places, convolve_places, make_new_map
 from .operators import Kind, Operator, rule_of
-from .places import MOVED, NONE, agreed, compact, fresh_places
+from .places import MOVED, NONE, compact, find_agreed, make_places
 from .products import (
     PRODUCTS,
     attention_place,
     find_core,
-    fused_core,
     mask_at,
-    product_of,
     product_place,
+    read_fused_attention,
+    read_product,
 )
-from .scores import changed, softmax, unserved
+from .scores import apply_softmax, change_score, find_unserved_reason
 from .values import Attention, Hint, Number, Score, Step, Unmatched, Value, as_number
 
 Results = tuple[list[Tensor], list[Score | None]]
@@ -51,52 +51,61 @@ class Provenance:
         self.layouts: dict[ir.Value, Layout] = {}
         self.unmatched: list[Unmatched] = []
 
-    def value(self, held: ir.Value | None) -> Value | None:
+    def value(self, ir_value: ir.Value | None) -> Value | None:
         """Return the value of a tensor of the graph; one that depends on no pixel has no place."""
-        if held is None:
+        if ir_value is None:
             return None
-        known = self.values.get(held)
-        if known is None and str(held.name) in self.sized.shapes:
-            known = self.values[held] = Value(self.sized.shapes[str(held.name)])
-        return known
+        value = self.values.get(ir_value)
+        if value is None and str(ir_value.name) in self.sized.shapes:
+            value = self.values[ir_value] = Value(self.sized.shapes[str(ir_value.name)])
+        return value
 
     def run(self, graph: ir.Graph) -> Provenance:
         """Follow all nodes of a graph; return the same object."""
-        for held in graph.inputs:
-            if str(held.name) in self.sized.data and (value := self.value(held)) is not None:
-                value.place = fresh_places(value.shape)
-        spent = last_uses(graph)
+        for ir_value in graph.inputs:
+            if (
+                str(ir_value.name) in self.sized.data
+                and (value := self.value(ir_value)) is not None
+            ):
+                value.place = make_places(value.shape)
+        last = find_last_uses(graph)
         for node in graph:
             self._follow(node)
-            for held in spent.get(node, ()):
-                if (value := self.values.get(held)) is not None:
+            for ir_value in last.get(node, ()):
+                if (value := self.values.get(ir_value)) is not None:
                     value.forget()
         self._pass_the_rest(graph)
         self.sized.release()
         return self
 
     def _follow(self, node: ir.Node) -> None:
-        made = [held for held in node.outputs if str(held.name) in self.sized.data]
-        made = [held for held in made if str(held.name) in self.sized.shapes]
-        if not made:
+        data_outputs = [
+            ir_value for ir_value in node.outputs if str(ir_value.name) in self.sized.data
+        ]
+        data_outputs = [
+            ir_value for ir_value in data_outputs if str(ir_value.name) in self.sized.shapes
+        ]
+        if not data_outputs:
             return
         read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
-        inputs = [self.value(held) for held in read]
-        outs = [self.sized.shapes.get(str(held.name), ()) for held in node.outputs]
+        inputs = [self.value(ir_value) for ir_value in read]
+        outs = [self.sized.shapes.get(str(ir_value.name), ()) for ir_value in node.outputs]
         step = Step(node, inputs, outs, self.sized, self.varying)
         rule = rule_of(node)
-        known = rule is not None and all(
-            value is not None for held, value in zip(read, inputs, strict=True) if held is not None
+        readable = rule is not None and all(
+            value is not None
+            for ir_value, value in zip(read, inputs, strict=True)
+            if ir_value is not None
         )
-        if rule is None or not known or not step.data():
+        if rule is None or not readable or not step.data():
             none: list[Score | None] = [None] * len(outs)
-            places, scores = unread(step), none
+            places, scores = combine_places(step), none
         else:
             places, scores = self._results(rule, step)
         hint = _hint_of(rule, step)
-        for held, shape, place, score in zip(node.outputs, outs, places, scores, strict=False):
-            if held in made:
-                self.values[held] = Value(shape, place, score, hint)
+        for ir_value, shape, place, score in zip(node.outputs, outs, places, scores, strict=False):
+            if ir_value in data_outputs:
+                self.values[ir_value] = Value(shape, place, score, hint)
 
     def _results(self, rule: Operator, step: Step) -> Results:
         none: list[Score | None] = [None] * len(step.outs)
@@ -107,20 +116,20 @@ class Provenance:
         if rule.kind is Kind.FUSED:
             return self._fused(step), none
         if rule.kind is Kind.CONVOLUTION:
-            return [convolved(step)] * len(step.outs), none
+            return [convolve_places(step)] * len(step.outs), none
         if rule.kind is Kind.REDUCES:
             return [self._reduced(step)], none
         if rule.kind is Kind.SOFTMAX:
             return self._softmax(step)
-        scores = [changed(step, rule.change), *none[1:]]
-        return unread(step), scores
+        scores = [change_score(step, rule.change), *none[1:]]
+        return combine_places(step), scores
 
     def _softmax(self, step: Step) -> Results:
         first = step.inputs[0]
-        score = softmax(step)
+        score = apply_softmax(step)
         if score is None and first is not None and first.hint is Hint.SUMS:
             self._pass(step.node, Hint.SUMS.value)
-        return unread(step), [score]
+        return combine_places(step), [score]
 
     def _moved(self, rule: Operator, step: Step) -> Results:
         moving = [at for at in (rule.moved or range(len(step.inputs))) if at < len(step.inputs)]
@@ -130,7 +139,7 @@ class Provenance:
             return [torch.tensor(MOVED).expand(out) for out in step.outs], none
         move = rule.move
         if move is None:
-            return unread(step), none
+            return combine_places(step), none
         fixed = {
             at: step.constant(at)
             for at, value in enumerate(step.inputs)
@@ -139,30 +148,38 @@ class Provenance:
 
         def numbers(of: dict[int, Tensor], *, place: bool = False) -> list[Tensor]:
             parts = [of.get(at, fixed.get(at)) for at in range(len(step.inputs))]
-            chosen = padded_places if place and rule.kind is Kind.PADS else move
+            chosen = pad_places if place and rule.kind is Kind.PADS else move
             return chosen(step.node, parts, step.outs)
 
-        given = {at: value for at in moving if (value := step.inputs[at]) is not None}
+        moving_values = {at: value for at in moving if (value := step.inputs[at]) is not None}
         places = numbers(
             {
                 at: torch.tensor(NONE).expand(v.shape) if v.place is None else v.place
-                for at, v in given.items()
+                for at, v in moving_values.items()
             },
             place=True,
         )
-        return [compact(place) for place in places], self._moved_scores(rule, step, given, numbers)
+        return [compact(place) for place in places], self._moved_scores(
+            rule, step, moving_values, numbers
+        )
 
     def _moved_scores(
-        self, rule: Operator, step: Step, given: dict[int, Value], move: Callable[..., list[Tensor]]
+        self,
+        rule: Operator,
+        step: Step,
+        moving_values: dict[int, Value],
+        move: Callable[..., list[Tensor]],
     ) -> list[Score | None]:
-        scores = [v.score for v in given.values() if v.score is not None and v.score.hint is None]
-        hinted = [v.score for v in given.values() if v.score is not None]
+        scores = [
+            v.score for v in moving_values.values() if v.score is not None and v.score.hint is None
+        ]
+        hinted = [v.score for v in moving_values.values() if v.score is not None]
         if not scores:
-            kept = hinted[0] if hinted and len(given) == 1 else None
-            if kept is None:
+            hint_score = hinted[0] if hinted and len(moving_values) == 1 else None
+            if hint_score is None:
                 return [None] * len(step.outs)
             return [
-                replace(kept, number=torch.empty(out, dtype=torch.int64, device="meta"))
+                replace(hint_score, number=torch.empty(out, dtype=torch.int64, device="meta"))
                 for out in step.outs
             ]
         kinds = [self.sized.types.get(str(value.name), 1) for value in step.node.outputs]
@@ -173,25 +190,26 @@ class Provenance:
             lowered = None if base.lowered is None else ()
             base = replace(base, axes=(), lowered=lowered)
         same = all(score.product is base.product for score in scores)
-        if not same or len(scores) < sum(v.place is not None for v in given.values()):
+        if not same or len(scores) < sum(v.place is not None for v in moving_values.values()):
             mixed = base.but("scores of several products are concatenated")
             return [replace(mixed, number=torch.full(out, -1)) for out in step.outs]
         ordered = rule.ordered or (
-            step.node.op_type == "Expand" and step.outs[0] == next(iter(given.values())).shape
+            step.node.op_type == "Expand"
+            and step.outs[0] == next(iter(moving_values.values())).shape
         )
 
         def spread(number: Number, value: Value) -> Tensor:
             return as_number(number).expand(value.shape)
 
         def each(name: str, without: float, *, needed: bool) -> list[Number]:
-            held = getattr(base, name)
-            if not needed and not isinstance(held, Tensor):
-                return [held] * len(step.outs)
+            number_of_base = getattr(base, name)
+            if not needed and not isinstance(number_of_base, Tensor):
+                return [number_of_base] * len(step.outs)
             return list(
                 move(
                     {
                         at: spread(getattr(v.score, name) if v.score else without, v)
-                        for at, v in given.items()
+                        for at, v in moving_values.items()
                     }
                 )
             )
@@ -202,22 +220,22 @@ class Provenance:
             moved = move(
                 {
                     at: v.score.numbers if v.score else torch.tensor(-1).expand(v.shape)
-                    for at, v in given.items()
+                    for at, v in moving_values.items()
                 }
             )
         alphas = each("alpha", 0.0, needed=len(scores) > 1)
-        betas = each("beta", 0.0, needed=len(given) > 1)
-        made: list[Score | None] = [
+        betas = each("beta", 0.0, needed=len(moving_values) > 1)
+        results: list[Score | None] = [
             replace(base, number=number, alpha=alpha, beta=beta)
             for number, alpha, beta in zip(moved, alphas, betas, strict=True)
         ]
-        return made
+        return results
 
     def _product(self, step: Step) -> Results:
         node, out = step.node, step.outs[0]
         a, b = step.inputs[0], step.inputs[1] if len(step.inputs) > 1 else None
         if a is None or b is None:
-            return unread(step), [None]
+            return combine_places(step), [None]
         added = step.inputs[2] if node.op_type == "Gemm" and len(step.inputs) > 2 else None
         constant = a.place is None or b.place is None
         weights = [
@@ -227,12 +245,12 @@ class Provenance:
         if (
             score is not None
             and score.softmax is not None
-            and (reason := unserved(score.hint, constant=constant))
+            and (reason := find_unserved_reason(score.hint, constant=constant))
         ):
             self._pass(score.softmax, reason)
-        product = product_of(node, [a.shape, b.shape])
+        product = read_product(node, [a.shape, b.shape])
         if product is None:
-            return [new_map(out)], [None]
+            return [make_new_map(out)], [None]
         if constant:
             return [product_place(product, a, b, out)], [None]
         if score is not None:
@@ -241,8 +259,8 @@ class Provenance:
                 return [place], [None]
         reason = "more than a product is added up" if added is not None else ""
         number = torch.empty(out, dtype=torch.int64, device="meta")
-        made = Score(product, number, alpha=product.factor, reason=reason)
-        return [product_place(product, a, b, out)], [made]
+        new_score = Score(product, number, alpha=product.factor, reason=reason)
+        return [product_place(product, a, b, out)], [new_score]
 
     def _attention(
         self, step: Step, factors: tuple[Value, Value], at: int, score: Score
@@ -263,21 +281,21 @@ class Provenance:
         return attention_place(core, step.outs[0])
 
     def _fused(self, step: Step) -> list[Tensor]:
-        core = fused_core(step.node, step.inputs)
-        rest = [new_map(out) for out in step.outs[1:]]
+        core = read_fused_attention(step.node, step.inputs)
+        rest = [make_new_map(out) for out in step.outs[1:]]
         if isinstance(core, str):
             self._pass(step.node, core)
-            return [*unread(step)[:1], *rest]
+            return [*combine_places(step)[:1], *rest]
         at = mask_at(step.node)
         if len(step.inputs) > at and step.inputs[at] is not None:
             core = self._with_mask(core, step, at)
         self._note(core)
         place = attention_place(core, step.outs[0])
-        return [new_map(step.outs[0]) if place is None else place, *rest]
+        return [make_new_map(step.outs[0]) if place is None else place, *rest]
 
     def _with_mask(self, core: Attention, step: Step, at: int) -> Attention:
-        held, value = step.node.inputs[at], step.inputs[at]
-        core = replace(core, mask=held, by_size=tuple(step.varying_inputs()))
+        ir_value, value = step.node.inputs[at], step.inputs[at]
+        core = replace(core, mask=ir_value, by_size=tuple(step.varying_inputs()))
         if value is None or value.place is not None:
             return replace(core, by_data=True)
         mask = step.constant(at)
@@ -288,7 +306,7 @@ class Provenance:
 
     def _note(self, core: Attention) -> None:
         """Record an attention and its layout; free its values per pair of tokens."""
-        self.layouts[core.out] = layout_of(core)
+        self.layouts[core.out] = read_layout(core)
         self.cores.append(core.without_pairs())
         release_free_memory()
 
@@ -299,15 +317,15 @@ class Provenance:
     def _reduced(self, step: Step) -> Tensor:
         value = step.inputs[0]
         if value is None or value.place is None:
-            return new_map(step.outs[0])
+            return make_new_map(step.outs[0])
         axes = step.constant(1) if len(step.inputs) > 1 and step.inputs[1] is not None else None
-        held = step.node.attributes.get("axis") if step.node.op_type.startswith("Arg") else None
-        told = numbers_of(step.node, [None, axes], "axes", 1)
-        dims = told if held is None else [held.as_int()]
+        axis = step.node.attributes.get("axis") if step.node.op_type.startswith("Arg") else None
+        listed = read_numbers(step.node, [None, axes], "axes", 1)
+        dims = listed if axis is None else [axis.as_int()]
         if dims is None:
             dims = list(range(len(value.shape)))
         dims = [dim % len(value.shape) for dim in dims]
-        reduced = agreed(value.place, dims)[0] if dims else value.place
+        reduced = find_agreed(value.place, dims)[0] if dims else value.place
         return reduced.reshape(step.outs[0])
 
     def _pass_the_rest(self, graph: ir.Graph) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .masked_rows import axes_from_end, before_casts, empties_rows, is_of_scores
-from .movement import whole
+from .movement import read_integer
 from .places import broadcasts
 from .values import Hint, Number, Score, Step, Value, as_number, lighter
 
@@ -25,7 +25,7 @@ Change = Callable[[Step, Score, int], Score | None]
 """Takes a step, the score of one of its inputs and the number of that input."""
 
 
-def changed(step: Step, change: Change | None) -> Score | None:
+def change_score(step: Step, change: Change | None) -> Score | None:
     """Return the score of the result of an element-wise operator, or None if it has none."""
     scored = [
         at
@@ -41,8 +41,8 @@ def changed(step: Step, change: Change | None) -> Score | None:
         return None
     if tuple(score.number.shape) != out and broadcasts(score.number.shape, out):
         score = replace(score, number=score.numbers.expand(out))
-    if score.power is not None and (change is None or change is kept):
-        return score if change is kept else None
+    if score.power is not None and (change is None or change is keep_score):
+        return score if change is keep_score else None
     if score.softmax is not None:
         return _behind_softmax(step, change, score, at, scored)
     return None if change is None else change(step, score, at)
@@ -51,16 +51,16 @@ def changed(step: Step, change: Change | None) -> Score | None:
 def _behind_softmax(
     step: Step, change: Change | None, score: Score, at: int, scored: Sequence[int]
 ) -> Score | None:
-    if change is kept:
+    if change is keep_score:
         return score
-    if change is chosen and at > 0 and len(scored) == 1 and empties_rows(step, score, at):
+    if change is choose_score and at > 0 and len(scored) == 1 and empties_rows(step, score, at):
         return replace(score, emptied=True)
     if change is None or len(scored) > 1 or len(step.data()) > 1:
         return None
     return score.but(f"the weights are changed after the softmax ({step.node.op_type})")
 
 
-def kept(step: Step, score: Score, at: int) -> Score | None:
+def keep_score(step: Step, score: Score, at: int) -> Score | None:
     """The score itself."""
     return score
 
@@ -74,7 +74,7 @@ def _other(step: Step, at: int) -> tuple[Tensor | None, Value | None]:
     return (None, value) if value.place is not None else (step.constant(place), value)
 
 
-def added(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:
+def add_term(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:
     """The score of a sum."""
     if at != 0 and sign < 0:
         return None
@@ -98,22 +98,22 @@ def _sum(first: Number, second: Tensor, sign: int) -> Tensor:
     return torch.add(as_number(first), second, alpha=sign)
 
 
-def subtracted(step: Step, score: Score, at: int) -> Score | None:
+def subtract_term(step: Step, score: Score, at: int) -> Score | None:
     """The score of a difference; that with the maximum of all keys changes no weight."""
     largest = step.node.inputs[1]
     maker = None if largest is None else largest.producer()
     is_max = at == 0 and maker is not None and maker.op_type == "ReduceMax"
     if maker is not None and is_max and maker.inputs[0] is step.node.inputs[0]:
         return replace(score, lowered=axes_from_end(maker, step.sized, len(step.outs[0])))
-    return added(step, score, at, -1)
+    return add_term(step, score, at, -1)
 
 
-def multiplied(step: Step, score: Score, at: int) -> Score | None:
+def multiply_score(step: Step, score: Score, at: int) -> Score | None:
     """The score of a product."""
-    return _scaled(step, score, at, lambda other: other)
+    return _scale(step, score, at, lambda other: other)
 
 
-def divided(step: Step, score: Score, at: int) -> Score | None:
+def divide_score(step: Step, score: Score, at: int) -> Score | None:
     """The score of a quotient; exp divided by its sum is a softmax."""
     if at != 0:
         return None
@@ -123,11 +123,11 @@ def divided(step: Step, score: Score, at: int) -> Score | None:
         if maker is None or maker.op_type != "ReduceSum" or maker.inputs[0] is not score.power:
             return None
         axes = axes_from_end(maker, step.sized, len(step.outs[0]))
-        return _normalized(replace(score, power=None), step.node, axes)
-    return _scaled(step, score, at, torch.reciprocal)
+        return _apply_softmax(replace(score, power=None), step.node, axes)
+    return _scale(step, score, at, torch.reciprocal)
 
 
-def _scaled(step: Step, score: Score, at: int, turned: Callable[[Tensor], Tensor]) -> Score | None:
+def _scale(step: Step, score: Score, at: int, change: Callable[[Tensor], Tensor]) -> Score | None:
     if score.power is not None:
         return None
     other, value = _other(step, at)
@@ -137,65 +137,71 @@ def _scaled(step: Step, score: Score, at: int, turned: Callable[[Tensor], Tensor
         return score.but("a factor that depends on the input")
     if step.varies(1 - at):
         score = score.but("its scores have a factor that depends on the size of the image")
-    factor = turned(as_number(other))
+    factor = change(as_number(other))
     alpha, beta = as_number(score.alpha) * factor, as_number(score.beta) * factor
     replaced = None if score.replaced is None else score.replaced * float(factor.min())
     return replace(score, alpha=lighter(alpha), beta=lighter(beta), replaced=replaced)
 
 
-def chosen(step: Step, score: Score, at: int) -> Score | None:
+def choose_score(step: Step, score: Score, at: int) -> Score | None:
     """The score of ``Where``: that of a sum if what is written in its place hides a key.
 
     The product of queries and keys is added to the number that replaces it. That changes nothing
     for -inf and for numbers below `_ABSORBING`. Where the condition is known, numbers below `_LOW`
-    are enough, unless they replace all scores of a query: `_normalized` looks for these.
+    are enough, unless they replace all scores of a query: `_apply_softmax` looks for these.
     """
     condition, other = step.inputs[0], step.inputs[3 - at] if at else None
-    held = step.node.inputs[0]
-    if at == 0 or other is None or condition is None or held is None or other.place is not None:
+    condition_value = step.node.inputs[0]
+    if (
+        at == 0
+        or other is None
+        or condition is None
+        or condition_value is None
+        or other.place is not None
+    ):
         return None
     numbers = as_number(step.constant(3 - at))
     if step.varies(3 - at):
         return None
     if condition.place is not None:
         number = float(numbers.max())
-        if number > _ABSORBING or is_of_scores(held, step, score):
+        if number > _ABSORBING or is_of_scores(condition_value, step, score):
             return score.but(f"scores are replaced by {number:.4g} where the input says so")
-        return replace(_replaced_by(score, number, held, at), by_data=True)
+        return replace(_replace_scores(score, number, condition_value, at), by_data=True)
     yes = step.constant(0).bool()
     yes, mine = yes if at == 2 else ~yes, as_number(score.beta)
     places = yes.expand(torch.broadcast_shapes(yes.shape, numbers.shape))
-    taken = numbers.expand(places.shape)[places]
-    number = float(taken.max()) if taken.numel() else -torch.inf
+    replacing = numbers.expand(places.shape)[places]
+    number = float(replacing.max()) if replacing.numel() else -torch.inf
     if number > _LOW:
         return score.but(f"scores are replaced by {number:.4g}")
     beta = torch.where(yes, numbers, mine)
     score = replace(score, beta=beta, by_size=(*score.by_size, *step.varying_inputs()))
-    return _replaced_by(score, number, held, at)
+    return _replace_scores(score, number, condition_value, at)
 
 
-def _replaced_by(score: Score, number: float, condition: ir.Value, at: int) -> Score:
+def _replace_scores(score: Score, number: float, condition: ir.Value, at: int) -> Score:
     if number == -torch.inf:
         return replace(score, masks=(*score.masks, (before_casts(condition), at == 2)))
-    most = number if score.replaced is None else max(number, score.replaced)
-    return replace(score, replaced=most)
+    highest = number if score.replaced is None else max(number, score.replaced)
+    return replace(score, replaced=highest)
 
 
-def raised(step: Step, score: Score, at: int) -> Score | None:
+def begin_softmax(step: Step, score: Score, at: int) -> Score | None:
     """The score of ``Exp``: a softmax written in pieces begins."""
     return replace(score, power=step.node.outputs[0])
 
 
-def softmax(step: Step) -> Score | None:
+def apply_softmax(step: Step) -> Score | None:
     """Return the score of a softmax's result, or None if its input has none or is a softmax's."""
     value = step.inputs[0]
     score = None if value is None else value.score
     if score is not None and score.hint is None:
         if score.softmax is not None or score.power is not None:
             return None
-        axis = whole(step.node, "axis", -1)
+        axis = read_integer(step.node, "axis", -1)
         rank = len(step.outs[0])
-        return _normalized(score, step.node, (axis - rank if axis >= 0 else axis,))
+        return _apply_softmax(score, step.node, (axis - rank if axis >= 0 else axis,))
     hint = None if value is None else value.hint
     if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
         return None
@@ -203,7 +209,7 @@ def softmax(step: Step) -> Score | None:
     return Score(None, number, softmax=step.node, hint=hint)
 
 
-def _normalized(score: Score, node: ir.Node, axes: tuple[int, ...]) -> Score:
+def _apply_softmax(score: Score, node: ir.Node, axes: tuple[int, ...]) -> Score:
     """Return the score of the weights that a softmax along some axes gives.
 
     Args:
@@ -221,7 +227,7 @@ def _normalized(score: Score, node: ir.Node, axes: tuple[int, ...]) -> Score:
     return score
 
 
-def unserved(hint: Hint | None, *, constant: bool) -> str:
+def find_unserved_reason(hint: Hint | None, *, constant: bool) -> str:
     """Return why weights that are multiplied with values are not supported attention, or "".
 
     A softmax of a linear layer, multiplied with values that depend on the input, may be linear

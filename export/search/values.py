@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..execute.sized import Sized
-from .places import agreed, is_zero, reshaped, unshared
+from .places import find_agreed, is_zero, reshape_shared, unshare
 
 Number = Tensor | float
 
@@ -81,27 +81,27 @@ class Matrices:
 
     def of(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack; its first axes are expanded to ``groups``."""
-        apart = self.grouped(numbers, groups)
-        return reshaped(apart, (math.prod(apart.shape[:-2]), *apart.shape[-2:]))
+        stack = self.grouped(numbers, groups)
+        return reshape_shared(stack, (math.prod(stack.shape[:-2]), *stack.shape[-2:]))
 
     def grouped(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack whose first axes are apart, (*g, rows, columns)."""
         first, rows, columns = self.sizes(numbers.shape)
         if self.heads:
-            numbers = reshaped(numbers, self.split(numbers.shape))
+            numbers = reshape_shared(numbers, self.split(numbers.shape))
         numbers = numbers.permute(self.order)
         if groups and tuple(groups) != first:
             more = [1] * (len(groups) - len(first))
             numbers = numbers.reshape(*more, *numbers.shape).expand(*groups, *rows, *columns)
             first = tuple(groups)
-        return reshaped(numbers, (*first, math.prod(rows), math.prod(columns)))
+        return reshape_shared(numbers, (*first, math.prod(rows), math.prod(columns)))
 
     def back(self, numbers: Tensor, shape: Sequence[int]) -> Tensor:
         """Return numbers of a stack in the axes of a tensor of this shape."""
         first, rows, columns = self.sizes(shape)
-        spread = reshaped(numbers, (*first, *rows, *columns))
+        spread = reshape_shared(numbers, (*first, *rows, *columns))
         inverse = [self.order.index(axis) for axis in range(len(self.order))]
-        return reshaped(spread.permute(inverse), shape)
+        return reshape_shared(spread.permute(inverse), shape)
 
 
 @dataclass(frozen=True)
@@ -225,10 +225,10 @@ class Step:
 
     def constant(self, at: int) -> Tensor:
         """Return an input that depends on no pixel, by its number."""
-        held = self.node.inputs[at]
-        if held is None:
+        ir_value = self.node.inputs[at]
+        if ir_value is None:
             raise ValueError(f"{self.node.op_type} without its input {at}")
-        return self.sized.constant(held)
+        return self.sized.constant(ir_value)
 
     def varying_inputs(self) -> list[ir.Value]:
         """Return the inputs without pixels whose elements depend on the size."""
@@ -236,13 +236,13 @@ class Step:
 
     def varies(self, at: int) -> bool:
         """Return whether elements of an input without pixels depend on the size."""
-        held = self.node.inputs[at]
-        return held is not None and str(held.name) in self.varying
+        ir_value = self.node.inputs[at]
+        return ir_value is not None and str(ir_value.name) in self.varying
 
 
 def has_empty_rows(beta: Tensor) -> bool:
     """Return whether all biases of a query are -inf, (..., N, Nk)."""
-    return bool((unshared(beta).amax(-1) == -torch.inf).any())
+    return bool((unshare(beta).amax(-1) == -torch.inf).any())
 
 
 @dataclass(kw_only=True)
@@ -331,7 +331,7 @@ class Unmatched:
 
 def token_places(places: Tensor) -> tuple[Tensor, Tensor]:
     """Return the place of each token and whether all its channels have it, (g, N) both."""
-    place, exact = agreed(places, 2)
+    place, exact = find_agreed(places, 2)
     return place[..., 0], exact[..., 0]
 
 

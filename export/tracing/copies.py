@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from torch import Tensor, nn
 
-from ..execute.parts import constant_of
+from ..execute.parts import make_constant
 from .marks import DOMAIN, ENTER, LEAVE
 from .tidy import SCOPES
 
@@ -107,7 +107,7 @@ def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Val
     """Return the initializer of a tensor of the network; create it if there is none yet."""
     if name not in graph.initializers:
         tensor = ir.Tensor(tensors[name].detach().numpy(), name=name)
-        graph.register_initializer(constant_of(name, tensor))
+        graph.register_initializer(make_constant(name, tensor))
     return graph.initializers[name]
 
 

@@ -14,7 +14,7 @@ from ...runtime.model.references import References
 from ...runtime.session import Session
 from ..attention.advice import improvements
 from ..attention.cost import quadratic_bytes
-from ..graph.stage import BuiltModel, changes_attention, is_timed, serialized
+from ..graph.stage import BuiltModel, changes_attention, is_timed, serialize
 from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned
@@ -150,7 +150,7 @@ def _has_bodies(prepared: Prepared) -> bool:
 
 
 def _saved(path: Path, model: onnx.ModelProto) -> Path:
-    path.write_bytes(serialized(model))
+    path.write_bytes(serialize(model))
     return path
 
 

@@ -17,8 +17,8 @@ from nystra.export.attention.site import find_sites
 from nystra.export.differences import relative_difference
 from nystra.export.load.images import validation_sizes
 from nystra.export.load.module_sites import found_graph
+from nystra.export.rewrite.attention_search import SearchResult
 from nystra.export.rewrite.graph_network import GraphNetwork
-from nystra.export.rewrite.story import Found
 from nystra.export.tracing.trace_fault import trace_fault
 from nystra.models.facts import Facts
 from nystra.models.loading import LoadedModel, load
@@ -82,7 +82,7 @@ def _found(loaded: LoadedModel) -> Outcome:
     return outcome
 
 
-def _searched(loaded: LoadedModel) -> tuple[tuple[GraphNetwork, Found], Facts, str]:
+def _searched(loaded: LoadedModel) -> tuple[tuple[GraphNetwork, SearchResult], Facts, str]:
     """Return what is found, for any size where that can be; else for one, and why."""
     facts = loaded.facts
     if facts.sides is not None:

@@ -34,8 +34,8 @@ from nystra.export import mechanism as planned
 from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.policies import find_precision_policy
 from nystra.export.graph.precision.lowering import Lowered, lower_model
-from nystra.export.graph.precision.ranges import largest_values
-from nystra.export.graph.precision.types import float_tensors
+from nystra.export.graph.precision.ranges import measure_largest
+from nystra.export.graph.precision.types import find_float_tensors
 from nystra.export.load.fixed import fixed_facts
 from nystra.export.load.images import validation_feeds
 from nystra.export.pytorch.network_session import NetworkSession
@@ -146,11 +146,11 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         node.output[0]
         for node in base.graph.node
         if node.op_type == "Add" and not weights & set(node.input)
-    } & float_tensors(base)
+    } & find_float_tensors(base)
     single = session_of(base, folder)
     wanted = [single(feed) for feed in feeds]
     exact = [NetworkSession(plain, torch.float64)(*feed.values()) for feed in feeds]
-    stream = max(largest_values(base, streams, feeds[:1]).values())
+    stream = max(measure_largest(base, streams, feeds[:1]).values())
     searching = any(site.has_near_ties for site in resolved.values())
     for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
         name = f"{precision}-tensorrt" if tensorrt else precision

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nystra.export.execute.parts import is_held, names_read
+from nystra.export.execute.parts import find_reads, is_stored
 from nystra.export.tracing.alike import Observed, is_equal, observe
 from nystra.export.tracing.programs import exported
 from searched_graphs import graph_of, searched
@@ -109,7 +109,7 @@ def _operators(model: ir.Model) -> Counter[str]:
 
 
 def _weights(model: ir.Model) -> set[str]:
-    read = {held for node in model.graph for held in names_read(node) if is_held(held)}
+    read = {held for node in model.graph for held in find_reads(node) if is_stored(held)}
     return {str(held.name) for held in read if "." in str(held.name)}
 
 

@@ -72,7 +72,7 @@ def test_a_replacement_with_nan_is_refused_at_every_size(
 
     monkeypatch.setattr(comparison, "draw_inputs", noise)
     monkeypatch.setattr(comparison, "SitedRunner", Run)
-    monkeypatch.setattr(comparison, "computed", own)
+    monkeypatch.setattr(comparison, "compute_values", own)
     monkeypatch.setattr(
         comparison, "_exactly", lambda _, shapes=None: "ignoring" if shapes is None else "exact"
     )
@@ -81,7 +81,7 @@ def test_a_replacement_with_nan_is_refused_at_every_size(
     )
     sized: Any = SimpleNamespace(release=lambda: None)
     runner: Any = None
-    assert comparison.mismatch(item, runner, [sized] * 3)
+    assert comparison.find_mismatch(item, runner, [sized] * 3)
 
 
 @pytest.mark.parametrize("kind", [7, 9, 6])

@@ -13,7 +13,7 @@ from conformance_models import session
 from nystra.core.errors import NystraError
 from nystra.export import mechanism
 from nystra.export.attention.implementation import implement
-from nystra.export.rewrite.mechanisms import _free, _traced
+from nystra.export.rewrite.mechanisms import _find_free_axes, _trace_mechanism
 from nystra.export.rewrite.site_modules import (
     FoundFreeTokens,
     FoundMap,
@@ -39,14 +39,14 @@ Given = list[Tensor | None]
 def check(site: Any, name: str, given: list[Given]) -> None:
     """Compare the nodes of a mechanism, traced for sites of all sizes, with plain PyTorch."""
     shapes = [tuple(None if t is None else tuple(t.shape) for t in inputs) for inputs in given]
-    free = [_free(sides) for sides in zip(*shapes, strict=True)]
+    free = [_find_free_axes(sides) for sides in zip(*shapes, strict=True)]
     chosen = mechanism(name).at(site.geometry) if hasattr(site, "geometry") else mechanism(name)
     try:
         plain: Any = implement(chosen, site, "plain")
     except NystraError:
         assert name != "full"  # a linear mechanism may refuse biases
         return
-    model = _traced(site.eval(), chosen, shapes[0], free, 20, 1, apart=False)
+    model = _trace_mechanism(site.eval(), chosen, shapes[0], free, 20, 1, of_one_site=False)
     attach_bodies(model)
     run = session(model)
     held = [tensor.detach() for _, tensor in site.named_parameters()]

@@ -270,7 +270,7 @@ def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
     def refusing(*_: object, **__: object) -> onnx.ModelProto:
         raise TraceError("PyTorch could not trace the network: it is this one")
 
-    monkeypatch.setattr("nystra.export.rewrite.mechanisms._traced", refusing)
+    monkeypatch.setattr("nystra.export.rewrite.mechanisms._trace_mechanism", refusing)
     network = Restorer(toys.lively(toys.RearrangedByHand()))
     result = export_module(network, tmp_path / "m.onnx", CLUSTER)
     assert result.validation.passed

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from freed_memory import FreedMemory
 from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.full.parameters import Full
-from nystra.export.execute.parts import taken_inputs
+from nystra.export.execute.parts import find_inputs
 from nystra.export.load.onnx_file import load_onnx
 from nystra.export.rewrite.constants import fix_sizes
 from nystra.runtime.session import Session
@@ -82,7 +82,7 @@ def computed(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], folder: Pa
     session = Session(path)
     output: np.ndarray
     (output,) = session.run(
-        {value.name: feeds[value.name] for value in taken_inputs(model)}
+        {value.name: feeds[value.name] for value in find_inputs(model)}
     ).values()
     return output
 

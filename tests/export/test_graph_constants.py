@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nystra.export.execute.parts import PartRunner, parts_of
+from nystra.export.execute.parts import PartRunner, cut_into_parts
 from nystra.export.load.module_graph import simplify
 from nystra.export.rewrite import constants
 from nystra.export.rewrite.constants import write_constant
@@ -97,7 +97,7 @@ def test_a_small_network_of_constants_is_computed_once(
     assert ("Exp" in operators) == (numbers is Repeated)
     x = torch.rand(batch, 9, 4)
     values = {"x": copy_to_ort(x.numpy())}
-    for part in parts_of(list(model.graph), ["y"]):
+    for part in cut_into_parts(list(model.graph), ["y"]):
         values |= PartRunner(model).run(part, values)
     with torch.no_grad():
         torch.testing.assert_close(torch.from_numpy(copy_from_ort(values["y"])), network(x))
@@ -143,7 +143,7 @@ def test_a_part_that_onnxruntime_makes_invalid_is_not_optimized() -> None:
     model = ir.from_proto(
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
     )
-    (part,) = parts_of(list(model.graph), ["result", "y"])
+    (part,) = cut_into_parts(list(model.graph), ["result", "y"])
     given = {"x": copy_to_ort(np.ones((1, 1, 4, 4), np.float32))}
     made = PartRunner(model).run(part, given, optimized=True)
     assert copy_from_ort(made["result"]).tolist() == [[[[2.0] * 4] * 4]]

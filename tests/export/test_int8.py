@@ -20,13 +20,13 @@ from nystra.export.graph.int8.budget import keep_budget
 from nystra.export.graph.int8.calibration import (
     CONTRAST,
     Calibration,
+    add_contrast,
     calibrate,
-    least_error,
-    with_contrast,
+    find_range,
 )
 from nystra.export.graph.int8.layers import find_layers
 from nystra.export.graph.int8.quantizer import quantize
-from nystra.export.graph.int8.rounded_copy import rounded_copy
+from nystra.export.graph.int8.rounded_copy import make_rounded_copy
 from nystra.export.graph.int8.transform import quantize_model
 from nystra.export.graph.probing import open_probe
 from nystra.export.transforms import TransformInputs, find_transform
@@ -105,11 +105,11 @@ def test_a_weight_has_127_steps_for_every_output_channel(model: onnx.ModelProto)
 def test_the_range_of_least_error_cuts_what_hardly_occurs() -> None:
     values = np.random.default_rng(0).standard_normal(20000).astype(np.float32)
     largest = float(np.abs(values).max())
-    assert 0.9 * largest <= least_error(values, largest) <= largest
-    assert least_error(values, 8.0 * largest) < 1.2 * largest  # what no draw has met
+    assert 0.9 * largest <= find_range(values, largest) <= largest
+    assert find_range(values, 8.0 * largest) < 1.2 * largest  # what no draw has met
     many = np.append(values, np.full(50, 8.0 * largest, np.float32))
-    assert least_error(many, 8.0 * largest) > 7.0 * largest
-    assert least_error(np.zeros(5, np.float32), 0.0) == 1.0
+    assert find_range(many, 8.0 * largest) > 7.0 * largest
+    assert find_range(np.zeros(5, np.float32), 0.0) == 1.0
 
 
 def test_every_image_is_used_at_a_higher_contrast_too() -> None:
@@ -117,7 +117,7 @@ def test_every_image_is_used_at_a_higher_contrast_too() -> None:
     wide = np.linspace(0.0, 1.0, 48, dtype=np.float32).reshape(1, 3, 4, 4)
     level, frames = np.full((1, 1, 4, 4), 0.1, np.float32), np.array([3])
     first, second = ({"x": x, "level": level, "frames": frames} for x in (image, wide))
-    *same, higher, clipped = with_contrast([first, second])
+    *same, higher, clipped = add_contrast([first, second])
     assert same == [first, second]
     assert np.ptp(higher["x"]) == pytest.approx(CONTRAST * np.ptp(image))
     assert higher["x"].mean() == pytest.approx(0.5)
@@ -143,7 +143,7 @@ def test_the_file_gives_what_the_rounded_copy_says(
     """onnxruntime's quantizer against scales and weights computed in another way."""
     written = quantized(model, calibration.ranges)
     onnx.checker.check_model(written, full_check=True)
-    copied = rounded_copy(model, find_layers(model.graph), calibration.ranges)
+    copied = make_rounded_copy(model, find_layers(model.graph), calibration.ranges)
     for shape in (SHAPE, (2, 4, 1, 1), (1, 4, 16, 5)):
         want, exact = run(copied, shape), run(model, shape)
         lost = np.abs(want - exact).max()
@@ -212,7 +212,7 @@ def test_joined_maps_are_rounded_once_and_joined_as_integers() -> None:
     assert sorted(quantizers) == ["first", "second", "x"]
     for name in ("two", "three"):
         assert {makers[part].op_type for part in makers[name].input} == {"DequantizeLinear"}
-    want = run(rounded_copy(joined, layers, ranges), SHAPE)
+    want = run(make_rounded_copy(joined, layers, ranges), SHAPE)
     lost = np.abs(want - run(joined, SHAPE)).max()
     assert np.abs(run(written, SHAPE) - want).max() < 0.1 * lost
 
@@ -321,7 +321,7 @@ def test_a_limit_below_that_of_every_file_is_raised_to_it(
     model: onnx.ModelProto, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = find_layers(model.graph)
-    free = keep_budget(model, layers, calibration, with_contrast(FEEDS), IMAGE, -100.0)
+    free = keep_budget(model, layers, calibration, add_contrast(FEEDS), IMAGE, -100.0)
     coarsest = free.figure + 3.0
     int8 = replace(IMAGE.tolerances["int8"], coarsest=coarsest)
     strict = replace(IMAGE, tolerances={**IMAGE.tolerances, "int8": int8})

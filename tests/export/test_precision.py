@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import NystraError, UnsupportedModelError
-from nystra.export.graph.precision.cast import lower
-from nystra.export.graph.precision.choice import choose
-from nystra.export.graph.precision.constants import lost
+from nystra.export.graph.precision.cast import write_casts
+from nystra.export.graph.precision.choice import choose_nodes
+from nystra.export.graph.precision.constants import describe_loss
 from nystra.export.graph.precision.lowering import lower_model
-from nystra.export.graph.precision.rounded_copy import rounded_copy
+from nystra.export.graph.precision.rounded_copy import make_rounded_copy
 from nystra.export.graph.precision.table import LOW_TYPES
 from nystra.export.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
@@ -28,7 +28,7 @@ from small_graphs import CONV, model_of, run, small, types, weight
 def lowered(model: onnx.ModelProto, precision: str = "fp16", **more: Any) -> onnx.ModelProto:
     """A low-precision copy of a model."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    lower(copy, choose(copy, precision, **more))
+    write_casts(copy, choose_nodes(copy, precision, **more))
     return copy
 
 
@@ -118,15 +118,15 @@ def test_a_low_output_of_the_graph_keeps_name_and_type() -> None:
 def test_constants_that_do_not_fit(values: list[float], words: str | None) -> None:
     import re
 
-    reason = lost(np.array(values, np.float32), LOW_TYPES["fp16"])
+    reason = describe_loss(np.array(values, np.float32), LOW_TYPES["fp16"])
     assert (reason is None) == (words is None)
     assert words is None or re.search(words, reason or "")
-    assert lost(np.array(values, np.float32), LOW_TYPES["bf16"]) is None
+    assert describe_loss(np.array(values, np.float32), LOW_TYPES["bf16"]) is None
 
 
 def test_a_node_whose_weights_overflow_stays_float_and_is_reported() -> None:
     model = small(weights=1e5)
-    chosen = choose(model, "fp16")
+    chosen = choose_nodes(model, "fp16")
     assert chosen.kept == {"first": "a constant of 1e+05 overflows fp16"}
     kinds = types(lowered(model))
     assert kinds["first"] == TensorProto.FLOAT
@@ -148,14 +148,14 @@ def test_values_near_the_limit_stay_float_and_are_reported() -> None:
 
 @pytest.mark.parametrize("opset", [20, 22])
 def test_bf16_is_for_every_program_or_for_tensorrt(opset: int) -> None:
-    everywhere = choose(small(opset), "bf16")
+    everywhere = choose_nodes(small(opset), "bf16")
     assert {everywhere.kept[name] for name in ("first", "last")} == {
         f"ONNX has no bf16 Conv at opset {min(opset, 21)}"
     }
     kinds = types(lowered(small(), "bf16"))  # valid ONNX
     assert kinds["wide"] == kinds["back"] == TensorProto.BFLOAT16
     assert kinds["active"] == TensorProto.FLOAT  # its digits are too few to round at every step
-    alone = choose(small(), "bf16", tensorrt=True)
+    alone = choose_nodes(small(), "bf16", tensorrt=True)
     assert not alone.kept
     assert "first" in alone.tensors
 
@@ -249,8 +249,8 @@ def test_the_rounded_copy_shows_an_overflow_that_onnxruntime_hides() -> None:
     ]
     model = model_of(nodes, given)
     low = onnx.ModelProto.FromString(model.SerializeToString())
-    tensors = lower(low, choose(low, "fp16"))
-    copied = rounded_copy(low, "fp16", tensors)
+    tensors = write_casts(low, choose_nodes(low, "fp16"))
+    copied = make_rounded_copy(low, "fp16", tensors)
     assert set(types(copied).values()) <= {TensorProto.FLOAT, TensorProto.FLOAT16}
     assert not np.isfinite(run(copied)).all()
     assert np.isfinite(run(low)).all()  # the check on the file itself would have passed
@@ -265,8 +265,8 @@ def test_the_rounded_copy_shows_an_overflow_that_onnxruntime_hides() -> None:
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_the_rounded_copy_rounds_to_the_type(precision: str) -> None:
     low = small()
-    tensors = lower(low, choose(low, precision, tensorrt=True))
-    copied = rounded_copy(low, precision, tensors)
+    tensors = write_casts(low, choose_nodes(low, precision, tensorrt=True))
+    copied = make_rounded_copy(low, precision, tensors)
     node = next(node for node in copied.graph.node if "wide" in node.output)
     assert node.op_type == "Cast"
     copied.graph.output.append(helper.make_tensor_value_info("wide", TensorProto.FLOAT, None))

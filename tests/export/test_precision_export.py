@@ -204,7 +204,7 @@ def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(
     def nothing(_: Any, names: Any, __: Any) -> dict[str, float]:
         return dict.fromkeys(names, 0.0)
 
-    monkeypatch.setattr(lowering, "largest_values", nothing)
+    monkeypatch.setattr(lowering, "measure_largest", nothing)
     assert main(arguments) == 1
     failed = json.loads((tmp_path / "m.failed.json").read_text())
     assert any(text.startswith("twin") for text in failed["validation"]["failures"])

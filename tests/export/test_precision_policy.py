@@ -11,7 +11,7 @@ from torch import nn
 
 from nystra.core.errors import UnsupportedModelError
 from nystra.export.graph.policies import find_precision_policy
-from nystra.export.graph.precision.choice import choose
+from nystra.export.graph.precision.choice import choose_nodes
 from nystra.export.graph.precision.lowering import lower_model
 from nystra.export.validate.fake_quantized import rounded_network
 from nystra.models.architecture import Architecture, PrecisionPolicy
@@ -39,7 +39,7 @@ def test_a_precision_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_a_policy_keeps_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = choose(small(), "fp16", {"Conv": "because"})
+    chosen = choose_nodes(small(), "fp16", {"Conv": "because"})
     assert chosen.kept == {"first": "because", "last": "because"}
     refusing = Architecture(swinir.load, PrecisionPolicy(refused={"fp16": "it goes black"}))
     monkeypatch.setattr(swinir, "ARCHITECTURE", refusing)

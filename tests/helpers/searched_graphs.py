@@ -15,8 +15,8 @@ from torch.export import Dim, ExportedProgram
 from nystra.export.differences import relative_difference
 from nystra.export.load.module_graph import simplify
 from nystra.export.load.searching import at_shapes, network_of
+from nystra.export.rewrite.attention_search import FoundAttention, SearchResult, find_attention
 from nystra.export.rewrite.sources import ModuleSource
-from nystra.export.rewrite.story import Found, FoundAttention, find
 from nystra.export.tracing.programs import exported, recorded
 from nystra.export.tracing.trace import converted
 
@@ -34,7 +34,7 @@ class Searched:
 
     module: nn.Module
     model: ir.Model
-    found: Found
+    found: SearchResult
     network: Any
 
     @property
@@ -62,7 +62,7 @@ def searched(
     """Return a module with what is found in its graph at one or two sizes."""
     one = at_shapes(model, {"image": tuple(first)})
     other = None if second is None else at_shapes(model, {"image": tuple(second)})
-    found = find(model, one, other)
+    found = find_attention(model, one, other)
     source = ModuleSource(Path("toy"), module, model)
     return Searched(module, model, found, network_of(source, found.replacements))
 

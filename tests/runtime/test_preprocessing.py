@@ -18,7 +18,7 @@ from nystra.core.ports.preprocessing import (
     read_preprocessing,
     write_preprocessing,
 )
-from nystra.export.graph.preprocessing import prepend
+from nystra.export.graph.preprocessing import prepend_preprocessing
 from nystra.export.load.with_preprocessing import Preparation
 from nystra.runtime import Session
 from nystra.runtime.images.resampling import resample
@@ -162,7 +162,7 @@ def test_the_graph_prepares_as_the_runtime_and_pytorch_do(
     del model.graph.node[:]
     model.graph.node.append(onnx.helper.make_node("Identity", ["input"], ["shown"]))
     del model.metadata_props[:]
-    prepend(model, rule, Port("input", "image", lengths={"channels": 3}))
+    prepend_preprocessing(model, rule, Port("input", "image", lengths={"channels": 3}))
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, tmp_path / "prepares.onnx")
     session = Session(tmp_path / "prepares.onnx", threads=1)

@@ -17,7 +17,7 @@ from ....runtime.session import Session
 from ..probing import open_probe
 from .calibration import Calibration, Feed
 from .layers import WeightLayer
-from .rounded_copy import OWN_RANGES, SWITCHES, rounded_copy
+from .rounded_copy import OWN_RANGES, SWITCHES, make_rounded_copy
 
 MAX_COMPARED = 16
 """Most images on which the limit is checked, evenly spaced among all."""
@@ -57,7 +57,7 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Selection:
     """A selection that keeps the budget.
 
     Attributes:
@@ -80,7 +80,7 @@ def keep_budget(
     minimum: float,
     validated: Sequence[Feed] = (),
     coarsest: float = 0.0,
-) -> Kept:
+) -> Selection:
     """Return layers to float32 until every image reaches the limit against the float32 graph.
 
     Layers are returned in the order of their error per multiplication, so that a costly layer comes
@@ -98,21 +98,23 @@ def keep_budget(
         validated: Inputs of the validation, which rounds maps in steps of their own largest value.
         coarsest: The headline figure that these have to reach.
     """
-    compared = [{**feed, OWN_RANGES: np.array(False)} for feed in _spread(feeds, MAX_COMPARED)]
+    compared = [
+        {**feed, OWN_RANGES: np.array(False)} for feed in _space_evenly(feeds, MAX_COMPARED)
+    ]
     images = [*compared, *({**feed, OWN_RANGES: np.array(True)} for feed in validated)]
     limits = [minimum] * len(compared) + [coarsest] * len(validated)
-    copied = rounded_copy(model, layers, calibration.ranges, switches=True)
+    copied = make_rounded_copy(model, layers, calibration.ranges, switches=True)
     with open_probe(copied) as session:
         trial = _Trial(session, images, measure, len(layers))
         exact = np.zeros(len(layers), bool)
         figures = trial.figures(exact)
         returned: list[Returned] = []
-        if (hardest := _hardest(measure, figures, limits)) is not None:
+        if (hardest := _find_hardest(measure, figures, limits)) is not None:
             alone = len(layers) <= MAX_ALONE
-            tried = _spread(compared, MAX_TRIED) if alone else [images[hardest]]
+            tried = _space_evenly(compared, MAX_TRIED) if alone else [images[hardest]]
             few = _Trial(session, tried, measure, len(layers))
             costs = np.array([calibration.products(layer) for layer in layers])
-            groups = _by_error(few.alone, costs, len(layers) if alone else MAX_RUNS)
+            groups = _sort_by_error(few.alone, costs, len(layers) if alone else MAX_RUNS)
             order = np.concatenate([group.places for group in groups])
 
             def without(count: int) -> npt.NDArray[np.bool_]:
@@ -127,7 +129,7 @@ def keep_budget(
 
                 count = bisect_left(range(len(layers)), True, lo=count + 1, key=holds)
                 figures = trial.figures(without(count))
-                hardest = _hardest(measure, figures, limits)
+                hardest = _find_hardest(measure, figures, limits)
             exact = without(count)
             group_of = {place: group for group in groups for place in group.places}
             returned = [
@@ -139,11 +141,13 @@ def keep_budget(
                 )
                 for place in order[:count]
             ]
-    left = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
-    return Kept(left, tuple(returned), trial.worst(figures[: len(compared)]))
+    quantized = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
+    return Selection(quantized, tuple(returned), trial.worst(figures[: len(compared)]))
 
 
-def _hardest(measure: Measure, figures: Sequence[float], limits: Sequence[float]) -> int | None:
+def _find_hardest(
+    measure: Measure, figures: Sequence[float], limits: Sequence[float]
+) -> int | None:
     if not any(map(measure.misses, figures, limits)):
         return None
     differences = np.subtract(figures, limits)
@@ -159,7 +163,7 @@ class _Group:
     figure: float
 
 
-def _by_error(
+def _sort_by_error(
     alone: Callable[[Array], tuple[float, float]], costs: npt.NDArray[np.float64], max_runs: int
 ) -> list[_Group]:
     """Return all layers in groups, the one with the largest error per multiplication first.
@@ -184,7 +188,7 @@ def _by_error(
     return sorted(groups, key=lambda group: -group.error)
 
 
-def _spread(feeds: Sequence[Feed], limit: int) -> Sequence[Feed]:
+def _space_evenly(feeds: Sequence[Feed], limit: int) -> Sequence[Feed]:
     return feeds[:: -(-len(feeds) // limit)]
 
 
@@ -206,8 +210,8 @@ class _Trial:
     def alone(self, places: Array) -> tuple[float, float]:
         got = self._outputs(~np.isin(np.arange(self._count), places))
         errors = [
-            float(np.mean((output.astype(np.float64) - wanted) ** 2))
-            for output, wanted in zip(got, self._wanted, strict=True)
+            float(np.mean((output.astype(np.float64) - expected) ** 2))
+            for output, expected in zip(got, self._wanted, strict=True)
         ]
         return float(np.mean(errors)), self.worst(self._values(got))
 
@@ -217,6 +221,6 @@ class _Trial:
 
     def _values(self, outputs: Sequence[Array]) -> list[float]:
         return [
-            self._measure.value(output, wanted)
-            for output, wanted in zip(outputs, self._wanted, strict=True)
+            self._measure.value(output, expected)
+            for output, expected in zip(outputs, self._wanted, strict=True)
         ]

@@ -83,12 +83,12 @@ def calibrate(
     ranges = {}
     for group in group_by_scale(model.graph, layers):
         values = np.concatenate([array for name in group for array in drawn[name]])
-        held = least_error(values, max(largest[name] for name in group))
-        ranges.update(dict.fromkeys(group, held))
+        limit = find_range(values, max(largest[name] for name in group))
+        ranges.update(dict.fromkeys(group, limit))
     return Calibration(ranges, sizes)
 
 
-def with_contrast(feeds: Sequence[Feed]) -> list[Feed]:
+def add_contrast(feeds: Sequence[Feed]) -> list[Feed]:
     """Return inputs, followed by a copy of each at `CONTRAST`, within the range of all values.
 
     Integer inputs and constant inputs are copied unchanged.
@@ -111,15 +111,15 @@ def with_contrast(feeds: Sequence[Feed]) -> list[Feed]:
     return [*feeds, *map(contrasted, feeds)]
 
 
-def least_error(values: npt.NDArray[np.float32], largest: float) -> float:
+def find_range(values: npt.NDArray[np.float32], largest: float) -> float:
     """Return the range, up to the largest value, with the least error in 8 bits."""
     if not largest > 0.0:
         return 1.0  # nothing but zeros, which any range holds
     errors = []
     for limit in largest * SHARES:
         step = limit / 127.0
-        held = np.clip(np.round(values / step), -127, 127) * step
-        errors.append(float(np.mean(np.abs(values - held) ** 3)))
+        rounded = np.clip(np.round(values / step), -127, 127) * step
+        errors.append(float(np.mean(np.abs(values - rounded) ** 3)))
     return float(largest * SHARES[int(np.argmin(errors))])
 
 

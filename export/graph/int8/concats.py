@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from ...execute.parts import all_names_read
+from ...execute.parts import find_names_read
 from .layers import WeightLayer
 
 
@@ -33,7 +33,7 @@ def find_concats(
     other = {output.name for output in graph.output}
     for node in graph.node:
         entry = set(node.input[:1]) if node.name in convolutions else set()
-        other |= all_names_read(node) - entry
+        other |= find_names_read(node) - entry
     sources = {layer.source for layer in layers} - other
     return {
         node.output[0]: tuple(node.input)

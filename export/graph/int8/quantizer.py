@@ -44,8 +44,8 @@ def quantize(
 
     joined = find_concats(model.graph, layers)
     work = onnx.ModelProto.FromString(model.SerializeToString())
-    entries = _own_inputs(work.graph, layers)
-    held = {
+    entries = _add_inputs(work.graph, layers)
+    limits = {
         entry: (np.float32(-ranges[source]), np.float32(ranges[source]))
         for entry, source in entries.items()
     }
@@ -55,15 +55,15 @@ def quantize(
         reduce_range=False,
         weight_qType=QuantType.QInt8,
         activation_qType=QuantType.QInt8,
-        tensors_range=TensorsData(CalibrationMethod.MinMax, held),
+        tensors_range=TensorsData(CalibrationMethod.MinMax, limits),
         nodes_to_quantize=[layer.node for layer in layers],
         nodes_to_exclude=[],
         op_types_to_quantize=list(KINDS),
         extra_options=dict(_OPTIONS),
     )
     quantized = quantizer.quantize_model()
-    _without_entries(quantized.graph, entries)
-    _before_concats(quantized.graph, joined)
+    _remove_entries(quantized.graph, entries)
+    _quantize_before_concats(quantized.graph, joined)
     _sort(quantized)
     del quantized.graph.value_info[:]
     model.graph.CopyFrom(quantized.graph)
@@ -77,7 +77,7 @@ def _sort(model: onnx.ModelProto) -> None:
     replace_nodes(model.graph, sorted(model.graph.node, key=lambda node: places[node.output[0]]))
 
 
-def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, str]:
+def _add_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, str]:
     """Give the layers of a map an input of their own: its other readers keep full precision.
 
     Returns:
@@ -101,16 +101,16 @@ def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[s
     return entries
 
 
-def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, str]) -> None:
+def _remove_entries(graph: onnx.GraphProto, entries: Mapping[str, str]) -> None:
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name in entries:
                 node.input[place] = entries[name]
-    kept = [node for node in graph.node if node.output[0] not in entries]
-    replace_nodes(graph, kept)
+    nodes = [node for node in graph.node if node.output[0] not in entries]
+    replace_nodes(graph, nodes)
 
 
-def _before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]]) -> None:
+def _quantize_before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]]) -> None:
     """Quantize the parts of joined maps in place of these; the order of the nodes is lost."""
     quantizers, readers, producers = {}, {}, {}
     for node in graph.node:
@@ -129,10 +129,14 @@ def _before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]])
         scale = quantizers[concatenated].input[1:]
         for part in parts:
             if part not in quantizers:
-                held, back = f"{part}.input_QuantizeLinear", f"{part}.input_DequantizeLinear"
-                quantizers[part] = helper.make_node("QuantizeLinear", [part, *scale], [held], held)
-                readers[held] = helper.make_node("DequantizeLinear", [held, *scale], [back], back)
-                graph.node.extend([quantizers[part], readers[held]])
+                quantized, back = f"{part}.input_QuantizeLinear", f"{part}.input_DequantizeLinear"
+                quantizers[part] = helper.make_node(
+                    "QuantizeLinear", [part, *scale], [quantized], quantized
+                )
+                readers[quantized] = helper.make_node(
+                    "DequantizeLinear", [quantized, *scale], [back], back
+                )
+                graph.node.extend([quantizers[part], readers[quantized]])
         producers[concatenated].input[:] = [rounded(part) for part in parts]
         instead[rounded(concatenated)] = concatenated
     for node in graph.node:

@@ -22,7 +22,7 @@ OWN_RANGES = "nystra.own_ranges"
 """Another one: if true, a map is rounded in 127 steps of its largest value, not of `ranges`."""
 
 
-def rounded_copy(
+def make_rounded_copy(
     model: onnx.ModelProto,
     layers: Sequence[WeightLayer],
     ranges: Mapping[str, float],
@@ -83,8 +83,8 @@ class _RoundingWriter(NodeWriter):
         """Return the input of a layer rounded in steps."""
         name = layer.node
         scaled = self.op("Div", [layer.source, step], f"{name}.scaled")
-        whole = self.op("Round", [scaled], f"{name}.whole")
-        clipped = self.op("Clip", [whole, self._least, self._most], f"{name}.clipped")
+        integers = self.op("Round", [scaled], f"{name}.whole")
+        clipped = self.op("Clip", [integers, self._least, self._most], f"{name}.clipped")
         return self.op("Mul", [clipped, step], f"{name}.rounded")
 
     def switched(self, layer: WeightLayer, place: int) -> tuple[str, str]:

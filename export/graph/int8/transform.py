@@ -20,11 +20,11 @@ from ....models.architecture import PrecisionPolicy
 from ....runtime.metrics.measures import Measure, measure_for
 from ...transforms import TransformInputs
 from ..policies import find_int8_policy
-from .budget import Kept, keep_budget
-from .calibration import Feed, calibrate, with_contrast
+from .budget import Selection, keep_budget
+from .calibration import Feed, add_contrast, calibrate
 from .layers import find_layers
 from .quantizer import quantize
-from .rounded_copy import rounded_copy
+from .rounded_copy import make_rounded_copy
 
 MARGIN = 1.0
 """What the inputs of the validation have to reach above its limit, in dB: it runs another network,
@@ -48,7 +48,7 @@ class Quantized:
     """
 
     rounded_copy: onnx.ModelProto
-    kept: Kept
+    kept: Selection
     refused: Mapping[str, str]
     share: float
     measure: Measure
@@ -76,18 +76,17 @@ class Quantized:
 
     def notes(self) -> list[str]:
         """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
-        measure, kept = self.measure, self.kept
-        done = (
-            f"{counted(len(kept.layers), 'layer')} in int8, {self.share:.0%} of the multiplications"
-        )
-        left = f"{measure.text(kept.figure)} against float32 on the calibration images"
-        texts = [f"{done}: {left} and on copies of higher contrast"]
-        if kept.returned:
+        measure, selection = self.measure, self.kept
+        layers = counted(len(selection.layers), "layer")
+        done = f"{layers} in int8, {self.share:.0%} of the multiplications"
+        accuracy = f"{measure.text(selection.figure)} against float32 on the calibration images"
+        texts = [f"{done}: {accuracy} and on copies of higher contrast"]
+        if selection.returned:
             named = [
                 f"{layer.path} ({measure.text(layer.alone)} with only {layer.tried} in int8)"
-                for layer in kept.returned
+                for layer in selection.returned
             ]
-            count = counted(len(kept.returned), "layer")
+            count = counted(len(selection.returned), "layer")
             texts.append(f"{count} returned to float32: {first_named(named, 3)}")
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
 
@@ -150,19 +149,19 @@ def quantize_model(
             f"no part of this network can be int8: {why}. Use `precision` fp32; "
             "see docs/precision.md"
         )
-    used = feeds if measure.few else with_contrast(feeds)  # logits have no pixel to cut off
+    used = feeds if measure.few else add_contrast(feeds)  # logits have no pixel to cut off
     calibration = calibrate(model, layers, used)
-    kept = keep_budget(model, layers, calibration, used, measure, minimum, validated, coarsest)
-    if not kept.layers:
-        worst = kept.returned[-1]
+    selection = keep_budget(model, layers, calibration, used, measure, minimum, validated, coarsest)
+    if not selection.layers:
+        worst = selection.returned[-1]
         raise UnsupportedModelError(
             f"no layer can be int8 if every image has to reach {measure.text(minimum)}: the last "
             f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} with "
             f"only {worst.tried} in int8. Lower `min_psnr` or use `precision` fp32; "
             "see docs/precision.md"
         )
-    copied = rounded_copy(model, kept.layers, calibration.ranges)
-    quantize(model, kept.layers, calibration.ranges)
+    copied = make_rounded_copy(model, selection.layers, calibration.ranges)
+    quantize(model, selection.layers, calibration.ranges)
     total = sum(calibration.products(layer) for layer in layers)
-    share = sum(calibration.products(layer) for layer in kept.layers) / total
-    return Quantized(copied, kept, refused, share, measure, len(feeds))
+    share = sum(calibration.products(layer) for layer in selection.layers) / total
+    return Quantized(copied, selection, refused, share, measure, len(feeds))

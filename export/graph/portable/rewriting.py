@@ -66,10 +66,10 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", OPSET))
     model.graph.CopyFrom(written)
-    return _left_over(graph, written.node)
+    return _describe_unsupported(graph, written.node)
 
 
-def _left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
+def _describe_unsupported(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
     """Return a sentence for each kind of node that not every engine supports."""
     many, integers = [], []
     for node in nodes:
@@ -79,11 +79,11 @@ def _left_over(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]
         if any(tensor.kind == TensorProto.INT64 for tensor in outputs):
             integers.append(node)
     return [
-        f"{len(found)} nodes {what}, which not every engine supports; the first is "
-        f"{found[0].name} ({found[0].op_type})"
-        for found, what in (
+        f"{len(nodes_of_kind)} nodes {what}, which not every engine supports; the first is "
+        f"{nodes_of_kind[0].name} ({nodes_of_kind[0].op_type})"
+        for nodes_of_kind, what in (
             (many, f"have more than {RANK} axes"),
             (integers, "compute with 64-bit integers"),
         )
-        if found
+        if nodes_of_kind
     ]

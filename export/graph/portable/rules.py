@@ -18,7 +18,7 @@ RANK = 4
 """Most axes of a tensor that every engine supports."""
 
 
-def simpler(graph: StaticGraph, node: onnx.NodeProto, outputs: list[Tensor]) -> str | None:
+def simplify(graph: StaticGraph, node: onnx.NodeProto, outputs: list[Tensor]) -> str | None:
     """Return the output of a node with one output, computed by simpler nodes or none.
 
     Args:
@@ -83,7 +83,7 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
         return graph.reshape(source, output.shape)
     if len(shape) <= RANK:
         return None
-    groups = _together(moving)
+    groups = _group_adjacent(moving)
     if len(groups) >= len(shape):
         return None
     sizes = {group[0]: math.prod(shape[axis] for axis in group) for group in groups}
@@ -93,11 +93,11 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
     return graph.reshape(moved, output.shape)
 
 
-def _together(order: list[int]) -> list[list[int]]:
-    left = {axis: place for place, axis in enumerate(sorted(order))}
+def _group_adjacent(order: list[int]) -> list[list[int]]:
+    places = {axis: place for place, axis in enumerate(sorted(order))}
     groups: list[list[int]] = []
     for axis in order:
-        if groups and left[axis] == left[groups[-1][-1]] + 1:
+        if groups and places[axis] == places[groups[-1][-1]] + 1:
             groups[-1].append(axis)
         else:
             groups.append([axis])

@@ -14,14 +14,14 @@ from onnx import helper, numpy_helper
 
 from ....core.errors import ExportError
 from ...execute.reference import compute_node
-from .rules import simpler
+from .rules import simplify
 
 Constant: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[Any]]"
 
 _SMALL = 2**15
 """Most elements of a constant that is larger than its operands."""
 
-_KEPT = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_NOT_FOLDED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Not folded, so that the data of the file stays in low precision."""
 
 
@@ -100,7 +100,7 @@ class StaticGraph:
                     self.constant(value, name)
                     for name, value in zip(node.output, values, strict=True)
                 ]
-            elif (other := simpler(self, node, outputs)) is not None:
+            elif (other := simplify(self, node, outputs)) is not None:
                 self._equal[key] = [other]
             else:
                 self._equal[key] = self._kept(node, outputs)
@@ -108,8 +108,8 @@ class StaticGraph:
 
     def value(self, tensor: str) -> Constant | None:
         """Return the value of a constant, None for other tensors."""
-        known = self.tensors.get(tensor)
-        return None if known is None else known.value
+        entry = self.tensors.get(tensor)
+        return None if entry is None else entry.value
 
     def graph(self, name: str, inputs: list[str], outputs: dict[str, str]) -> onnx.GraphProto:
         """Return the graph of the nodes that its outputs need.
@@ -130,15 +130,15 @@ class StaticGraph:
             for names in (node.input, node.output):
                 names[:] = [final.get(each, each) for each in names]
             node.name = node.output[0]
-        for wanted, tensor in outputs.items():
-            self.tensors[wanted] = replace(self.tensors[tensor], value=None)
-            if final.get(tensor) != wanted:
+        for output, tensor in outputs.items():
+            self.tensors[output] = replace(self.tensors[tensor], value=None)
+            if final.get(tensor) != output:
                 source = final.get(tensor, tensor)
-                nodes.append(helper.make_node("Identity", [source], [wanted], name=wanted))
+                nodes.append(helper.make_node("Identity", [source], [output], name=output))
         initializers = [
-            numpy_helper.from_array(known.value, name)
-            for name, known in self.tensors.items()
-            if known.value is not None and name in needed
+            numpy_helper.from_array(entry.value, name)
+            for name, entry in self.tensors.items()
+            if entry.value is not None and name in needed
         ]
         return helper.make_graph(
             nodes, name, self._infos(inputs), self._infos(outputs), initializers
@@ -151,14 +151,14 @@ class StaticGraph:
         ]
 
     def _kept(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:
-        kept = onnx.NodeProto()
-        kept.CopyFrom(node)
-        kept.output[:] = [self._unique(name) if name else "" for name in node.output]
-        self._nodes.append(kept)
-        for name, tensor in zip(kept.output, outputs, strict=True):
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.output[:] = [self._unique(name) if name else "" for name in node.output]
+        self._nodes.append(copy)
+        for name, tensor in zip(copy.output, outputs, strict=True):
             self.tensors[name] = tensor
-            self.producers[name] = kept
-        return list(kept.output)
+            self.producers[name] = copy
+        return list(copy.output)
 
     def _unique(self, name: str) -> str:
         self._used[name] += 1
@@ -171,10 +171,10 @@ class StaticGraph:
             schema = onnx.defs.get_schema(node.op_type, self._opset, node.domain)
             types, data = {}, {}
             for name in filter(None, node.input):
-                known = self.tensors[name]
-                types[name] = helper.make_tensor_type_proto(known.kind, known.shape)
-                if known.value is not None and known.value.size <= 64:
-                    data[name] = numpy_helper.from_array(known.value, name)
+                entry = self.tensors[name]
+                types[name] = helper.make_tensor_type_proto(entry.kind, entry.shape)
+                if entry.value is not None and entry.value.size <= 64:
+                    data[name] = numpy_helper.from_array(entry.value, name)
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=[helper.make_opsetid("", self._opset)]
             )
@@ -221,12 +221,12 @@ def _fold(
         outputs: Type and shape of its outputs.
         opset: The opset of the node.
     """
-    given = [tensor for tensor in inputs if tensor is not None]
-    if node.op_type in _KEPT or any(tensor.value is None for tensor in given):
+    operands = [tensor for tensor in inputs if tensor is not None]
+    if node.op_type in _NOT_FOLDED or any(tensor.value is None for tensor in operands):
         return None
     if node.op_type == "Constant":
         return [_constant(node)]
-    before = sum(math.prod(tensor.shape) for tensor in given)
+    before = sum(math.prod(tensor.shape) for tensor in operands)
     if any(
         _is_float(tensor) and math.prod(tensor.shape) > max(before, _SMALL) for tensor in outputs
     ):

@@ -6,14 +6,14 @@ import onnx
 from onnx import TensorProto, helper
 
 from ....plugins.domain import opset_of
-from ...execute.parts import all_names_read, subgraphs
+from ...execute.parts import find_names_read, subgraphs
 from ..editing import rename_values, replace_nodes
 from .choice import LowPrecision
 from .constants import Constants
-from .types import data_inputs, float_tensors
+from .types import find_data_inputs, find_float_tensors
 
 
-def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
+def write_casts(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     """Write a low precision into a model, in place.
 
     A tensor is cast once for all nodes that need it in the other type; tensors and nodes keep their
@@ -26,7 +26,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     low, graph = chosen.low, model.graph
     opset = opset_of(model)
     constants = Constants(graph, low)
-    floats = float_tensors(model)
+    floats = find_float_tensors(model)
     outputs = {value.name for value in graph.output}
     written: list[onnx.NodeProto] = []
     casts: dict[tuple[str, int], str] = {}
@@ -35,19 +35,21 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
 
     def cast(name: str, kind: int) -> str:
         source = present.get(name, name)
-        known = casts.get((name, kind))
-        if known is None:
+        result_name = casts.get((name, kind))
+        if result_name is None:
             suffix = low.name if kind == low.element else "fp32"
-            known = casts[name, kind] = f"{name}.{suffix}"
+            result_name = casts[name, kind] = f"{name}.{suffix}"
             if name in outputs and kind == TensorProto.FLOAT:
-                known = casts[name, kind] = name
-            node = helper.make_node("Cast", [source], [known], name=f"cast.{known}", to=kind)
+                result_name = casts[name, kind] = name
+            node = helper.make_node(
+                "Cast", [source], [result_name], name=f"cast.{result_name}", to=kind
+            )
             written.append(node)
-        return known
+        return result_name
 
     for node in graph.node:
         is_low = node.output[0] in chosen.nodes
-        data = set(data_inputs(node, opset)) if is_low else set()
+        data = set(find_data_inputs(node, opset)) if is_low else set()
         for place, name in enumerate(node.input):
             if is_low and name in data and name in floats:
                 if name in constants.known:
@@ -60,7 +62,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
             elif name in chosen.tensors:
                 node.input[place] = cast(name, TensorProto.FLOAT)
         inner = list(subgraphs(node))
-        wide = sorted(chosen.tensors & all_names_read(node)) if inner else ()
+        wide = sorted(chosen.tensors & find_names_read(node)) if inner else ()
         names = {name: cast(name, TensorProto.FLOAT) for name in wide}
         for graph_inside in inner:
             rename_values(graph_inside, names)

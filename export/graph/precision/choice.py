@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from ....plugins.domain import DOMAIN, opset_of
 from .constants import Constants
 from .table import ATTENTION, LOW_TYPES, POINTWISE, WEIGHTED, LowType, moves
-from .types import data_inputs, float_tensors, takes
+from .types import allows_type, find_data_inputs, find_float_tensors
 
 _NEWEST = 21
 """The newest opset whose types decide: engines lack the types that later ones allow."""
@@ -36,7 +36,7 @@ class LowPrecision:
     kept: dict[str, str] = field(default_factory=dict)
 
 
-def choose(
+def choose_nodes(
     model: onnx.ModelProto,
     precision: str,
     keep: Mapping[str, str] | None = None,
@@ -60,13 +60,13 @@ def choose(
     keep = keep or {}
     opset = opset_of(model)
     constants = Constants(model.graph, low)
-    floats = float_tensors(model)
+    floats = find_float_tensors(model)
     chosen = LowPrecision(low)
-    normalized = _normalized(model.graph)
+    normalized = _find_normalized(model.graph)
     kinds, reasons, maps = [], [], []
     for node in model.graph.node:
-        kind = _kind(node, constants)
-        inputs = data_inputs(node, opset) if kind else []
+        kind = _classify(node, constants)
+        inputs = find_data_inputs(node, opset) if kind else []
         if kind == "low" and not floats.issuperset(inputs):
             kind = ""
         maps.append([name for name in inputs if name in floats and name not in constants.known])
@@ -77,17 +77,17 @@ def choose(
         if reason is None and node.output[0] in normalized:
             reason = "onnxruntime fuses its cast with the normalization after it, and fails"
         if reason is None and not tensorrt:
-            reason = _not_yet(node, low, opset)
+            reason = _find_unsupported(node, low, opset)
         reasons.append(reason)
     free = ["" if reason else kind for kind, reason in zip(kinds, reasons, strict=True)]
-    wanted = _wanted(model.graph, free, maps)
+    needed = _find_needed(model.graph, free, maps)
     for node, kind, reason, inputs in zip(model.graph.node, kinds, reasons, maps, strict=True):
         if not kind:
             continue
         if kind != "low":
             if not inputs or not all(name in chosen.tensors for name in inputs):
                 continue
-            if kind == "point" and node.output[0] not in wanted:
+            if kind == "point" and node.output[0] not in needed:
                 continue
         if reason is not None:
             chosen.kept[node.output[0]] = reason
@@ -98,7 +98,7 @@ def choose(
     return chosen
 
 
-def _kind(node: onnx.NodeProto, constants: Constants) -> str:
+def _classify(node: onnx.NodeProto, constants: Constants) -> str:
     """Return ``low``, ``move``, ``point`` or "": how a node's type is determined."""
     if node.domain == DOMAIN:
         return "low" if node.op_type in ATTENTION else ""
@@ -113,38 +113,40 @@ def _kind(node: onnx.NodeProto, constants: Constants) -> str:
     return "point" if node.op_type in POINTWISE else ""
 
 
-def _normalized(graph: onnx.GraphProto) -> set[str]:
+def _find_normalized(graph: onnx.GraphProto) -> set[str]:
     """Return the tensors that nodes normalize which onnxruntime makes one LayerNormalization of.
 
     It leaves out a cast before these nodes, whose scale then has another type than the data.
     """
-    held = {tensor.name: tensor for tensor in graph.initializer}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     centered = {node.input[0] for node in graph.node if node.op_type == "Sub"}
-    found = set()
+    normalized = set()
     for node in graph.node:
         if node.op_type != "ReduceMean" or node.domain != "" or node.input[0] not in centered:
             continue
         axes = [item.ints for item in node.attribute if item.name == "axes"]
-        axes += [numpy_helper.to_array(held[name]) for name in node.input[1:] if name in held]
+        axes += [
+            numpy_helper.to_array(constants[name]) for name in node.input[1:] if name in constants
+        ]
         if not axes or list(axes[0]) != [1]:  # the mean of channels is no LayerNormalization
-            found.add(node.input[0])
-    return found
+            normalized.add(node.input[0])
+    return normalized
 
 
-def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
+def _find_unsupported(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
     if node.domain == DOMAIN:
         return "onnxruntime has no bfloat16 kernel for it" if low.name == "bf16" else None
     opset = min(opset, _NEWEST)
-    if node.domain != "" or takes(node.op_type, opset, low.text):
+    if node.domain != "" or allows_type(node.op_type, opset, low.text):
         return None
     return f"ONNX has no {low.name} {node.op_type} at opset {opset}"
 
 
-def _wanted(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
-    wanted: set[str] = set()
+def _find_needed(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
+    needed: set[str] = set()
     for node, kind, inputs in zip(
         reversed(graph.node), reversed(kinds), reversed(maps), strict=True
     ):
-        if kind == "low" or (kind and any(name in wanted for name in node.output)):
-            wanted.update(inputs)
-    return wanted
+        if kind == "low" or (kind and any(name in needed for name in node.output)):
+            needed.update(inputs)
+    return needed

@@ -10,11 +10,11 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from ....core.arrays import Array
-from ...execute.parts import read_names
+from ...execute.parts import find_names_read_in
 from .table import LowType
 
 
-def narrowed(values: Array, low: LowType) -> Array:
+def round_to(values: Array, low: LowType) -> Array:
     """Return float32 values rounded to the nearest of a low type."""
     with np.errstate(over="ignore"):
         rounded: Array = values.astype(_numpy_type(low))
@@ -25,14 +25,14 @@ def _numpy_type(low: LowType) -> Any:
     return np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
 
 
-def lost(values: Array, low: LowType) -> str | None:
+def describe_loss(values: Array, low: LowType) -> str | None:
     """Return the loss of values in a low type beyond ordinary rounding, or None.
 
     The relative error (Frobenius norm) of ordinary rounding is at most 2^-digits; twice that is
     allowed. Overflow and underflow exceed it.
     """
     exact = values.astype(np.float64)
-    rounded = narrowed(values, low).astype(np.float64)
+    rounded = round_to(values, low).astype(np.float64)
     if np.isfinite(exact).all() and not np.isfinite(rounded).all():
         return f"a constant of {np.abs(exact).max():.3g} overflows {low.name}"
     norm = float(np.linalg.norm(exact))
@@ -66,7 +66,9 @@ class Constants:
         """Return why a node's constants do not fit the low type, or None."""
         for name in node.input:
             if name in self.known and name not in self._faults:
-                self._faults[name] = lost(numpy_helper.to_array(self.known[name]), self._low)
+                self._faults[name] = describe_loss(
+                    numpy_helper.to_array(self.known[name]), self._low
+                )
             if self._faults.get(name):
                 return self._faults[name]
         return None
@@ -77,10 +79,10 @@ class Constants:
 
     def write(self) -> set[str]:
         """Add the low copies to the graph, remove unused constants, return the copies' names."""
-        used = read_names(self._graph)
+        used = find_names_read_in(self._graph)
         copies = []
         for name, copy in self._copies.items():
-            values = narrowed(numpy_helper.to_array(self.known[name]), self._low)
+            values = round_to(numpy_helper.to_array(self.known[name]), self._low)
             copies.append(
                 onnx.TensorProto(
                     name=copy,
@@ -89,17 +91,17 @@ class Constants:
                     raw_data=values.tobytes(),
                 )
             )
-        kept = [
+        float32 = [
             onnx.TensorProto.FromString(tensor.SerializeToString())
             for tensor in self._graph.initializer
             if tensor.name in used or tensor.name not in self._copies
         ]
         del self._graph.initializer[:]
-        self._graph.initializer.extend([*kept, *copies])
+        self._graph.initializer.extend([*float32, *copies])
         return set(self._copies.values())
 
 
-def from_raw(tensor: onnx.TensorProto, low: LowType) -> Array:
+def read_low_copy(tensor: onnx.TensorProto, low: LowType) -> Array:
     """Return the values of a low copy."""
     flat: Array = np.frombuffer(tensor.raw_data, dtype=_numpy_type(low))
     return flat.reshape(tuple(tensor.dims))

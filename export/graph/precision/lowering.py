@@ -20,10 +20,10 @@ from ....models.architecture import PrecisionPolicy
 from ...targets import TENSORRT
 from ...transforms import TransformInputs
 from ..policies import find_exact_nodes, find_precision_policy
-from .cast import lower
-from .choice import choose
-from .ranges import largest_values, overflowing
-from .rounded_copy import rounded_copy
+from .cast import write_casts
+from .choice import choose_nodes
+from .ranges import find_overflowing, measure_largest
+from .rounded_copy import make_rounded_copy
 from .table import LOW_TYPES
 
 
@@ -83,18 +83,18 @@ def lower_model(
         UnsupportedModelError: Nothing of the network can be of that type.
     """
     keep = {**policy.keep, **find_exact_nodes(model.graph, policy)}
-    chosen = choose(model, precision, keep, tensorrt=tensorrt)
-    kept, largest = dict(chosen.kept), 0.0
+    chosen = choose_nodes(model, precision, keep, tensorrt=tensorrt)
+    exact, largest = dict(chosen.kept), 0.0
     if LOW_TYPES[precision].narrow_range and chosen.nodes:
-        values = largest_values(model, chosen.tensors | chosen.entering, feeds)
-        high = overflowing(chosen, values)
+        values = measure_largest(model, chosen.tensors | chosen.entering, feeds)
+        high = find_overflowing(chosen, values)
         if high:
-            chosen = choose(model, precision, {**keep, **high}, tensorrt=tensorrt)
-            kept |= chosen.kept
-        held = chosen.tensors | chosen.entering
-        largest = max((values[name] for name in held), default=0.0)
+            chosen = choose_nodes(model, precision, {**keep, **high}, tensorrt=tensorrt)
+            exact |= chosen.kept
+        low_tensors = chosen.tensors | chosen.entering
+        largest = max((values[name] for name in low_tensors), default=0.0)
     if not chosen.nodes:
-        reasons = "; ".join(dict.fromkeys(kept.values())) or "it has no layers of float32 weights"
+        reasons = "; ".join(dict.fromkeys(exact.values())) or "it has no layers of float32 weights"
         advice = "`precision` fp16" if precision == "bf16" else "`precision` fp32"
         if precision == "bf16" and not tensorrt:
             advice += f", or `target` {TENSORRT} for a file that only TensorRT runs"
@@ -104,12 +104,12 @@ def lower_model(
         )
     names = {node.output[0]: node.name or node.output[0] for node in model.graph.node}
     low = len(chosen.nodes)
-    tensors = lower(model, chosen)
-    copied = rounded_copy(model, precision, tensors)
-    return Lowered(low, {names[first]: why for first, why in kept.items()}, largest, copied)
+    tensors = write_casts(model, chosen)
+    copied = make_rounded_copy(model, precision, tensors)
+    return Lowered(low, {names[first]: why for first, why in exact.items()}, largest, copied)
 
 
-def lowered(
+def apply_precision(
     precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs
 ) -> Lowered:
     """Lower the nodes that are safe in a precision, in place: a transform, for its row."""

@@ -19,7 +19,7 @@ MARGIN = 8.0
 number."""
 
 
-def largest_values(
+def measure_largest(
     model: onnx.ModelProto,
     names: Iterable[str],
     feeds: Sequence[Mapping[str, npt.NDArray[Any]]],
@@ -49,12 +49,12 @@ def largest_values(
     return largest
 
 
-def overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict[str, str]:
+def find_overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict[str, str]:
     """Return the nodes that come too near the type's largest number: first output -> why.
 
     Args:
         chosen: What would be low.
-        largest: Absolute values by tensor, from `largest_values`.
+        largest: Absolute values by tensor, from `measure_largest`.
     """
     limit = chosen.low.largest / MARGIN
     reasons = {}

@@ -13,11 +13,11 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from ..editing import NodeWriter
-from .constants import from_raw
+from .constants import read_low_copy
 from .table import LOW_TYPES, moves
 
 
-def rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> onnx.ModelProto:
+def make_rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> onnx.ModelProto:
     """Return the rounded float32 copy of a model.
 
     Args:
@@ -31,7 +31,7 @@ def rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
     writer = NodeWriter(graph)
     for tensor in graph.initializer:
         if tensor.data_type == low.element:
-            values = from_raw(tensor, low).astype(np.float32)
+            values = read_low_copy(tensor, low).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     for node in graph.node:
         if node.op_type == "Cast" and node.domain == "":

@@ -20,7 +20,7 @@ def _schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
 
 
 @functools.cache
-def takes(op_type: str, opset: int, kind: str) -> bool:
+def allows_type(op_type: str, opset: int, kind: str) -> bool:
     """Whether ONNX allows an operator's first output to be of a type (``tensor(float16)``)."""
     schema = _schema(op_type, opset)
     allowed = {
@@ -30,7 +30,7 @@ def takes(op_type: str, opset: int, kind: str) -> bool:
     return kind in allowed.get(schema.outputs[0].type_str, [])
 
 
-def data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
+def find_data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
     """Return the inputs that are of the type of the first output: no indices, shapes, scales."""
     if node.domain == DOMAIN:
         operator = find_schema(node.op_type)
@@ -40,15 +40,15 @@ def data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
         return []
     schema = _schema(node.op_type, opset)
     formal = [tensor.type_str for tensor in schema.inputs]
-    wanted = schema.outputs[0].type_str
+    result_type = schema.outputs[0].type_str
     return [
         name
         for place, name in enumerate(node.input)
-        if name and formal[min(place, len(formal) - 1)] == wanted
+        if name and formal[min(place, len(formal) - 1)] == result_type
     ]
 
 
-def float_tensors(model: onnx.ModelProto) -> set[str]:
+def find_float_tensors(model: onnx.ModelProto) -> set[str]:
     """Return the names of all float32 tensors of a graph, by ONNX's inference of types.
 
     Args:
@@ -60,8 +60,10 @@ def float_tensors(model: onnx.ModelProto) -> set[str]:
     probe.functions.extend(model.functions)
     graph, inputs = model.graph, {value.name for value in model.graph.input}
     probe.graph.input.extend(graph.input)
-    held = [tensor for tensor in graph.initializer if tensor.name not in inputs]
-    probe.graph.input.extend(make(tensor.name, tensor.data_type, tensor.dims) for tensor in held)
+    constants = [tensor for tensor in graph.initializer if tensor.name not in inputs]
+    probe.graph.input.extend(
+        make(tensor.name, tensor.data_type, tensor.dims) for tensor in constants
+    )
     probe.graph.input.append(make(_ANY, TensorProto.INT64, [None]))
     for node in graph.node:
         if node.domain != DOMAIN:

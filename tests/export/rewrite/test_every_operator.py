@@ -18,9 +18,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
-from nystra.export.execute.sized import at_size
+from nystra.export.execute.sized import infer_sizes
 from nystra.export.load.onnx_reading import NEWEST, OLDEST_SEARCHED
-from nystra.export.rewrite.story import find
+from nystra.export.rewrite.attention_search import find_attention
 from onnx_files import window_attention
 
 LACKING = {
@@ -141,7 +141,7 @@ def in_front_of_attention(case: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     return onnx.load(window_attention(path, max(opset, 13), shape=(1, 3, 8, 12), change=change))
 
 
-def find_attention(case: onnx.ModelProto, path: Path) -> list[tuple[str, str]] | None:
+def search_case(case: onnx.ModelProto, path: Path) -> list[tuple[str, str]] | None:
     """Return level and reason of the attention behind a case; None if onnxruntime lacks it."""
     model = in_front_of_attention(case, path)
     opset = next((e.version for e in model.opset_import if e.domain == ""), 0)
@@ -154,7 +154,7 @@ def find_attention(case: onnx.ModelProto, path: Path) -> list[tuple[str, str]] |
     searched = ir.from_proto(model)
     image = np.random.default_rng(0).random((1, 3, 8, 12)).astype(np.float32)
     try:
-        found = find(searched, at_size(searched, {"x": image}), None)
+        found = find_attention(searched, infer_sizes(searched, {"x": image}), None)
     except UnsupportedModelError:
         return None
     return [(a.level, a.reason) for a in found.attentions if a.path == "body.attn"]
@@ -164,7 +164,7 @@ def find_attention(case: onnx.ModelProto, path: Path) -> list[tuple[str, str]] |
 def test_every_operator_outside_of_attention_is_left_alone(tmp_path: Path) -> None:
     operators = {case.model.graph.node[0].op_type for case in all_cases()}
     assert {name for name in operators if is_of_onnx(name)} - cases().keys() == NOT_TRIED
-    found = {name: find_attention(case, tmp_path / "c.onnx") for name, case in cases().items()}
+    found = {name: search_case(case, tmp_path / "c.onnx") for name, case in cases().items()}
     lacking = {name for name, levels in found.items() if levels is None}
     assert lacking <= LACKING, "onnxruntime computed these before"
     assert {name for name in found if found[name] != [("map", "")]} == lacking

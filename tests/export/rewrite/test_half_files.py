@@ -16,8 +16,8 @@ from nystra.core.errors import ValidationError
 from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.rewrite import written
-from nystra.export.rewrite.mechanisms import mechanism_nodes
+from nystra.export.rewrite import graph_writing
+from nystra.export.rewrite.mechanisms import write_mechanism
 from nystra.export.rewrite.site_modules import FoundTokens
 from nystra.plugins.domain import DOMAIN
 from onnx_files import as_half, window_attention
@@ -68,9 +68,9 @@ def test_a_wrong_piece_of_a_half_file_does_not_pass(
     def wrong(node: Any, site: Any, *more: Any) -> Any:
         changed = copy.deepcopy(site)
         changed.relative_position_bias_table.mul_(1.2)
-        return mechanism_nodes(node, changed, *more)
+        return write_mechanism(node, changed, *more)
 
-    monkeypatch.setattr(written, "mechanism_nodes", wrong)
+    monkeypatch.setattr(graph_writing, "write_mechanism", wrong)
     path = window_attention(tmp_path / "theirs.onnx", change=as_half)
     with pytest.raises(ValidationError):
         export_model(path, tmp_path / "ours.onnx", FULL)

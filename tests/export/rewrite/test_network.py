@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from nystra.core.errors import UnsupportedModelError
 from nystra.export.attention.site import find_sites
 from nystra.export.execute import sized
-from nystra.export.execute.parts import PartRunner, parts_of
-from nystra.export.execute.sized import at_size
+from nystra.export.execute.parts import PartRunner, cut_into_parts
+from nystra.export.execute.sized import infer_sizes
 from nystra.export.load.onnx_file import load_onnx
 from nystra.runtime.ort_values import copy_from_ort, copy_to_ort
 from onnx_files import window_attention
@@ -29,14 +29,14 @@ def test_parts_of_any_length_give_what_the_file_gives(size: int, tmp_path: Path)
     model = ir.load(path)
     image = np.random.default_rng(0).random((1, 3, 8, 12)).astype(np.float32)
     values = {"x": copy_to_ort(image)}
-    for part in parts_of(list(model.graph), ["y"], size):
+    for part in cut_into_parts(list(model.graph), ["y"], size):
         values |= PartRunner(model).run(part, values)
     np.testing.assert_allclose(copy_from_ort(values["y"]), in_onnxruntime(path, image), atol=1e-5)
 
 
 def test_shapes_and_constants_are_those_of_a_run(tmp_path: Path) -> None:
     model = ir.load(window_attention(tmp_path / "theirs.onnx"))
-    taken = at_size(model, {"x": np.zeros((1, 3, 8, 12), np.float32)})
+    taken = infer_sizes(model, {"x": np.zeros((1, 3, 8, 12), np.float32)})
     assert taken.shapes["y"] == (1, 3, 8, 12)
     softmax = next(node for node in model.graph if node.op_type == "Softmax")
     assert taken.shapes[str(softmax.outputs[0].name)] == (6, 2, 16, 16)
@@ -83,7 +83,7 @@ def test_large_constants_are_computed_when_they_are_asked_for(
         return values
 
     monkeypatch.setattr(PartRunner, "run", noted)
-    taken = at_size(model, {"x": np.zeros(shape, np.float32)})
+    taken = infer_sizes(model, {"x": np.zeros(shape, np.float32)})
     assert set().union(*held).isdisjoint({"ones", "upper", "mask"})
     by_name = {str(value.name): value for node in model.graph for value in node.outputs}
     assert taken.is_constant(by_name["mask"])
@@ -183,10 +183,10 @@ def test_a_file_of_a_large_image_is_refused_or_known_without_a_run(
     image = np.broadcast_to(np.float32(0), (1, 3, *sides))
     if sides == (2160, 3840):
         with pytest.raises(UnsupportedModelError, match=r"need at least 2\.4 GB at one time"):
-            at_size(model, {"x": image})
+            infer_sizes(model, {"x": image})
         return
     softmax = next(node for node in model.graph if node.op_type == "Softmax")
-    shapes = at_size(model, {"x": image}).shapes
+    shapes = infer_sizes(model, {"x": image}).shapes
     assert shapes[str(softmax.outputs[0].name)] == (1440 * 2560 // 16, 2, 16, 16)
 
 
@@ -212,6 +212,6 @@ def test_only_values_that_are_read_again_count(tmp_path: Path) -> None:
     graph.node.append(helper.make_node("Sum", [f"small{at}" for at in range(count)], ["sum"]))
     graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, None))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    found = at_size(ir.from_proto(model), {"x0": np.zeros((16, 1 << 20), np.float32)})
+    found = infer_sizes(ir.from_proto(model), {"x0": np.zeros((16, 1 << 20), np.float32)})
     assert found.shapes[f"y{count}"] == (16 + count, 1 << 20)
     assert found.shapes["sum"] == (1, 1)

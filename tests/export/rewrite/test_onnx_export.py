@@ -19,9 +19,9 @@ from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.rewrite import story, written
-from nystra.export.rewrite.comparison import mismatch
-from nystra.export.rewrite.mechanisms import mechanism_nodes
+from nystra.export.rewrite import attention_search, graph_writing
+from nystra.export.rewrite.comparison import find_mismatch
+from nystra.export.rewrite.mechanisms import write_mechanism
 from nystra.models.sites import exact_windows
 from nystra.plugins.domain import DOMAIN
 from onnx_files import WINDOW, window_attention
@@ -36,7 +36,7 @@ def with_wrong_table(factor: float) -> Any:
     def wrong(node: Any, site: Any, *more: Any) -> Any:
         changed = copy.deepcopy(site)
         changed.relative_position_bias_table.mul_(factor)
-        return mechanism_nodes(node, changed, *more)
+        return write_mechanism(node, changed, *more)
 
     return wrong
 
@@ -91,15 +91,15 @@ def test_equal_layers_are_checked_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     def counted(item: Any, *more: Any, **named: Any) -> str:
         checked.extend(item.sites)
-        return mismatch(item, *more, **named)
+        return find_mismatch(item, *more, **named)
 
-    monkeypatch.setattr(story, "mismatch", counted)
+    monkeypatch.setattr(attention_search, "find_mismatch", counted)
     path = window_attention(tmp_path / "theirs.onnx", layers=4, change=change)
     network = load_onnx(path, {}).network
     assert checked == ["body.attn.attention_0", "body.attn.attention_1"]
     assert len(find_sites(network)) == 4
     assert all(len(item.site_shapes) == 1 for item in network.replacements)
-    monkeypatch.setattr(story, "mismatch", lambda *_, **__: "it differs")
+    monkeypatch.setattr(attention_search, "find_mismatch", lambda *_, **__: "it differs")
     assert not find_sites(load_onnx(path, {}).network)
 
 
@@ -171,7 +171,7 @@ def test_a_wrong_piece_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Negative control: position biases are changed after the check of the piece."""
     from nystra.core.errors import ValidationError
 
-    monkeypatch.setattr(written, "mechanism_nodes", with_wrong_table(1.01))
+    monkeypatch.setattr(graph_writing, "write_mechanism", with_wrong_table(1.01))
     path = window_attention(tmp_path / "theirs.onnx")
     with pytest.raises(ValidationError):
         export_model(path, tmp_path / "ours.onnx", FULL)

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from nystra.export.search.agreement import agreement
-from nystra.export.search.biases import bias_table, read_biases
+from nystra.export.search.biases import read_bias_table, read_biases
 from nystra.export.search.layout import Layout, rectangle
 from nystra.export.search.paths import unique_paths
 from nystra.export.search.places import (
     MIXED,
     NONE,
-    agreed,
     compact,
     decode,
     encode,
-    extended,
-    fresh_places,
+    extend,
+    find_agreed,
     is_constant,
-    reshaped,
+    make_places,
+    reshape_shared,
 )
 from nystra.export.search.values import Attention
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
@@ -36,23 +36,23 @@ def test_a_place_is_batch_time_row_column() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 6, 4, 5), (2, 3, 5), (2, 5)])
 def test_a_new_map_has_a_place_for_each_pixel(shape: tuple[int, ...]) -> None:
-    places = fresh_places(shape)
+    places = make_places(shape)
     assert places.shape == shape
     pixels = places.numel() // (3 if len(shape) > 2 else 1)
     assert len(places.unique()) == pixels
 
 
 def test_padding_continues_an_even_map_and_no_other() -> None:
-    places = fresh_places((1, 1, 1, 4))
-    wide = extended(places, 3, 1, 2)
+    places = make_places((1, 1, 1, 4))
+    wide = extend(places, 3, 1, 2)
     assert decode(wide)[3].flatten().tolist() == [-1, 0, 1, 2, 3, 4, 5]
     uneven = places[..., torch.tensor([0, 1, 3])]
-    assert extended(uneven, 3, 0, 1).flatten()[-1] == NONE
-    assert torch.equal(extended(wide, 3, -1, -2), places)
+    assert extend(uneven, 3, 0, 1).flatten()[-1] == NONE
+    assert torch.equal(extend(wide, 3, -1, -2), places)
 
 
 def test_places_that_are_the_same_along_channels_take_less_memory() -> None:
-    places = fresh_places((1, 64, 32, 32))
+    places = make_places((1, 64, 32, 32))
     tokens = places.flatten(2).transpose(1, 2).reshape(1, 32 * 32, 64).contiguous()
     small = compact(tokens)
     assert torch.equal(small, tokens)
@@ -61,7 +61,7 @@ def test_places_that_are_the_same_along_channels_take_less_memory() -> None:
 
 
 def test_two_axes_of_the_same_places_take_less_memory() -> None:
-    places = fresh_places((1, 64, 32, 32)).movedim(1, 3).contiguous()[..., None]
+    places = make_places((1, 64, 32, 32)).movedim(1, 3).contiguous()[..., None]
     small = compact(places.movedim(3, 1).expand(1, 64, 32, 32, 8))
     assert small.untyped_storage().nbytes() == 32 * 32 * 8
 
@@ -83,7 +83,7 @@ def test_a_reshape_keeps_what_shares_memory(
 ) -> None:
     sizes = [1 if axis in shared else size for axis, size in enumerate(shape)]
     numbers = torch.arange(torch.tensor(sizes).prod()).reshape(sizes).expand(shape)
-    result = reshaped(numbers, wanted)
+    result = reshape_shared(numbers, wanted)
     assert torch.equal(result, numbers.reshape(wanted))
     if strides is not None:
         used = [stride if size > 1 else 0 for size, stride in zip(wanted, strides, strict=True)]
@@ -92,12 +92,12 @@ def test_a_reshape_keeps_what_shares_memory(
 
 
 def test_several_places_have_a_first_one_where_images_keep_several() -> None:
-    places = fresh_places((1, 1, 4, 4))
+    places = make_places((1, 1, 4, 4))
     merged = places.unflatten(3, (2, 2)).unflatten(2, (2, 2))
-    first, exact = agreed(merged, [3, 5])
+    first, exact = find_agreed(merged, [3, 5])
     assert torch.equal(first.flatten(), places[..., ::2, ::2].flatten())
     assert not bool(exact.any())
-    whole, _ = agreed(places, [2, 3])
+    whole, _ = find_agreed(places, [2, 3])
     assert whole.flatten().tolist() == [MIXED]
 
 
@@ -108,7 +108,7 @@ def test_a_table_of_positions_is_read_back(columns_first: bool) -> None:
     if columns_first:
         order = torch.arange(6).reshape(3, 2).T.flatten()
         bias = bias[:, order][:, :, order]
-    read = bias_table(bias, (3, 2), (3, 2), columns_first)
+    read = read_bias_table(bias, (3, 2), (3, 2), columns_first)
     assert read is not None
     torch.testing.assert_close(read, table, rtol=0, atol=0)
 
@@ -116,7 +116,7 @@ def test_a_table_of_positions_is_read_back(columns_first: bool) -> None:
 def test_biases_of_pairs_are_no_table() -> None:
     bias = relative_position_bias(torch.randn(15, 2, dtype=torch.float64), 3, 2)
     bias[0, 1, 2] += 1e-3
-    assert bias_table(bias, (3, 2), (3, 2)) is None
+    assert read_bias_table(bias, (3, 2), (3, 2)) is None
 
 
 def shifted(masked: float, rows: int = 8) -> tuple[Tensor, Layout]:
@@ -237,14 +237,16 @@ def test_paths_that_are_there_twice_are_numbered() -> None:
 
 @pytest.mark.parametrize("dims", [1, -1, [1, 3], [2]])
 def test_places_that_share_memory_agree_as_others_do(dims: int | list[int]) -> None:
-    shared = fresh_places((2, 3, 4, 5))
+    shared = make_places((2, 3, 4, 5))
     assert shared.stride(1) == 0
-    for got, expected in zip(agreed(shared, dims), agreed(shared.contiguous(), dims), strict=True):
+    for got, expected in zip(
+        find_agreed(shared, dims), find_agreed(shared.contiguous(), dims), strict=True
+    ):
         assert torch.equal(got, expected)
 
 
 def test_only_constant_axes_are_compacted() -> None:
-    places = fresh_places((1, 64, 16, 32)).contiguous()
+    places = make_places((1, 64, 16, 32)).contiguous()
     assert is_constant(places, 1)
     assert not is_constant(places, 3)
     assert compact(places).stride(1) == 0

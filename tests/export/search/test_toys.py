@@ -10,7 +10,7 @@ from nystra.core.ports.port import Port
 from nystra.export.attention.site import find_sites
 from nystra.export.load.searching import at_shapes
 from nystra.export.load.searching import searched as in_graph
-from nystra.export.rewrite.replacement import with_replacements
+from nystra.export.rewrite.replacement import insert_replacements
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, ignore_scores
 from nystra.export.search.places import decode
 from nystra.export.search.provenance import Provenance
@@ -230,7 +230,7 @@ def test_a_map_padded_with_zeros_is_read_before_its_padding(
     (item,) = found.found.replacements
     assert ("linear" in {value.name for value in item.inputs}) == by_layer
     graph = found.model.graph
-    kept = with_replacements(list(graph), [item], [str(value.name) for value in graph.outputs])
+    kept = insert_replacements(list(graph), [item], [str(value.name) for value in graph.outputs])
     read = {value for node in kept if node.op_type != "Shape" for value in node.inputs}
     assert all(node.inputs[0] in read for node in item.nodes if node.op_type == "Shape")
     assert [attention.level for attention in found.attentions] == ["map"]

@@ -17,22 +17,22 @@ from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import operator_bodies
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
-from ..execute.parts import is_held, names_read, nodes_of, tensor_of
+from ..execute.parts import find_reads, is_stored, nodes_of, serialize_constant
 from ..execute.sites import SITE
 from ..tracing.bodies import attach_bodies, traced_opset
 from ..tracing.tidy import tidy
 from ..tracing.trace import optimized
 from .constants import fix_sizes
 from .graph_network import GraphNetwork
-from .mechanisms import mechanism_nodes
-from .replacement import Replacement, with_replacements
+from .mechanisms import write_mechanism
+from .replacement import Replacement, insert_replacements
 from .sources import FileSource
 
 _IR_OF_FUNCTIONS = 8
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class WrittenModel:
     """A file with nodes of nystra.
 
     Attributes:
@@ -44,22 +44,22 @@ class Rewritten:
     notes: tuple[str, ...] = ()
 
 
-def rewritten(
+def insert_mechanisms(
     network: GraphNetwork,
     resolved: Mapping[str, Mechanism],
-    left: Collection[str],
+    unchanged_sites: Collection[str],
     *,
     fused: bool = False,
     raised: bool = False,
-) -> Rewritten:
+) -> WrittenModel:
     """Return the file of a network with the planned mechanisms in place of its attention.
 
-    A part is not replaced if all its sites are in ``left`` or as trained.
+    A part is not replaced if all its sites are in ``unchanged_sites`` or as trained.
 
     Args:
         network: The network of the file.
         resolved: Mechanism of every site of the network.
-        left: Paths of sites that are not replaced.
+        unchanged_sites: Paths of sites that are not replaced.
         fused: As in `trace`.
         raised: Whether an old opset is raised even if the nodes of nystra do not need it.
 
@@ -68,14 +68,14 @@ def rewritten(
     """
     source, unchanged = network.source, network.source.model
     planned = [
-        planned_replacement(network, item, resolved, fused=fused)
+        plan_replacement(network, item, resolved, fused=fused)
         for item in network.replacements
-        if not all(p in left or isinstance(resolved[p], AsTrained) for p in item.sites)
+        if not all(p in unchanged_sites or isinstance(resolved[p], AsTrained) for p in item.sites)
     ]
     model, notes = onnx.ModelProto(), []
     opset = opset_of(unchanged)
-    kept = not (raised or source.is_converted)
-    fits = kept and all(map(partial(_fits, opset=opset), planned))
+    keeps_opset = not (raised or source.is_converted)
+    fits = keeps_opset and all(map(partial(_fits, opset=opset), planned))
     if source.raised and not fits:
         model.CopyFrom(source.raised)
         if not source.is_converted:
@@ -86,53 +86,53 @@ def rewritten(
     else:
         model.CopyFrom(unchanged)
     if not planned:
-        return Rewritten(model, tuple(notes))
-    put_in(model.graph, planned)
+        return WrittenModel(model, tuple(notes))
+    insert_nodes(model.graph, planned)
     model.ir_version = max(model.ir_version, _IR_OF_FUNCTIONS)
     if not any(entry.domain == DOMAIN for entry in model.opset_import):
         model.opset_import.add(domain=DOMAIN, version=1)
-    return Rewritten(model, tuple(notes))
+    return WrittenModel(model, tuple(notes))
 
 
-def written(
+def write_graph(
     network: GraphNetwork,
     resolved: Mapping[str, Mechanism],
-    left: Collection[str],
+    unchanged_sites: Collection[str],
     facts: Facts,
     *,
     fused: bool = False,
     raised: bool = False,
-) -> Rewritten:
+) -> WrittenModel:
     """Return a graph with the planned mechanisms: a file else unchanged, a network's optimized.
 
     Args:
         network: The network of the graph.
         resolved: Mechanism of every site of the network.
-        left: Paths of sites that keep the network's own attention.
+        unchanged_sites: Paths of sites that keep the network's own attention.
         facts: Facts of the network: sides that these fix are fixed in the graph of a module.
         fused: As in `trace`.
-        raised: As of `rewritten`; the graph of a module is of the opset that is asked for.
+        raised: As of `rewrite_form`; the graph of a module is of the opset that is asked for.
 
     Raises:
         ExportError: A mechanism cannot be traced; TraceError for a module.
     """
     if isinstance(network.source, FileSource):
-        of_file = rewritten(network, resolved, left, fused=fused, raised=raised)
+        of_file = insert_mechanisms(network, resolved, unchanged_sites, fused=fused, raised=raised)
         _declare_batch(of_file.model, facts)
         return of_file
     try:
-        made = rewritten(network, resolved, left, fused=fused).model
+        proto = insert_mechanisms(network, resolved, unchanged_sites, fused=fused).model
     except ExportError as error:
         raise TraceError(str(error)) from error
     if facts.sides is not None:
-        attach_bodies(made)  # onnxruntime computes sizes of what comes after their nodes
-    model: ir.Model = ir.from_proto(made)
+        attach_bodies(proto)  # onnxruntime computes sizes of what comes after their nodes
+    model: ir.Model = ir.from_proto(proto)
     if facts.sides is not None:
         fix_sizes(model, {port.name: port.shape(facts.test_size()) for port in facts.inputs})
         model.functions.clear()
-    made = optimized(model)
-    tidy(made, facts.inputs, facts.outputs)
-    return Rewritten(made)
+    proto = optimized(model)
+    tidy(proto, facts.inputs, facts.outputs)
+    return WrittenModel(proto)
 
 
 def _declare_batch(model: onnx.ModelProto, facts: Facts) -> None:
@@ -167,11 +167,11 @@ def _fits(item: Replacement, opset: int) -> bool:
 
 
 def _version(operator: str, opset: int) -> int:
-    known = onnx.defs.has(operator, opset)
-    return int(onnx.defs.get_schema(operator, opset).since_version) if known else 0
+    exists = onnx.defs.has(operator, opset)
+    return int(onnx.defs.get_schema(operator, opset).since_version) if exists else 0
 
 
-def planned_replacement(
+def plan_replacement(
     network: GraphNetwork,
     item: Replacement,
     resolved: Mapping[str, Mechanism],
@@ -197,7 +197,7 @@ def planned_replacement(
             nodes.append(node)
             continue
         path = str(node.name)
-        nodes += mechanism_nodes(
+        nodes += write_mechanism(
             node,
             item.sites[path],
             resolved[path],
@@ -209,28 +209,28 @@ def planned_replacement(
     return replace(item, nodes=tuple(nodes))
 
 
-def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
+def insert_nodes(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
     """Put replacements into a graph, in place, and remove what only the replaced nodes needed."""
-    searched: ir.Graph = ir.serde.deserialize_graph(graph)
-    nodes = list(searched)
+    ir_graph: ir.Graph = ir.serde.deserialize_graph(graph)
+    nodes = list(ir_graph)
     protos = dict(zip(nodes, graph.node, strict=True))
-    read = {str(value.name) for node in nodes for value in names_read(node)}
+    read = {str(value.name) for node in nodes for value in find_reads(node)}
     results = {value.name for value in graph.output}
     unread = {
         str(v.name) for node in nodes for v in node.outputs if v.name and str(v.name) not in read
     }
     idle = {tensor.name for tensor in graph.initializer} - read
-    listed = with_replacements(nodes, planned, results | unread)
-    held = {
+    listed = insert_replacements(nodes, planned, results | unread)
+    constants = {
         str(value.name): value
         for node in listed
         if node not in protos
-        for value in names_read(node)
-        if is_held(value)
+        for value in find_reads(node)
+        if is_stored(value)
     }
-    needed = {str(value.name) for node in listed for value in names_read(node)} | results | idle
-    given = {str(value.name) for node in listed for value in node.outputs}
-    gone = {str(value.name) for node in nodes for value in node.outputs} - given
+    needed = {str(value.name) for node in listed for value in find_reads(node)} | results | idle
+    outputs = {str(value.name) for node in listed for value in node.outputs}
+    gone = {str(value.name) for node in nodes for value in node.outputs} - outputs
     needed |= {value.name for value in graph.input}
     copies = [
         copy.deepcopy(protos[node]) if node in protos else ir.serde.serialize_node(node)
@@ -238,11 +238,11 @@ def put_in(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None:
     ]
     del graph.node[:]
     graph.node.extend(copies)
-    known = {tensor.name for tensor in graph.initializer}
-    _remove(graph.initializer, known - needed)
-    for name, value in held.items():
-        if name not in known:
-            graph.initializer.append(tensor_of(value))
+    initializers = {tensor.name for tensor in graph.initializer}
+    _remove(graph.initializer, initializers - needed)
+    for name, value in constants.items():
+        if name not in initializers:
+            graph.initializer.append(serialize_constant(value))
     _remove(graph.value_info, gone)
 
 

@@ -23,18 +23,18 @@ from torch import Tensor
 from ...core.errors import UnsupportedModelError
 from ...core.text import first_named
 from ..execute.parts import PartRunner
-from ..execute.sized import Sized, at_size
+from ..execute.sized import Sized, infer_sizes
 from ..search.agreement import Agreement, agreement
 from ..search.by_size import find_varying, grow_evenly, longer_sizes
 from ..search.layout import Layout
 from ..search.paths import module_path, unique_paths
 from ..search.provenance import Provenance
 from ..search.values import Attention
-from .comparison import fingerprint, mismatch
+from .comparison import compute_fingerprint, find_mismatch
 from .map_places import Places
-from .replacement import Replacement, replacement_of
+from .replacement import Replacement, collect_replacement
 from .site_builder import SiteBuilder
-from .site_modules import NotOnMap, refusal
+from .site_modules import NotOnMap, find_refusal
 from .tokens import put_tokens
 from .windows import Sites, WriteSite, put_on_map, write_site
 
@@ -61,7 +61,7 @@ class FoundAttention:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What was found in a graph.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Reading:
     reason: str = ""
 
 
-def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
+def find_attention(model: ir.Model, sized: Sized, other: Sized | None) -> SearchResult:
     """Return the attention of a graph, with what replaces it.
 
     Args:
@@ -101,25 +101,25 @@ def find(model: ir.Model, sized: Sized, other: Sized | None) -> Found:
     second = None if other is None else Provenance(other).run(model.graph).layouts
     varying = frozenset[str]() if other is None else find_varying(model.graph, sized, other)
     run = Provenance(sized, varying).run(model.graph)
-    readings = _readings(run, second)
+    readings = _read_layouts(run, second)
     if other is not None:
         _read_at_longer_sizes(model, sized, other, readings)
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
-    replaced, unmatched = _replaced(model.graph, run, readings, other), run.unmatched
+    replaced, unmatched = _write_replacements(model.graph, run, readings, other), run.unmatched
     del run  # its places take as much memory as a check
     sized.release()
-    kept = [item for item in replaced if checks.pass_for(item, readings)]
-    found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
-    found += [
+    passed = [item for item in replaced if checks.pass_for(item, readings)]
+    attentions = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
+    attentions += [
         FoundAttention(module_path(one.softmax), "as trained", "scores", one.reason)
         for one in unmatched
     ]
     changing = any(reading.agreed.changing for reading in readings)
     narrow = any(r.layout.is_narrow and r.layout.masked == "other" for r in readings)
-    return Found(tuple(kept), tuple(found), changing, narrow)
+    return SearchResult(tuple(passed), tuple(attentions), changing, narrow)
 
 
-def _readings(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:
+def _read_layouts(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:
     paths = unique_paths([module_path(core.softmax) for core in run.cores])
     readings = []
     for number, (core, path) in enumerate(zip(run.cores, paths, strict=True)):
@@ -133,27 +133,27 @@ def _read_at_longer_sizes(
     model: ir.Model, sized: Sized, other: Sized, readings: Sequence[_Reading]
 ) -> None:
     """Set the reason of attention whose masks are not those of its windows for longer images."""
-    on_map = [r for r in readings if r.core.by_size and not refusal(r.layout)]
+    on_map = [r for r in readings if r.core.by_size and not find_refusal(r.layout)]
     terms = {value for reading in on_map for value in reading.core.by_size}
     uneven: set[ir.Value] = set()
     for sizes in longer_sizes(model.graph, sized, other) if terms else ():
-        listed = [_constants_at(model, shapes, terms) for shapes in sizes]
-        known = terms.intersection(*listed)
-        uneven |= terms - known
-        uneven |= {term for term in known if not grow_evenly([one[term] for one in listed])}
+        listed = [_compute_constants_at(model, shapes, terms) for shapes in sizes]
+        computed = terms.intersection(*listed)
+        uneven |= terms - computed
+        uneven |= {term for term in computed if not grow_evenly([one[term] for one in listed])}
     for reading in on_map:
         if uneven.intersection(reading.core.by_size):
             reading.layout.reason = "its biases or masks depend on the size of the image"
 
 
-def _constants_at(
+def _compute_constants_at(
     model: ir.Model, shapes: Mapping[str, tuple[int, ...]], terms: Collection[ir.Value]
 ) -> dict[ir.Value, Tensor]:
     """Return values without pixels at a size; none if the graph cannot be taken at it."""
     types = {str(value.name): value.dtype or ir.DataType.FLOAT for value in model.graph.inputs}
     feeds = {name: np.zeros(shape, types[name].numpy()) for name, shape in shapes.items()}
     try:
-        sized = at_size(model, feeds)
+        sized = infer_sizes(model, feeds)
         return {term: sized.constant(term) for term in terms}
     except UnsupportedModelError:
         return {}
@@ -180,10 +180,10 @@ class _Checks:
         return not fault
 
     def _fault(self, item: Replacement) -> str:
-        key = fingerprint(item, self.sizes)
+        key = compute_fingerprint(item, self.sizes)
         if key not in self._known:
             alone = item.form not in self._forms
-            fault = mismatch(item, self.runner, self.sizes, alone=alone)
+            fault = find_mismatch(item, self.runner, self.sizes, alone=alone)
             if not fault:
                 self._forms.add(item.form)
             self._known[key] = item, fault
@@ -192,7 +192,7 @@ class _Checks:
         return fault
 
 
-def _replaced(
+def _write_replacements(
     graph: ir.Graph, run: Provenance, readings: Sequence[_Reading], other: Sized | None
 ) -> list[Replacement]:
     """Write nodes for attention: sites of maps if possible, else sites of tokens."""
@@ -206,12 +206,12 @@ def _replaced(
 
     replacements: list[Replacement] = []
     done: set[ir.Value] = set()
-    near = {r.core.out: r for r in readings if not refusal(r.layout) and not r.agreed.reason}
+    near = {r.core.out: r for r in readings if not find_refusal(r.layout) and not r.agreed.reason}
     for reading in readings:
         if reading.core.out in done:
             continue
         builder = SiteBuilder(graph, run.sized, other, f"nystra_{reading.number}/")
-        item = _on_map(builder, reading, near, positions_of, sites) or _as_tokens(
+        item = _replace_on_map(builder, reading, near, positions_of, sites) or _replace_as_tokens(
             builder, reading, positions_of
         )
         if item is None:
@@ -224,7 +224,7 @@ def _replaced(
     return replacements
 
 
-def _on_map(
+def _replace_on_map(
     builder: SiteBuilder,
     reading: _Reading,
     near: dict[ir.Value, _Reading],
@@ -232,7 +232,7 @@ def _on_map(
     sites: Sites,
 ) -> Replacement | None:
     """Replace an attention by a map site, or return None and set the reason."""
-    reading.reason = refusal(reading.layout) or reading.agreed.reason
+    reading.reason = find_refusal(reading.layout) or reading.agreed.reason
     if reading.reason:
         return None
 
@@ -241,23 +241,23 @@ def _on_map(
         return lambda writer: write_site(writer, of.core, of.layout, of.path, sites, whole=whole)
 
     others = {
-        held: writing(other)
-        for held, other in near.items()
+        result: writing(other)
+        for result, other in near.items()
         if other is not reading and not other.agreed.whole
     }
     try:
-        goal, out, with_it = put_on_map(
+        target, out, with_it = put_on_map(
             builder, positions_of(reading), reading.core, writing(reading), others
         )
     except NotOnMap as why:
         reading.reason = str(why)
         return None
-    for part in [reading, *(near[held] for held in with_it)]:
+    for part in [reading, *(near[result] for result in with_it)]:
         part.level, part.reason = "map", ""
-    return replacement_of(builder, sites, goal, out)
+    return collect_replacement(builder, sites, target, out)
 
 
-def _as_tokens(
+def _replace_as_tokens(
     builder: SiteBuilder, reading: _Reading, positions_of: Callable[[_Reading], Places]
 ) -> Replacement | None:
     """Replace an attention by a token site; return None if it stays as trained."""
@@ -271,10 +271,10 @@ def _as_tokens(
         reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
         return None
     reading.level = "tokens"
-    return replacement_of(builder, {reading.path: site}, core.out, out)
+    return collect_replacement(builder, {reading.path: site}, core.out, out)
 
 
-def left_as_trained(attentions: Sequence[FoundAttention]) -> list[str]:
+def describe_unreplaced(attentions: Sequence[FoundAttention]) -> list[str]:
     """Return one sentence per reason why attention is not a site of a map."""
     groups: dict[tuple[str, str], list[str]] = {}
     for attention in attentions:
