@@ -136,7 +136,8 @@ def _piece(
     values = network.values([str(value.name) for value in item.inputs], _images(facts))
     planned = plan_replacement(network, item, resolved)
     own, replaced = (
-        _model(network.source.searched, nodes, item, values) for nodes in (item.own, planned.nodes)
+        _model(network.source.graph_model, nodes, item, values)
+        for nodes in (item.own, planned.nodes)
     )
     attach_bodies(replaced)
     names = {entry.name for entry in (*own.graph.input, *replaced.graph.input)}

@@ -188,9 +188,11 @@ class PartRunner:
         if self.bounded and sum(map(_bytes, values.values())) > MOST_BYTES:
             raise TooLargeError(_TOO_LARGE)
         feeds = {name: values[name] for name in part.takes}
-        return self.results(self.session(part, feeds, optimized=optimized), part, feeds)
+        return self.run_session(self.session(part, feeds, optimized=optimized), part, feeds)
 
-    def results(self, session: onnxruntime.InferenceSession, part: Part, feeds: Values) -> Values:
+    def run_session(
+        self, session: onnxruntime.InferenceSession, part: Part, feeds: Values
+    ) -> Values:
         """Return the results of a part from its session.
 
         Raises:

@@ -41,7 +41,7 @@ class SitedRunner:
                 groups += [[node], []]
             else:
                 groups[-1].append(node)
-        self.wanted = tuple(requested)
+        self.requested = tuple(requested)
         self.parts = [part for part in make_parts(groups, requested) if part.nodes]
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
         self._last: dict[int, list[str]] = {}
@@ -53,7 +53,7 @@ class SitedRunner:
             seen |= names
 
     def run(self, values: Values, compute: Compute | None = None) -> Values:
-        """Return the wanted values.
+        """Return the requested values.
 
         Args:
             values: Values that the nodes read, by name.
@@ -70,10 +70,10 @@ class SitedRunner:
                 feeds = {name: available[name] for name in part.takes}
                 if at not in self._sessions:
                     self._sessions[at] = self.runner.session(part, feeds, optimized=self.optimized)
-                available |= self.runner.results(self._sessions[at], part, feeds)
+                available |= self.runner.run_session(self._sessions[at], part, feeds)
             for name in self._last[at]:
                 available.pop(name, None)
-        return {name: available[name] for name in self.wanted}
+        return {name: available[name] for name in self.requested}
 
 
 def _compute_site(node: ir.Node, values: Values, compute: Compute) -> Values:

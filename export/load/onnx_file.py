@@ -134,7 +134,7 @@ def _searched(
     source: FileSource, static: Sequence[int] | None
 ) -> tuple[GraphNetwork, Facts, tuple[str, ...]]:
     """Return the network of a file with its sites, its facts, and what to warn of."""
-    model, stated = source.searched, read_facts(source.path).inputs
+    model, stated = source.graph_model, read_facts(source.path).inputs
     first: Sized | None
     try:  # before onnxruntime opens the whole file
         first = at_shapes(model, {port.name: _small_shape(port) for port in stated})
@@ -146,7 +146,7 @@ def _searched(
     facts, sizes = measured.facts, measured.sizes
     if measured.turned:
         source, first = with_channels_first(source, measured.turned), None
-        model = source.searched
+        model = source.graph_model
     named = {str(value.name): value for value in model.graph.inputs}
     ordered = [named.pop(port.name) for port in facts.inputs]  # as the arguments of a network
     model.graph.inputs[:] = [*ordered, *named.values()]

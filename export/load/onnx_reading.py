@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from ...core.errors import NystraError, UnsupportedModelError
 from ...plugins.domain import DOMAIN, opset_of
 from ...runtime.model.external_data import external_files
+from ..execute.folding import MOST_ELEMENTS
 from ..execute.parts import nodes_of, subgraphs
-from ..execute.sized import MOST_ELEMENTS
 
 OLDEST, NEWEST = 7, 25
 """Opsets of the files that are read."""

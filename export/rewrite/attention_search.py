@@ -164,7 +164,7 @@ class _Checks:
 
     def __init__(self, runner: PartRunner, sizes: Sequence[Sized]) -> None:
         self.runner, self.sizes = runner, sizes
-        self._known: dict[bytes, tuple[Replacement, str]] = {}
+        self._checked: dict[bytes, tuple[Replacement, str]] = {}
         self._forms: set[str] = set()
 
     def pass_for(self, item: Replacement, readings: Sequence[_Reading]) -> bool:
@@ -181,13 +181,13 @@ class _Checks:
 
     def _fault(self, item: Replacement) -> str:
         key = compute_fingerprint(item, self.sizes)
-        if key not in self._known:
+        if key not in self._checked:
             alone = item.form not in self._forms
             fault = find_mismatch(item, self.runner, self.sizes, alone=alone)
             if not fault:
                 self._forms.add(item.form)
-            self._known[key] = item, fault
-        equal, fault = self._known[key]
+            self._checked[key] = item, fault
+        equal, fault = self._checked[key]
         item.site_shapes.update(zip(item.sites, equal.site_shapes.values(), strict=False))
         return fault
 
@@ -206,28 +206,30 @@ def _write_replacements(
 
     replacements: list[Replacement] = []
     done: set[ir.Value] = set()
-    near = {r.core.out: r for r in readings if not find_refusal(r.layout) and not r.agreed.reason}
+    candidates: dict[ir.Value, _Reading] = {}
+    for reading in readings:
+        if not find_refusal(reading.layout) and not reading.agreed.reason:
+            candidates[reading.core.out] = reading
     for reading in readings:
         if reading.core.out in done:
             continue
         builder = SiteBuilder(graph, run.sized, other, f"nystra_{reading.number}/")
-        item = _replace_on_map(builder, reading, near, positions_of, sites) or _replace_as_tokens(
-            builder, reading, positions_of
-        )
+        item = _replace_on_map(builder, reading, candidates, positions_of, sites)
+        item = item or _replace_as_tokens(builder, reading, positions_of)
         if item is None:
             continue
         replacements.append(item)
         for part in readings:
             if part.path in item.sites:
                 done.add(part.core.out)
-                near.pop(part.core.out, None)
+                candidates.pop(part.core.out, None)
     return replacements
 
 
 def _replace_on_map(
     builder: SiteBuilder,
     reading: _Reading,
-    near: dict[ir.Value, _Reading],
+    candidates: Mapping[ir.Value, _Reading],
     positions_of: Callable[[_Reading], Places],
     sites: Sites,
 ) -> Replacement | None:
@@ -236,24 +238,25 @@ def _replace_on_map(
     if reading.reason:
         return None
 
-    def writing(of: _Reading) -> WriteSite:
-        whole = of.agreed.whole
-        return lambda writer: write_site(writer, of.core, of.layout, of.path, sites, whole=whole)
-
-    others = {
-        result: writing(other)
-        for result, other in near.items()
-        if other is not reading and not other.agreed.whole
-    }
-    try:
-        target, out, with_it = put_on_map(
-            builder, positions_of(reading), reading.core, writing(reading), others
+    def writer_of(of: _Reading) -> WriteSite:
+        is_global = of.agreed.is_global
+        return lambda writer: write_site(
+            writer, of.core, of.layout, of.path, sites, is_global=is_global
         )
+
+    others: dict[ir.Value, WriteSite] = {}
+    for result, other in candidates.items():
+        if other is not reading and not other.agreed.is_global:
+            others[result] = writer_of(other)
+    places = positions_of(reading)
+    try:
+        target, out, with_it = put_on_map(builder, places, reading.core, writer_of(reading), others)
     except NotOnMap as why:
         reading.reason = str(why)
         return None
-    for part in [reading, *(near[result] for result in with_it)]:
-        part.level, part.reason = "map", ""
+    for part in [reading, *(candidates[result] for result in with_it)]:
+        part.level = "map"
+        part.reason = ""
     return collect_replacement(builder, sites, target, out)
 
 

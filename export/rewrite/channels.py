@@ -29,7 +29,7 @@ def write_form(writer: MapWriter, ir_value: ir.Value) -> MapForm:
     axes = writer.places.axes_of(ir_value)
     if axes is None or _moves_a_map(writer, ir_value):
         return rewrite_form(writer, ir_value)
-    return writer.plain(ir_value, axes)
+    return writer.read_map(ir_value, axes)
 
 
 def rewrite_form(writer: MapWriter, ir_value: ir.Value) -> MapForm:
@@ -82,7 +82,7 @@ def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     rule = rule_of(node)
     if rule is None or rule.move is None or data[0] is not node.inputs[0]:
         raise NotOnMap(f"{node.op_type} of several tensors")
-    form = writer.written(data[0])
+    form = writer.write(data[0])
     if _changes_type(writer, node):
         raise NotOnMap("a change of the type between the map and the tokens")
     parts: list[Tensor | None] = [form.channel, *writer.constants_of(node)[1:]]
@@ -98,7 +98,7 @@ def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFo
         raise NotOnMap(f"{node.op_type} of several tensors")
     if not all(part in data for part in parts):
         raise NotOnMap(f"{node.op_type} of several tensors")
-    forms = [writer.multiplied(part) for part in parts]
+    forms = [writer.write_multiplied(part) for part in parts]
     outs = [writer.builder.lengths(ir_value)]
     first = forms[0]
     if all(form.node is first.node for form in forms):  # parts of one tensor: a roll, a flip
@@ -150,7 +150,7 @@ def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapF
             writer, node, ir_value
         )  # the border of the map is handled in the site
     before, axes = padding
-    form = before.written(source)
+    form = before.write(source)
     shape, builder = writer.value(source).shape, writer.builder
     pairs = read_amounts(node, writer.constants_of(node), len(shape))
     channel = form.channel
@@ -185,9 +185,9 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
     factor = find_factor(writer, node, data[0])
     if factor is not None:
-        form = writer.written(data[0])
+        form = writer.write(data[0])
         return replace(form, channel=form.channel.expand(place.shape), factor=form.factor * factor)
-    first = writer.multiplied(data[0])
+    first = writer.write_multiplied(data[0])
     base = MapForm(first.node, first.channel.expand(place.shape), first.count)
     base = writer.compact(base, place)
 
@@ -206,10 +206,10 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
             raise NotOnMap(
                 "tensors of different positions are combined between the map and the tokens"
             )
-        form = writer.multiplied(other)
+        form = writer.write_multiplied(other)
         spread = form.channel.expand(place.shape)
         index = writer.single(place, base.channel, spread, base.count)
-        return writer.picked(form.node, index, form.count)
+        return writer.pick(form.node, index, form.count)
 
     output = writer.builder.like(node, [replaced(other) for other in node.inputs])
     return MapForm(output, base.channel, base.count)

@@ -75,7 +75,7 @@ def _describe_at(sized: Sized, value: ir.Value) -> bytes:
         and math.prod(shape) > 1
     ):
         return repr((dtype.numpy().str, shape)).encode()
-    return _describe(copy_from_ort(sized.held(value)))
+    return _describe(copy_from_ort(sized.ort_value(value)))
 
 
 def _describe(array: Array) -> bytes:
@@ -182,7 +182,7 @@ def draw_inputs(
     for value in replacement.inputs:
         name = str(value.name)
         if name not in sized.data:
-            values[name] = sized.held(value)
+            values[name] = sized.ort_value(value)
             continue
         dtype = ir.DataType(sized.types[name])
         array: Array = random.standard_normal(sized.shapes[name], np.float32)

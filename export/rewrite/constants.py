@@ -53,7 +53,7 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
                 if producer is not None and str(value.name) not in sized.data:
                     constants.setdefault(str(value.name), value)
     for value in constants.values():
-        write_constant(graph, value, copy_from_ort(sized.held(value)), "fixed")
+        write_constant(graph, value, copy_from_ort(sized.ort_value(value)), "fixed")
 
 
 def fold_constants(model: ir.Model) -> None:

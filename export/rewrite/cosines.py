@@ -18,12 +18,12 @@ class Normalized:
     """A tensor divided by norms.
 
     Attributes:
-        held: The quotient.
+        quotient: The result.
         source: The tensor that is divided.
         epsilon: The least norm that it is divided by.
     """
 
-    held: ir.Value
+    quotient: ir.Value
     source: ir.Value
     epsilon: float
 

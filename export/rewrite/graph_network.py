@@ -97,18 +97,18 @@ class GraphNetwork(nn.Module):
             if not all(_is_exact(self.get_submodule(path)) for path in item.sites)
         ]
         if planned or self._rounding or (double and self.source.is_half):
-            outputs = self._computed(images, planned, double=double)
+            outputs = self._compute(images, planned, double=double)
         else:
             outputs = self.source.compute(images)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def with_sites(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs by all sites, exact ones too, which otherwise the source computes."""
-        return self._computed(images, self.replacements, double=False)
+        return self._compute(images, self.replacements, double=False)
 
     def operations(self, images: Sequence[Tensor]) -> int:
         """Return the operations of the graph with its own attention for inputs of these sizes."""
-        model = self.source.searched
+        model = self.source.graph_model
         feeds = {
             str(value.name): image.numpy()
             for value, image in zip(inputs_of(model), images, strict=True)
@@ -125,23 +125,23 @@ class GraphNetwork(nn.Module):
 
     def values(self, names: Collection[str], images: Sequence[Tensor]) -> Values:
         """Return values of the graph with its own attention by name."""
-        model = self.source.searched
+        model = self.source.graph_model
         return compute_values(list(model.graph), list(names), PartRunner(model), self.feeds(images))
 
     def feeds(self, images: Sequence[Tensor], *, wide: bool = False) -> Values:
         """Return inputs as onnxruntime takes them, by name; half precision as float32 if wide."""
-        inputs = inputs_of(self.source.searched)
+        inputs = inputs_of(self.source.graph_model)
         float32 = int(ir.DataType.FLOAT)
         return {
             str(value.name): as_value(image, float32 if wide else kind_of(value))
             for value, image in zip(inputs, images, strict=True)
         }
 
-    def _computed(
+    def _compute(
         self, images: Sequence[Tensor], planned: Sequence[Replacement], *, double: bool
     ) -> tuple[Tensor, ...]:
         wide = double and self.source.is_half
-        results = [str(value.name) for value in self.source.searched.graph.outputs]
+        results = [str(value.name) for value in self.source.graph_model.graph.outputs]
         run = self._run_of(planned, results, double=double, wide=wide)
 
         def compute(path: str, values: Sequence[Tensor | None]) -> Tensor:
@@ -157,7 +157,7 @@ class GraphNetwork(nn.Module):
         sessions = self._shared["sessions"]
         key = (tuple(item.output.name for item in planned), double, self._rounding)
         if key not in sessions:
-            model = self.source.searched
+            model = self.source.graph_model
             nodes = insert_replacements(list(model.graph), planned, results)
             if self._rounding:
                 nodes = self._rounding.nodes(nodes, find_pixel_values(model.graph))
@@ -197,7 +197,7 @@ def is_continuous(network: nn.Module) -> bool:
     """
     if not isinstance(network, GraphNetwork):
         return False
-    graph = network.source.searched.graph
+    graph = network.source.graph_model.graph
     data = find_pixel_values(graph)
     nodes = (node for node in graph if any(str(value.name) in data for value in node.outputs))
     return not any(_selects(node) for node in nodes)

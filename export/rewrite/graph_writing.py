@@ -189,7 +189,7 @@ def plan_replacement(
     Raises:
         ExportError: A mechanism cannot be traced.
     """
-    opset = int(network.source.searched.opset_imports.get("", 18))
+    opset = int(network.source.graph_model.opset_imports.get("", 18))
     traced = opset if fused else traced_opset(opset)
     nodes: list[ir.Node] = []
     for node in item.nodes:

@@ -54,8 +54,8 @@ def _all_along(inside: Tensor, dims: list[int]) -> Tensor:
 def _pick_groups(writer: MapWriter, form: MapForm, channels: Tensor) -> ir.Value:
     """Return the channels of a form in groups, on two axes if there are several groups."""
     count, size = channels.shape
-    node = writer.picked(form.node, channels.flatten(), form.count)
-    return writer.builder.reshaped(node, (0, 0, 0, count, size)) if count > 1 else node
+    node = writer.pick(form.node, channels.flatten(), form.count)
+    return writer.builder.reshape(node, (0, 0, 0, count, size)) if count > 1 else node
 
 
 def write_norm(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
@@ -63,7 +63,7 @@ def write_norm(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     source = node.inputs[0]
     if source is None or held is not node.outputs[0] or len(writer.data_of(node)) != 1:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    form, shape = writer.multiplied(source), writer.value(source).shape
+    form, shape = writer.write_multiplied(source), writer.value(source).shape
     axis = read_attribute(node, "axis", -1)
     first = int(axis) % len(shape)  # type: ignore[call-overload]
     dims = [first] if node.op_type == "LpNormalization" else list(range(first, len(shape)))
@@ -77,7 +77,7 @@ def write_norm(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
     ]
     output = writer.builder.like(node, [output, *flat], axis=-1)
     if count > 1:
-        output = writer.builder.reshaped(output, (0, 0, 0, -1))
+        output = writer.builder.reshape(output, (0, 0, 0, -1))
     own = [shape[axis] if axis in dims else 1 for axis in range(len(shape))]
     inner = torch.arange(size).reshape(own)
     channel = (unshare(group) * size + inner).expand(shape)
@@ -89,14 +89,14 @@ def write_linear(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFor
     source, matrix, bias, dim, out_dim = (
         _read_convolution(writer, node) if node.op_type == "Conv" else _read_product(writer, node)
     )
-    form = writer.multiplied(source)
+    form = writer.write_multiplied(source)
     group, channels = _group_channels(writer, form, writer.place(source), [dim])
     count = channels.shape[0]
     output = writer.builder.op("MatMul", _pick_groups(writer, form, channels), matrix)
     if bias is not None:
         output = writer.builder.op("Add", output, bias)
     if count > 1:
-        output = writer.builder.reshaped(output, (0, 0, 0, -1))
+        output = writer.builder.reshape(output, (0, 0, 0, -1))
     out = writer.value(ir_value).shape
     width = out[out_dim]
     numbers = torch.arange(width).reshape([width if a == out_dim else 1 for a in range(len(out))])
@@ -134,7 +134,7 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
     source, weight = (factors[0], factors[1]) if data_first else (factors[1], factors[0])
     read, of_weight = product.left_as, product.right_as
     if not data_first:
-        read, of_weight = product.right_as.turned, product.left_as.turned
+        read, of_weight = product.right_as.transposed, product.left_as.transposed
     tensor = writer.builder.sized.constant(weight)
     stack = of_weight.of(tensor)
     if not bool((stack == stack[:1]).all()):
@@ -143,7 +143,7 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
     if len(columns) != 1 or len(of_weight.sizes(tensor.shape)[2]) != 1:
         raise NotOnMap(f"{node.op_type} over several axes between the map and the tokens")
     dim = read.order[-1]
-    result = product.out_as if data_first else product.out_as.turned
+    result = product.out_as if data_first else product.out_as.transposed
     is_plain = tensor.dim() == 2 and of_weight.order == (0, 1) and product.factor == 1.0
     matrix = weight if is_plain else writer.builder.constant(stack[0] * product.factor, weight)
     bias = None
@@ -166,15 +166,15 @@ def write_reduction(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     source = node.inputs[0]
     if source is None or node.op_type.startswith("Arg") or writer.data_of(node) != [source]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    form, place = writer.multiplied(source), writer.place(source)
+    form, place = writer.write_multiplied(source), writer.place(source)
     axes = read_numbers(node, writer.constants_of(node), "axes", 1)
     dims = [dim % place.dim() for dim in (axes or range(place.dim()))]
     if not bool(find_agreed(place, dims)[1].all()):
         raise NotOnMap(f"{node.op_type} over several positions between the map and the tokens")
     group, channels = _group_channels(writer, form, place, dims)
     count, size = channels.shape
-    output = writer.picked(form.node, channels.flatten(), form.count)
-    output = writer.builder.reshaped(output, (0, 0, 0, count, size))
+    output = writer.pick(form.node, channels.flatten(), form.count)
+    output = writer.builder.reshape(output, (0, 0, 0, count, size))
     if node.attributes.get("axes") is not None:
         output = writer.builder.like(node, [output], axes=[-1], keepdims=0)
     else:

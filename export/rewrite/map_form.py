@@ -59,13 +59,14 @@ class MapWriter:
         """Take what collects the new nodes, and the function that writes a tensor as a map.
 
         The sides are read from the axes of rows and columns of the ``source``, if there is one.
-        ``near`` maps the result of other attention to a function that writes it. It is needed if an
-        attention uses the result of another one in the same window, with no map between them.
+        ``other_sites`` maps the result of other attention to a function that writes it. It is
+        needed if an attention uses the result of another one in the same window, with no map
+        between them.
         """
         self.builder, self.places, self.core = builder, places, core
         self._form_of = form_of
         self.forms: dict[ir.Value, MapForm] = {}
-        self.near: dict[ir.Value, Callable[[MapWriter], MapForm]] = {}
+        self.other_sites: dict[ir.Value, Callable[[MapWriter], MapForm]] = {}
         self._before: dict[ir.Value, MapWriter] = {}
         self._sides: tuple[Side, ...] | None = None
         self._source = source
@@ -86,24 +87,24 @@ class MapWriter:
             )
         return self._before[ir_value]
 
-    def written(self, ir_value: ir.Value) -> MapForm:
+    def write(self, ir_value: ir.Value) -> MapForm:
         """Return the form of a tensor.
 
         Raises:
             NotOnMap: The tensor cannot be written as a map.
         """
         if ir_value not in self.forms:
-            write = self.near.pop(ir_value, None)
+            write = self.other_sites.pop(ir_value, None)
             self.forms[ir_value] = self._form_of(self, ir_value) if write is None else write(self)
         return self.forms[ir_value]
 
-    def multiplied(self, ir_value: ir.Value) -> MapForm:
+    def write_multiplied(self, ir_value: ir.Value) -> MapForm:
         """Return the form of a tensor with its factor multiplied into the map.
 
         Raises:
             NotOnMap: The tensor cannot be written as a map.
         """
-        form = self.written(ir_value)
+        form = self.write(ir_value)
         if form.factor != 1.0:
             factor = self.builder.constant(torch.tensor(form.factor), ir_value)
             product = self.builder.op("Mul", form.node, factor)
@@ -153,17 +154,17 @@ class MapWriter:
     def sides(self) -> tuple[Side, ...]:
         """Batch size, rows and columns of the map: numbers, or lengths of a tensor."""
         if self._sides is None:
-            self._sides = self._requested() if self.builder.free else self.places.map
+            self._sides = self._find_sides() if self.builder.free else self.places.map
         return self._sides
 
-    def _requested(self) -> tuple[Side, ...]:
+    def _find_sides(self) -> tuple[Side, ...]:
         """Read the sizes of the nearest tensor before the site; an earlier one may lack padding."""
         if self._source is not None:
             source, own = self._source
             return -1, *(self.builder.free_side(source, axis) for axis in own)
         lengths = [size for size in self.places.map if size > 1]
-        before = list(self._before_it())
-        for axes_of in (self.places.axes_of, self._axes_by_length):
+        before = list(self._iterate_before())
+        for axes_of in (self.places.axes_of, self._find_axes_by_length):
             for ir_value in before:
                 axes = axes_of(ir_value)
                 if (
@@ -172,11 +173,11 @@ class MapWriter:
                 ):
                     sizes = iter([self.builder.lasting_side(ir_value, axis) for axis in axes])
                     return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
-        if (sides := self._of_patches(before)) is not None:
+        if (sides := self._find_patch_sides(before)) is not None:
             return sides
         raise NotOnMap("rows and columns of the map are axes of no tensor before it")
 
-    def _of_patches(self, before: Sequence[ir.Value]) -> tuple[Side, ...] | None:
+    def _find_patch_sides(self, before: Sequence[ir.Value]) -> tuple[Side, ...] | None:
         """Return the sides of a map whose places are patches of a tensor before it, or None.
 
         It is the nearest one with both sides free. The check of the site, at both image sizes,
@@ -193,12 +194,12 @@ class MapWriter:
             if shape[2] != others[2] and shape[3] != others[3]:
                 parts = {2: shape[2] // rows, 3: shape[3] // columns}
                 return -1, *(
-                    builder.divided(builder.free_side(ir_value, axis), by)
+                    builder.divide(builder.free_side(ir_value, axis), by)
                     for axis, by in parts.items()
                 )
         return None
 
-    def _before_it(self) -> Iterator[ir.Value]:
+    def _iterate_before(self) -> Iterator[ir.Value]:
         """Yield the values before the attention that depend on pixels, the nearest first."""
         seen: set[ir.Value] = set()
         level = [self.core.q, self.core.k, self.core.v]
@@ -212,7 +213,7 @@ class MapWriter:
                     following += [] if node is None else self.data_of(node)
             level = following
 
-    def _axes_by_length(self, ir_value: ir.Value) -> list[int] | None:
+    def _find_axes_by_length(self, ir_value: ir.Value) -> list[int] | None:
         """Return the axes of a tensor that are as long as the sides of the map, and as free.
 
         Each of its positions may be made of several ones of the image, such as patches that became
@@ -264,7 +265,7 @@ class MapWriter:
                 while number < size and remaining:
                     number *= remaining[0][0]
                     merged.append(remaining.pop(0)[1])
-                out.append(self.builder.times(merged) if _is_open(out) else -1)
+                out.append(self.builder.multiply(merged) if _is_open(out) else -1)
         if sum(_is_open([side]) for side in out) > 1:
             raise NotOnMap("several axes of its result are made of several sides of the map")
         return out
@@ -279,7 +280,7 @@ class MapWriter:
             raise NotOnMap("a side of its result is cut into several free axes")
         sizes: list[Side] = [size for size, _ in pieces]
         fixed = [size for at, (size, _) in enumerate(pieces) if at != changing[0]]
-        sizes[changing[0]] = self.builder.divided(side, math.prod(fixed))
+        sizes[changing[0]] = self.builder.divide(side, math.prod(fixed))
         return sizes
 
     def _order(self, ir_value: ir.Value, axes: list[int]) -> tuple[list[int], list[int], bool]:
@@ -296,21 +297,21 @@ class MapWriter:
         is_map = len(order) == 4 and len(rest) == 1 and first == list(self.places.map)
         return order, rest, is_map
 
-    def plain(self, ir_value: ir.Value, axes: list[int]) -> MapForm:
+    def read_map(self, ir_value: ir.Value, axes: list[int]) -> MapForm:
         """Return the form of a tensor with the map's layout; ``axes`` are its axes of the map."""
         shape = self.value(ir_value).shape
         order, others, is_map = self._order(ir_value, axes)
         count = math.prod(shape[axis] for axis in others)
-        node = self.builder.transposed(ir_value, order)
+        node = self.builder.transpose(ir_value, order)
         if not is_map:
-            node = self.builder.reshaped(node, (*self.sides, count))
+            node = self.builder.reshape(node, (*self.sides, count))
         return MapForm(node, self._numbers(shape, others), count)
 
     def _numbers(self, shape: Sequence[int], others: list[int]) -> Tensor:
         own = [shape[axis] if axis in others else 1 for axis in range(len(shape))]
         return torch.arange(math.prod(own)).reshape(own).expand(tuple(shape))
 
-    def placed(self, ir_value: ir.Value, form: MapForm) -> ir.Value:
+    def write_back(self, ir_value: ir.Value, form: MapForm) -> ir.Value:
         """Return a tensor of the graph, made from its form.
 
         Raises:
@@ -324,17 +325,17 @@ class MapWriter:
         count = math.prod(shape[axis] for axis in others)
         numbers = self._numbers(shape, others)
         index = self.single(self.place(ir_value), numbers, form.channel.expand(shape), count)
-        out = self.picked(form.node, index, form.count)
+        out = self.pick(form.node, index, form.count)
         if not is_map:
             other_lengths = self.builder.others(ir_value)
             sizes = self.split(
                 [shape[axis] for axis in axes], [other_lengths[axis] for axis in axes]
             )
             front = len(order) - len(axes) - len(others)
-            out = self.builder.reshaped(
+            out = self.builder.reshape(
                 out, ([1] * front) + [*sizes, *(shape[axis] for axis in others)]
             )
-        return self.builder.transposed(out, [order.index(axis) for axis in range(len(order))])
+        return self.builder.transpose(out, [order.index(axis) for axis in range(len(order))])
 
     def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
         """Return the value of each channel, (count,).
@@ -369,10 +370,10 @@ class MapWriter:
             return form
         rank = torch.zeros(form.count, dtype=torch.int64)
         rank[used] = torch.arange(len(used))
-        node = self.picked(form.node, used, form.count)
+        node = self.pick(form.node, used, form.count)
         return MapForm(node, rank[unshare(form.channel)].expand(form.channel.shape), len(used))
 
-    def picked(self, node: ir.Value, index: Tensor, count: int) -> ir.Value:
+    def pick(self, node: ir.Value, index: Tensor, count: int) -> ir.Value:
         """Return the channels, of ``count``, that an index selects from a map."""
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node

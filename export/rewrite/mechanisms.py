@@ -40,12 +40,12 @@ class _Called(nn.Module):
 
     def __init__(self, site: nn.Module, present: Sequence[bool], tensors: Sequence[str]) -> None:
         super().__init__()
-        self.site, self.given, self.held = site, present, tensors
+        self.site, self.present, self.tensors = site, present, tensors
 
     def forward(self, *inputs: Tensor) -> Any:
         remaining = iter(inputs)
-        arguments = tuple(next(remaining) if is_present else None for is_present in self.given)
-        tensors = {name: next(remaining) for name in self.held}
+        arguments = tuple(next(remaining) if is_present else None for is_present in self.present)
+        tensors = {name: next(remaining) for name in self.tensors}
         return torch.func.functional_call(self.site, tensors, arguments)
 
 

@@ -155,7 +155,7 @@ class SiteBuilder(NodeBuilder):
             if sized is not None
         )
 
-    def divided(self, side: Side, by: int) -> Side:
+    def divide(self, side: Side, by: int) -> Side:
         """Return a length divided by a number."""
         if by == 1:
             return side
@@ -163,7 +163,7 @@ class SiteBuilder(NodeBuilder):
             return side // by
         return self.op("Div", side, torch.tensor([by]))
 
-    def times(self, sides: Sequence[Side]) -> Side:
+    def multiply(self, sides: Sequence[Side]) -> Side:
         """Return the product of lengths; -1 if one of them is that."""
         if any(isinstance(side, int) and side == -1 for side in sides):
             return -1
@@ -173,7 +173,7 @@ class SiteBuilder(NodeBuilder):
             product = self.op("Mul", *both)
         return product
 
-    def reshaped(self, value: ir.Value, sides: Sequence[Side]) -> ir.Value:
+    def reshape(self, value: ir.Value, sides: Sequence[Side]) -> ir.Value:
         """Return a value in another shape; -1 is what remains, and 0 an unchanged length."""
         if all(isinstance(side, int) for side in sides):
             return self.op("Reshape", value, np.array(sides, np.int64))
@@ -182,7 +182,7 @@ class SiteBuilder(NodeBuilder):
         ]
         return self.op("Reshape", value, self.op("Concat", *listed, axis=0))
 
-    def transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
+    def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
         """Return a value with its axes in another order."""
         if list(order) == sorted(order):
             return value

@@ -139,7 +139,7 @@ def make_map_site(
     factor: float,
     dtype: torch.dtype,
     *,
-    whole: bool,
+    is_global: bool,
     epsilon: float | None = None,
 ) -> FoundWindows | FoundMap:
     """Return the site that computes an attention on its map.
@@ -148,14 +148,14 @@ def make_map_site(
         layout: The layout of its tokens.
         factor: Factor of queries and keys, in addition to that of the scores.
         dtype: Type of the position biases.
-        whole: Whether all positions of a map of any size attend to each other.
+        is_global: Whether all positions of a map of any size attend to each other.
         epsilon: The least norm that queries and keys are divided by; None: they are not.
 
     Raises:
         NotOnMap: No site computes it.
     """
     scale = factor * (layout.scale if isinstance(layout.scale, float) else 1.0)
-    if whole:
+    if is_global:
         if layout.table is not None or any(layout.shift) or layout.masked:
             raise NotOnMap("attention over a whole map of any size has biases")
         return FoundMap(layout.heads, layout.head_dim, layout.value_dim, scale)

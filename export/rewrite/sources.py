@@ -29,7 +29,7 @@ class GraphSource:
 
     Attributes:
         path: The file of the network.
-        searched: The graph, of an opset that nodes are written for.
+        graph_model: The graph, of an opset that nodes are written for.
         raised: The model of that opset if its file has another one, or None.
         is_converted: Whether that opset was asked for, so that it is written in any case.
         title: What computes exact attention, for messages.
@@ -39,7 +39,7 @@ class GraphSource:
     """
 
     path: Path
-    searched: ir.Model
+    graph_model: ir.Model
     raised: onnx.ModelProto | None = None
     is_converted: bool = False
     title: ClassVar[str]
@@ -61,7 +61,7 @@ class FileSource(GraphSource):
 
     path: Path
     model: onnx.ModelProto
-    searched: ir.Model
+    graph_model: ir.Model
     raised: onnx.ModelProto | None = None
     is_converted: bool = False
     title = "the file"
@@ -83,7 +83,7 @@ class FileSource(GraphSource):
         Raises:
             UnsupportedModelError: onnxruntime cannot compute the file.
         """
-        inputs = inputs_of(self.searched)
+        inputs = inputs_of(self.graph_model)
         feeds = [
             as_value(image, kind_of(value)) for image, value in zip(images, inputs, strict=True)
         ]
@@ -110,7 +110,7 @@ class ModuleSource(GraphSource):
 
     path: Path
     module: nn.Module
-    searched: ir.Model
+    graph_model: ir.Model
     is_half = False
     title = "the network"
     own = "the network with its own attention"
@@ -119,7 +119,7 @@ class ModuleSource(GraphSource):
     @property
     def model(self) -> onnx.ModelProto:
         """The graph as a model."""
-        proto: onnx.ModelProto = ir.to_proto(self.searched)
+        proto: onnx.ModelProto = ir.to_proto(self.graph_model)
         return proto
 
     def compute(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:

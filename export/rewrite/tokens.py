@@ -54,18 +54,18 @@ def put_tokens(
             bias = _read_mask(builder, core)
         elif core.by_data or core.by_size or not is_zero(as_number(core.beta)):
             bias = tokens.biases(_replay_addends(builder, places.run, core), _weights(core))
-        q = tokens.scaled(tokens.stack(core.q, core.q_as))
+        q = tokens.scale(tokens.stack(core.q, core.q_as))
         k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
         if agreed.same_tokens:
             site = FoundTokens(make_token_geometry(layout))
             output = builder.site(path, [q, k, v, bias])
-            return site, tokens.back(_empty_rows(builder, core, output, bias))
+            return site, tokens.restore_axes(_empty_rows(builder, core, output, bias))
         mapped = bool(layout.window) and layout.window == layout.map[1:]
         is_global = mapped and agreed.alike and not layout.columns_first
         sides = _sides(builder, places, core) if is_global else None
         geometry = _free_geometry(core, layout, mapped=sides is not None, biased=bias is not None)
         output = builder.site(path, [q, k, v, sides, bias])
-        out = tokens.back(_empty_rows(builder, core, output, bias))
+        out = tokens.restore_axes(_empty_rows(builder, core, output, bias))
     return FoundFreeTokens(geometry), out
 
 
@@ -118,12 +118,12 @@ class _Tokens:
         """Return a tensor as (B, h, N, d)."""
         builder = self.builder
         if read.heads:
-            held_split = builder.reshaped(ir_value, (0, 0, read.heads, -1))
-            return builder.transposed(held_split, read.order)
-        moved = builder.transposed(ir_value, read.order)
+            held_split = builder.reshape(ir_value, (0, 0, read.heads, -1))
+            return builder.transpose(held_split, read.order)
+        moved = builder.transpose(ir_value, read.order)
         if self.direct:
             return moved
-        return builder.reshaped(moved, (-1, 1, *self._sizes(ir_value, read)))
+        return builder.reshape(moved, (-1, 1, *self._sizes(ir_value, read)))
 
     def biases(self, ir_value: ir.Value, read: Matrices) -> ir.Value:
         """Return what is added to the scores, in the axes of the softmax, as (B, h, N, Nk).
@@ -135,7 +135,7 @@ class _Tokens:
             return self.stack(ir_value, read)
         if shape[-2:] != pairs or pairs != self.builder.others(ir_value)[-2:]:
             raise NotOnMap("what is added to its scores has other axes than these")
-        return self.builder.reshaped(ir_value, (-1, 1, *pairs))
+        return self.builder.reshape(ir_value, (-1, 1, *pairs))
 
     def _sizes(self, ir_value: ir.Value, read: Matrices) -> tuple[Side, Side]:
         if str(ir_value.name) in self.builder.sized.shapes:
@@ -153,7 +153,7 @@ class _Tokens:
             raise NotOnMap("several axes of its tokens are free")
         return [self.builder.free_side(ir_value, read.order[read.leading])]
 
-    def scaled(self, q: ir.Value) -> ir.Value:
+    def scale(self, q: ir.Value) -> ir.Value:
         """Return queries times the factor of their head, if factors differ between heads."""
         alpha, scale = self.core.alpha, self.layout.scale
         if not isinstance(alpha, Tensor) or isinstance(scale, float):
@@ -173,19 +173,19 @@ class _Tokens:
     def _times(self, q: ir.Value, factor: Tensor) -> ir.Value:
         return self.builder.op("Mul", q, self.builder.constant(factor, self.core.q))
 
-    def back(self, out: ir.Value) -> ir.Value:
+    def restore_axes(self, out: ir.Value) -> ir.Value:
         """Return the result (B, h, N, e) in the axes of the attention's own result."""
         builder, read = self.builder, self.core.out_as
         inverse = [read.order.index(axis) for axis in range(len(read.order))]
         if read.heads:
-            return builder.reshaped(builder.transposed(out, inverse), (0, 0, -1))
+            return builder.reshape(builder.transpose(out, inverse), (0, 0, -1))
         if not self.direct:
             shape = builder.lengths(self.core.out)
             first, rows, columns = read.sizes(shape)
             if rows != read.sizes(builder.others(self.core.out))[1]:
                 rows = tuple(self._rows(self.core.q, self.core.q_as))
-            out = builder.reshaped(out, (*self._leading(first), *rows, *columns))
-        return builder.transposed(out, inverse)
+            out = builder.reshape(out, (*self._leading(first), *rows, *columns))
+        return builder.transpose(out, inverse)
 
     def _leading(self, first: tuple[int, ...]) -> list[Side]:
         """Return the lengths of the leading axes of the result; at most one is -1."""

@@ -29,7 +29,7 @@ def put_on_map(
     places: Places,
     core: Attention,
     write: WriteSite,
-    near: Mapping[ir.Value, WriteSite],
+    others: Mapping[ir.Value, WriteSite],
 ) -> tuple[ir.Value, ir.Value, list[ir.Value]]:
     """Write an attention as a site of its map.
 
@@ -38,7 +38,7 @@ def put_on_map(
         places: The positions of the graph's tensors on the map.
         core: The attention.
         write: Writes it.
-        near: Result of other attention -> how to write it, if queries, keys or values use it.
+        others: Result of other attention -> how to write it, if queries, keys or values use it.
 
     Returns:
         The tensor that the site computes, the new tensor that has its value, and the results of
@@ -50,13 +50,13 @@ def put_on_map(
     targets = _find_targets(builder, places, core)
     with builder.tentative():
         writer = MapWriter(builder, places, core, write_form)
-        writer.near.update(near)
+        writer.other_sites.update(others)
         writer.forms[core.out] = write(writer)
         for target in targets:
             if target is not core.out:
                 writer.forms[target] = rewrite_form(writer, target)
-        out = writer.placed(targets[-1], writer.multiplied(targets[-1]))
-    return targets[-1], out, [result for result in near if result not in writer.near]
+        out = writer.write_back(targets[-1], writer.write_multiplied(targets[-1]))
+    return targets[-1], out, [result for result in others if result not in writer.other_sites]
 
 
 def _find_targets(builder: SiteBuilder, places: Places, core: Attention) -> list[ir.Value]:
@@ -91,7 +91,7 @@ def _find_first_on_map(builder: SiteBuilder, places: Places, core: Attention) ->
 
 
 def write_site(
-    writer: MapWriter, core: Attention, layout: Layout, path: str, sites: Sites, *, whole: bool
+    writer: MapWriter, core: Attention, layout: Layout, path: str, sites: Sites, *, is_global: bool
 ) -> MapForm:
     """Add the node of a site, and return the form of its result.
 
@@ -101,7 +101,7 @@ def write_site(
         layout: The layout of its tokens.
         path: Path of the site.
         sites: Gets the module of the site at its path.
-        whole: As in `make_map_site`.
+        is_global: As in `make_map_site`.
 
     Raises:
         NotOnMap: The attention cannot be written as a site.
@@ -116,12 +116,12 @@ def write_site(
         (core.k, core.k_as, core.groups, core.k_place),
         (core.v, core.v_as, core.v_groups, core.v_place),
     )
-    unit = None if whole or any(layout.margin) else find_normalized_tokens(writer, core)
+    unit = None if is_global or any(layout.margin) else find_normalized_tokens(writer, core)
     for one in unit or ():  # the site divides them
-        writer.forms[one.held] = writer.multiplied(one.source)
+        writer.forms[one.quotient] = writer.write_multiplied(one.source)
     parts, scale = [], 1.0
     for (ir_value, read, groups, place), width in zip(readings, widths, strict=True):
-        form = writer.multiplied(ir_value) if ir_value is core.v else writer.written(ir_value)
+        form = writer.write_multiplied(ir_value) if ir_value is core.v else writer.write(ir_value)
         scale *= form.factor
         channel = read.of(form.channel.expand(writer.value(ir_value).shape), groups)
         packed_channel = (head[:, None, None] * width + torch.arange(width)).expand(channel.shape)
@@ -135,7 +135,7 @@ def write_site(
         packed = writer.builder.op("Mul", packed, writer.builder.constant(factor, core.q))
     dtype = torch.float16 if writer.builder.sized.types[str(core.q.name)] == 10 else torch.float32
     epsilon = None if unit is None else unit[0].epsilon
-    sites[path] = make_map_site(layout, scale, dtype, whole=whole, epsilon=epsilon)
+    sites[path] = make_map_site(layout, scale, dtype, is_global=is_global, epsilon=epsilon)
     out = writer.builder.site(path, [packed])
     channel = head[:, None, None] * layout.value_dim + torch.arange(layout.value_dim)
     channel = channel.expand(layout.groups, layout.tokens, layout.value_dim)
@@ -147,6 +147,6 @@ def _pack(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> ir.Value:
     """Return one map with the queries, keys and values as its channels."""
     first = parts[0][0]
     if all(form.node is first.node for form, _ in parts):
-        return writer.picked(first.node, torch.cat([index for _, index in parts]), first.count)
-    maps = [writer.picked(form.node, index, form.count) for form, index in parts]
+        return writer.pick(first.node, torch.cat([index for _, index in parts]), first.count)
+    maps = [writer.pick(form.node, index, form.count) for form, index in parts]
     return writer.builder.op("Concat", *maps, axis=-1)

@@ -19,7 +19,7 @@ class Agreement:
         same_tokens: Whether the numbers of queries and keys are the same at both sizes.
         alike: Whether its tokens are arranged alike at both sizes.
         exists: Whether it is there at both sizes.
-        whole: Whether all positions of the map attend to each other, at any size.
+        is_global: Whether all positions of the map attend to each other, at any size.
         changing: Whether a search with larger maps may determine the windows: the window sizes
             differ, or padding gives both maps the same number of rows or columns.
     """
@@ -28,7 +28,7 @@ class Agreement:
     same_tokens: bool = True
     alike: bool = True
     exists: bool = True
-    whole: bool = False
+    is_global: bool = False
     changing: bool = False
 
 
@@ -51,7 +51,7 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
         return Agreement(reason, same_tokens=same_tokens, alike=False, changing=True)
     equal = any(one == other for one, other in zip(first.map[1:], second.map[1:], strict=False))
     if _is_whole(first) and _is_whole(second) and first.map[1:] != second.map[1:]:
-        return Agreement(same_tokens=same_tokens, whole=True, changing=equal)
+        return Agreement(same_tokens=same_tokens, is_global=True, changing=equal)
     fixed = ("window", "shift", "margin", "key_window", "tokens", "keys")
     if any(getattr(first, name) != getattr(second, name) for name in fixed):
         return Agreement(

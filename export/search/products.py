@@ -38,8 +38,8 @@ def _matmul(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
         node,
         _input(node, 0),
         _input(node, 1),
-        Matrices.last(len(left), turned=transposed[0]),
-        Matrices.last(len(right), turned=transposed[1]),
+        Matrices.last(len(left), transposed=transposed[0]),
+        Matrices.last(len(right), transposed=transposed[1]),
         Matrices.last(max(len(left), len(right))),
         float(read_attribute(node, "alpha", 1.0)),  # type: ignore[arg-type]
     )
@@ -144,7 +144,11 @@ def find_core(
     if at == 0:
         w_as, v_as, out_as, v = last.left_as, last.right_as, last.out_as, last.right
     else:
-        w_as, v_as, out_as = last.right_as.turned, last.left_as.turned, last.out_as.turned
+        w_as, v_as, out_as = (
+            last.right_as.transposed,
+            last.left_as.transposed,
+            last.out_as.transposed,
+        )
         v = last.left
     out_shape = tuple(_full_shape(node, shapes))
     v_groups = out_as.sizes(out_shape)[0]
@@ -158,7 +162,7 @@ def find_core(
     reason = score.reason or (
         "" if straight else "its weights are in another order than its scores"
     )
-    q, k = (first.left, first.left_as), (first.right, first.right_as.turned)
+    q, k = (first.left, first.left_as), (first.right, first.right_as.transposed)
     left, right = sources
     if swapped:
         q, k, left, right = k, q, right, left
@@ -182,7 +186,7 @@ def find_core(
         k_place=k[1].of(place_of(right), groups),
         v_place=v_as.of(place_of(values[1 - at]), v_groups),
         alpha=alpha,
-        beta=_in_groups(score.beta, score.number, w_as.grouped, v_groups),
+        beta=_in_groups(score.beta, score.number, w_as.split_groups, v_groups),
         by_data=score.by_data,
         by_size=score.by_size,
         emptied=score.emptied,

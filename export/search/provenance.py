@@ -110,15 +110,15 @@ class Provenance:
     def _results(self, rule: Operator, step: Step) -> Results:
         none: list[Score | None] = [None] * len(step.outs)
         if rule.kind is Kind.MOVES or rule.kind is Kind.PADS:
-            return self._moved(rule, step)
+            return self._move(rule, step)
         if rule.kind is Kind.PRODUCT:
             return self._product(step)
         if rule.kind is Kind.FUSED:
-            return self._fused(step), none
+            return self._read_fused(step), none
         if rule.kind is Kind.CONVOLUTION:
             return [convolve_places(step)] * len(step.outs), none
         if rule.kind is Kind.REDUCES:
-            return [self._reduced(step)], none
+            return [self._reduce(step)], none
         if rule.kind is Kind.SOFTMAX:
             return self._softmax(step)
         scores = [change_score(step, rule.change), *none[1:]]
@@ -131,7 +131,7 @@ class Provenance:
             self._pass(step.node, Hint.SUMS.value)
         return combine_places(step), [score]
 
-    def _moved(self, rule: Operator, step: Step) -> Results:
+    def _move(self, rule: Operator, step: Step) -> Results:
         moving = [at for at in (rule.moved or range(len(step.inputs))) if at < len(step.inputs)]
         others = [at for at in step.data() if at not in moving]
         none: list[Score | None] = [None] * len(step.outs)
@@ -159,11 +159,11 @@ class Provenance:
             },
             place=True,
         )
-        return [compact(place) for place in places], self._moved_scores(
+        return [compact(place) for place in places], self._move_scores(
             rule, step, moving_values, numbers
         )
 
-    def _moved_scores(
+    def _move_scores(
         self,
         rule: Operator,
         step: Step,
@@ -277,10 +277,10 @@ class Provenance:
         if isinstance(core, str):
             self._pass(score.softmax, core)
             return None
-        self._note(core)
+        self._record(core)
         return attention_place(core, step.outs[0])
 
-    def _fused(self, step: Step) -> list[Tensor]:
+    def _read_fused(self, step: Step) -> list[Tensor]:
         core = read_fused_attention(step.node, step.inputs)
         rest = [make_new_map(out) for out in step.outs[1:]]
         if isinstance(core, str):
@@ -289,7 +289,7 @@ class Provenance:
         at = mask_at(step.node)
         if len(step.inputs) > at and step.inputs[at] is not None:
             core = self._with_mask(core, step, at)
-        self._note(core)
+        self._record(core)
         place = attention_place(core, step.outs[0])
         return [make_new_map(step.outs[0]) if place is None else place, *rest]
 
@@ -304,7 +304,7 @@ class Provenance:
         tokens, keys = core.q_place.shape[1], core.k_place.shape[1]
         return replace(core, beta=as_number(mask).expand(*core.groups, tokens, keys))
 
-    def _note(self, core: Attention) -> None:
+    def _record(self, core: Attention) -> None:
         """Record an attention and its layout; free its values per pair of tokens."""
         self.layouts[core.out] = read_layout(core)
         self.cores.append(core.without_pairs())
@@ -314,7 +314,7 @@ class Provenance:
         if all(one.softmax is not node for one in self.unmatched):
             self.unmatched.append(Unmatched(node, reason))
 
-    def _reduced(self, step: Step) -> Tensor:
+    def _reduce(self, step: Step) -> Tensor:
         value = step.inputs[0]
         if value is None or value.place is None:
             return make_new_map(step.outs[0])

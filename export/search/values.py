@@ -51,15 +51,15 @@ class Matrices:
     heads: int = 0
 
     @classmethod
-    def last(cls, rank: int, *, turned: bool = False) -> Matrices:
-        """Return the last two axes of a tensor as matrices, exchanged if ``turned``."""
+    def last(cls, rank: int, *, transposed: bool = False) -> Matrices:
+        """Return the last two axes of a tensor as matrices, exchanged if ``transposed``."""
         order = [*range(rank)]
-        if turned:
+        if transposed:
             order[-2:] = order[:-3:-1]
         return cls(tuple(order), rank - 2, 1)
 
     @property
-    def turned(self) -> Matrices:
+    def transposed(self) -> Matrices:
         """The same matrices, transposed."""
         first, rows = self.order[: self.leading], self.order[self.leading :][: self.rows]
         columns = self.order[self.leading + self.rows :]
@@ -81,10 +81,10 @@ class Matrices:
 
     def of(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack; its first axes are expanded to ``groups``."""
-        stack = self.grouped(numbers, groups)
+        stack = self.split_groups(numbers, groups)
         return reshape_shared(stack, (math.prod(stack.shape[:-2]), *stack.shape[-2:]))
 
-    def grouped(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
+    def split_groups(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack whose first axes are apart, (*g, rows, columns)."""
         first, rows, columns = self.sizes(numbers.shape)
         if self.heads:

@@ -182,7 +182,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
             f"{stream:.3g}",
             f"{len(base.graph.node)} to {len(model.graph.node)}",
             f"{base.ByteSize() / 1e3:.0f} to {model.ByteSize() / 1e3:.0f}",
-            str(len(done.kept)),
+            str(len(done.reasons)),
         ]
         print("| " + " | ".join(row) + " |", flush=True)
 

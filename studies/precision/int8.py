@@ -96,7 +96,7 @@ def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> Non
             work = onnx.ModelProto.FromString(model.SerializeToString())
             done = quantize_model(work, PrecisionPolicy(), feeds, IMAGE, budget)
             what = [
-                f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
+                f"{len(done.selection.layers)} of {len(done.selection.layers) + len(done.exact)}",
                 ", ".join(done.exact) or "-",
                 f"{done.share:.0%}",
             ]

@@ -57,7 +57,7 @@ def graph_of(*nodes: ir.Node) -> Any:
         value = node.outputs[0]
         value.name = f"value_{at}"
     graph = ir.Graph([image], [value], nodes=nodes, opset_imports={"": 20})
-    source: Any = SimpleNamespace(searched=SimpleNamespace(graph=graph))
+    source: Any = SimpleNamespace(graph_model=SimpleNamespace(graph=graph))
     return GraphNetwork(source)
 
 
@@ -87,5 +87,5 @@ def test_what_jumps_by_the_size_alone_is_no_matter() -> None:
     graph = ir.Graph(
         [image], added.outputs, nodes=[sides, cast, floored, added], opset_imports={"": 20}
     )
-    source: Any = SimpleNamespace(searched=SimpleNamespace(graph=graph))
+    source: Any = SimpleNamespace(graph_model=SimpleNamespace(graph=graph))
     assert is_continuous(GraphNetwork(source))

@@ -98,8 +98,8 @@ def test_a_weight_has_127_steps_for_every_output_channel(model: onnx.ModelProto)
     for layer in find_layers(model.graph):
         others = tuple(axis for axis in range(layer.values.ndim) if axis != layer.axis)
         step = np.abs(layer.values).max(axis=others, keepdims=True) / 127.0
-        assert np.abs(layer.rounded() - layer.values).max() > 0.0
-        assert np.all(np.abs(layer.rounded() - layer.values) <= 0.5001 * step)
+        assert np.abs(layer.round_weight() - layer.values).max() > 0.0
+        assert np.all(np.abs(layer.round_weight() - layer.values) <= 0.5001 * step)
 
 
 def test_the_range_of_least_error_cuts_what_hardly_occurs() -> None:
@@ -336,8 +336,8 @@ def test_a_limit_below_that_of_every_file_is_raised_to_it(
     inputs = TransformInputs("own:Net", FEEDS, FEEDS, Port("y", "image"), minimum=1.0)
     done = transform.quantize_within(copy_of(model), inputs)
     assert limits == [coarsest + transform.MARGIN]
-    assert 0 < len(done.kept.returned) < len(layers)
-    assert done.kept.figure >= coarsest
+    assert 0 < len(done.selection.returned) < len(layers)
+    assert done.selection.figure >= coarsest
 
 
 def test_a_file_with_few_multiplications_in_int8_says_so(model: onnx.ModelProto) -> None:
@@ -371,7 +371,7 @@ def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> 
     policy = PrecisionPolicy(modules={"node_0": "places in an image"})
     done = quantize_model(copy_of(model), policy, FEEDS, IMAGE, -100.0)
     assert done.as_dict()["kept"] == {"node_0": "places in an image"}
-    assert len(done.kept.layers) == 3
+    assert len(done.selection.layers) == 3
     assert done.share == 1.0
     assert any("3 layers in int8, 100%" in text for text in done.notes())
     everything = PrecisionPolicy(modules={"*": "places in an image"})

@@ -127,7 +127,7 @@ def test_constants_that_do_not_fit(values: list[float], words: str | None) -> No
 def test_a_node_whose_weights_overflow_stays_float_and_is_reported() -> None:
     model = small(weights=1e5)
     chosen = choose_nodes(model, "fp16")
-    assert chosen.kept == {"first": "a constant of 1e+05 overflows fp16"}
+    assert chosen.reasons == {"first": "a constant of 1e+05 overflows fp16"}
     kinds = types(lowered(model))
     assert kinds["first"] == TensorProto.FLOAT
     assert kinds["wide"] == TensorProto.FLOAT16
@@ -138,7 +138,7 @@ def test_values_near_the_limit_stay_float_and_are_reported() -> None:
     model.graph.node[9].input[0] = "normal"  # the rest of the network sees usual values
     feeds = [{"x": np.full((1, 4, 6, 6), 0.9, np.float32)}]
     done = lower_model(model, "fp16", PrecisionPolicy(), feeds)
-    assert done.kept == {
+    assert done.reasons == {
         "first": "values up to 3.2e+04, above 8.2e+03 (1/8 of the maximum of fp16)"
     }
     assert done.largest < 65504 / 8
@@ -149,14 +149,14 @@ def test_values_near_the_limit_stay_float_and_are_reported() -> None:
 @pytest.mark.parametrize("opset", [20, 22])
 def test_bf16_is_for_every_program_or_for_tensorrt(opset: int) -> None:
     everywhere = choose_nodes(small(opset), "bf16")
-    assert {everywhere.kept[name] for name in ("first", "last")} == {
+    assert {everywhere.reasons[name] for name in ("first", "last")} == {
         f"ONNX has no bf16 Conv at opset {min(opset, 21)}"
     }
     kinds = types(lowered(small(), "bf16"))  # valid ONNX
     assert kinds["wide"] == kinds["back"] == TensorProto.BFLOAT16
     assert kinds["active"] == TensorProto.FLOAT  # its digits are too few to round at every step
     alone = choose_nodes(small(), "bf16", tensorrt=True)
-    assert not alone.kept
+    assert not alone.reasons
     assert "first" in alone.tensors
 
 
@@ -258,7 +258,7 @@ def test_the_rounded_copy_shows_an_overflow_that_onnxruntime_hides() -> None:
     done = lower_model(
         model, "fp16", PrecisionPolicy(), feeds
     )  # the pass measures it and keeps it float
-    assert set(done.kept) == {"large", "normal"} or set(done.kept) == {"large"}
+    assert set(done.reasons) == {"large", "normal"} or set(done.reasons) == {"large"}
     assert np.isfinite(run(done.rounded_copy)).all()
 
 

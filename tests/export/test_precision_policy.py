@@ -40,7 +40,7 @@ def test_a_precision_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_a_policy_keeps_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = choose_nodes(small(), "fp16", {"Conv": "because"})
-    assert chosen.kept == {"first": "because", "last": "because"}
+    assert chosen.reasons == {"first": "because", "last": "because"}
     refusing = Architecture(swinir.load, PrecisionPolicy(refused={"fp16": "it goes black"}))
     monkeypatch.setattr(swinir, "ARCHITECTURE", refusing)
     with pytest.raises(UnsupportedModelError, match="swinir in fp16 is not safe: it goes black"):
@@ -58,7 +58,7 @@ def test_the_layers_of_a_module_stay_exact_in_the_graph(known_by: str) -> None:
     model.graph.initializer.append(tensor)
     model.graph.node[0].input[place] = name
     done = lower_model(model, "fp16", POLICY, [{"x": np.zeros((1, 4, 6, 6), np.float32)}])
-    assert set(done.kept.values()) == {"it points"}
+    assert set(done.reasons.values()) == {"it points"}
     assert types(model)["first"] == TensorProto.FLOAT
     assert types(model)["last"] == TensorProto.FLOAT16
 

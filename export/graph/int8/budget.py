@@ -199,7 +199,7 @@ class _Trial:
         self, session: Session, feeds: Sequence[Feed], measure: Measure, count: int
     ) -> None:
         self._session, self._feeds, self._measure, self._count = session, feeds, measure, count
-        self._wanted = self._outputs(np.ones(count, bool))
+        self._expected = self._outputs(np.ones(count, bool))
 
     def figures(self, exact: Array) -> list[float]:
         return self._values(self._outputs(exact))
@@ -211,7 +211,7 @@ class _Trial:
         got = self._outputs(~np.isin(np.arange(self._count), places))
         errors = [
             float(np.mean((output.astype(np.float64) - expected) ** 2))
-            for output, expected in zip(got, self._wanted, strict=True)
+            for output, expected in zip(got, self._expected, strict=True)
         ]
         return float(np.mean(errors)), self.worst(self._values(got))
 
@@ -222,5 +222,5 @@ class _Trial:
     def _values(self, outputs: Sequence[Array]) -> list[float]:
         return [
             self._measure.value(output, expected)
-            for output, expected in zip(outputs, self._wanted, strict=True)
+            for output, expected in zip(outputs, self._expected, strict=True)
         ]

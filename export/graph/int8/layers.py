@@ -44,7 +44,7 @@ class WeightLayer:
         channels: int = self.values.shape[self.axis]
         return self.values.size // channels
 
-    def rounded(self) -> npt.NDArray[np.float32]:
+    def round_weight(self) -> npt.NDArray[np.float32]:
         """Return the weight rounded to 8 bits: 127 steps to the largest of an output channel."""
         others = tuple(axis for axis in range(self.values.ndim) if axis != self.axis)
         largest = np.abs(self.values).max(axis=others, keepdims=True)

@@ -49,11 +49,11 @@ def make_rounded_copy(
         if place is not None:
             layer = layers[place]
             if switches:
-                node.input[0], node.input[1] = writer.switched(layer, place)
+                node.input[0], node.input[1] = writer.add_switch(layer, place)
             else:
-                weight = numpy_helper.from_array(layer.rounded(), layer.weight)
+                weight = numpy_helper.from_array(layer.round_weight(), layer.weight)
                 stored[layer.weight].CopyFrom(weight)
-                node.input[0] = writer.rounded(layer, writer.step(layer))
+                node.input[0] = writer.round_input(layer, writer.step(layer))
         writer.nodes.append(node)
     writer.replace_all()
     return copied
@@ -79,7 +79,7 @@ class _RoundingWriter(NodeWriter):
         step = np.array(self._ranges[layer.source] / 127.0, np.float32)
         return self.constant(f"{layer.node}.step", step)
 
-    def rounded(self, layer: WeightLayer, step: str) -> str:
+    def round_input(self, layer: WeightLayer, step: str) -> str:
         """Return the input of a layer rounded in steps."""
         name = layer.node
         scaled = self.op("Div", [layer.source, step], f"{name}.scaled")
@@ -87,7 +87,7 @@ class _RoundingWriter(NodeWriter):
         clipped = self.op("Clip", [integers, self._least, self._most], f"{name}.clipped")
         return self.op("Mul", [clipped, step], f"{name}.rounded")
 
-    def switched(self, layer: WeightLayer, place: int) -> tuple[str, str]:
+    def add_switch(self, layer: WeightLayer, place: int) -> tuple[str, str]:
         """Return the input and the weight of a layer, rounded unless its switch is on."""
         name, step = layer.node, self.step(layer)
         absolute = self.op("Abs", [layer.source], f"{name}.absolute")
@@ -95,8 +95,8 @@ class _RoundingWriter(NodeWriter):
         own = self.op("Div", [largest, self._most], f"{name}.own")
         positive = self.op("Max", [own, self._tiny], f"{name}.positive")
         step = self.op("Where", [OWN_RANGES, positive, step], f"{name}.chosen_step")
-        rounded = self.rounded(layer, step)
-        weight = self.constant(f"{name}.weight", layer.rounded())
+        rounded = self.round_input(layer, step)
+        weight = self.constant(f"{name}.weight", layer.round_weight())
         exact = self.op(
             "Gather", [SWITCHES, self.constant(f"{name}.place", place)], f"{name}.exact"
         )

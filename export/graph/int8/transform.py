@@ -40,7 +40,7 @@ class Quantized:
 
     Attributes:
         rounded_copy: A float32 model that rounds where this one does.
-        kept: The int8 layers, and those returned to float32.
+        selection: The int8 layers, and those returned to float32.
         refused: Module of a layer that always stays float32 -> why.
         share: Share of the multiplications of all layers that are in int8.
         measure: The measure of the budget.
@@ -48,7 +48,7 @@ class Quantized:
     """
 
     rounded_copy: onnx.ModelProto
-    kept: Selection
+    selection: Selection
     refused: Mapping[str, str]
     share: float
     measure: Measure
@@ -57,26 +57,26 @@ class Quantized:
     @property
     def exact(self) -> tuple[str, ...]:
         """Modules whose layers were returned to float32."""
-        return tuple(layer.path for layer in self.kept.returned)
+        return tuple(layer.path for layer in self.selection.returned)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         headline = self.measure.headline
         return {
-            "int8_layers": len(self.kept.layers),
+            "int8_layers": len(self.selection.layers),
             "share_of_multiplications": self.share,
-            f"{headline}_against_float32": json_number(self.kept.figure),
+            f"{headline}_against_float32": json_number(self.selection.figure),
             "images": self.images,
             "returned": {
                 layer.path: {headline: json_number(layer.alone), "share": layer.share}
-                for layer in self.kept.returned
+                for layer in self.selection.returned
             },
             "kept": dict(self.refused),
         }
 
     def notes(self) -> list[str]:
         """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
-        measure, selection = self.measure, self.kept
+        measure, selection = self.measure, self.selection
         layers = counted(len(selection.layers), "layer")
         done = f"{layers} in int8, {self.share:.0%} of the multiplications"
         accuracy = f"{measure.text(selection.figure)} against float32 on the calibration images"

@@ -91,7 +91,7 @@ class StaticGraph:
         """
         key = _identity(node)
         if key not in self._equal:
-            outputs = self._inferred(node)
+            outputs = self._infer_outputs(node)
             values = _fold(
                 node, [self.tensors.get(name) for name in node.input], outputs, self._opset
             )
@@ -103,7 +103,7 @@ class StaticGraph:
             elif (other := simplify(self, node, outputs)) is not None:
                 self._equal[key] = [other]
             else:
-                self._equal[key] = self._kept(node, outputs)
+                self._equal[key] = self._append(node, outputs)
         return self._equal[key]
 
     def value(self, tensor: str) -> Constant | None:
@@ -150,7 +150,7 @@ class StaticGraph:
             for name in names
         ]
 
-    def _kept(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:
+    def _append(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.output[:] = [self._unique(name) if name else "" for name in node.output]
@@ -166,7 +166,7 @@ class StaticGraph:
             return name
         return self._unique(f"{name}_{self._used[name]}")
 
-    def _inferred(self, node: onnx.NodeProto) -> list[Tensor]:
+    def _infer_outputs(self, node: onnx.NodeProto) -> list[Tensor]:
         try:
             schema = onnx.defs.get_schema(node.op_type, self._opset, node.domain)
             types, data = {}, {}

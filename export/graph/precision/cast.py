@@ -52,7 +52,7 @@ def write_casts(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
         data = set(find_data_inputs(node, opset)) if is_low else set()
         for place, name in enumerate(node.input):
             if is_low and name in data and name in floats:
-                if name in constants.known:
+                if name in constants.tensors:
                     node.input[place] = constants.low_copy(name)
                 elif name not in chosen.tensors:
                     node.input[place] = cast(name, low.element)

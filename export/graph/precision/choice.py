@@ -26,14 +26,14 @@ class LowPrecision:
         tensors: Tensors of that type, by their names in the float32 graph.
         entering: float32 tensors that are cast to it.
         nodes: First output -> node with inputs or outputs of that type.
-        kept: First output of a node that could be low -> why it stays float32.
+        reasons: First output of a node that could be low -> why it stays float32.
     """
 
     low: LowType
     tensors: set[str] = field(default_factory=set)
     entering: set[str] = field(default_factory=set)
     nodes: dict[str, onnx.NodeProto] = field(default_factory=dict)
-    kept: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def choose_nodes(
@@ -69,7 +69,7 @@ def choose_nodes(
         inputs = find_data_inputs(node, opset) if kind else []
         if kind == "low" and not floats.issuperset(inputs):
             kind = ""
-        maps.append([name for name in inputs if name in floats and name not in constants.known])
+        maps.append([name for name in inputs if name in floats and name not in constants.tensors])
         exact = kind == "point" and (len(maps[-1]) != 1 or not low.pointwise)
         fused = kind != "low" and node.output[0] in normalized
         kinds.append("" if exact or fused else kind)
@@ -90,7 +90,7 @@ def choose_nodes(
             if kind == "point" and node.output[0] not in needed:
                 continue
         if reason is not None:
-            chosen.kept[node.output[0]] = reason
+            chosen.reasons[node.output[0]] = reason
             continue
         chosen.entering |= {name for name in inputs if name not in chosen.tensors}
         chosen.tensors |= {name for name in node.output if name in floats}
@@ -105,10 +105,10 @@ def _classify(node: onnx.NodeProto, constants: Constants) -> str:
     if node.domain != "":
         return ""
     if node.op_type in WEIGHTED:
-        return "low" if node.input[WEIGHTED[node.op_type]] in constants.known else ""
+        return "low" if node.input[WEIGHTED[node.op_type]] in constants.tensors else ""
     if moves(node):
         return "move"
-    if node.op_type == "Div" and node.input[1] not in constants.known:
+    if node.op_type == "Div" and node.input[1] not in constants.tensors:
         return ""
     return "point" if node.op_type in POINTWISE else ""
 

@@ -48,13 +48,13 @@ class Constants:
     """The float32 initializers of a graph, and their low copies.
 
     Attributes:
-        known: Name -> the initializer.
+        tensors: Name -> the initializer.
     """
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
         inputs = {value.name for value in graph.input}
         self._graph, self._low = graph, low
-        self.known = {
+        self.tensors = {
             tensor.name: tensor
             for tensor in graph.initializer
             if tensor.data_type == TensorProto.FLOAT and tensor.name not in inputs
@@ -65,9 +65,9 @@ class Constants:
     def unfit(self, node: onnx.NodeProto) -> str | None:
         """Return why a node's constants do not fit the low type, or None."""
         for name in node.input:
-            if name in self.known and name not in self._faults:
+            if name in self.tensors and name not in self._faults:
                 self._faults[name] = describe_loss(
-                    numpy_helper.to_array(self.known[name]), self._low
+                    numpy_helper.to_array(self.tensors[name]), self._low
                 )
             if self._faults.get(name):
                 return self._faults[name]
@@ -82,7 +82,7 @@ class Constants:
         used = find_names_read_in(self._graph)
         copies = []
         for name, copy in self._copies.items():
-            values = round_to(numpy_helper.to_array(self.known[name]), self._low)
+            values = round_to(numpy_helper.to_array(self.tensors[name]), self._low)
             copies.append(
                 onnx.TensorProto(
                     name=copy,

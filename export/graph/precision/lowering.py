@@ -33,13 +33,13 @@ class Lowered:
 
     Attributes:
         low: Number of nodes with inputs or outputs of the low type.
-        kept: Name of a node that could be low -> why it stays float32.
+        reasons: Name of a node that could be low -> why it stays float32.
         largest: The largest absolute value measured in a tensor of the low type, 0 for bf16.
         rounded_copy: A float32 model that rounds where this one does.
     """
 
     low: int
-    kept: dict[str, str]
+    reasons: dict[str, str]
     largest: float
     rounded_copy: onnx.ModelProto
 
@@ -50,11 +50,11 @@ class Lowered:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"low_nodes": self.low, "kept": self.kept, "largest_value": self.largest}
+        return {"low_nodes": self.low, "kept": self.reasons, "largest_value": self.largest}
 
     def notes(self) -> list[str]:
         """Return one sentence for each reason why nodes stay float32."""
-        counts = Counter(self.kept.values())
+        counts = Counter(self.reasons.values())
         return [f"{count} nodes stay in float32: {why}" for why, count in counts.items()]
 
     def warnings(self) -> list[str]:
@@ -84,13 +84,13 @@ def lower_model(
     """
     keep = {**policy.keep, **find_exact_nodes(model.graph, policy)}
     chosen = choose_nodes(model, precision, keep, tensorrt=tensorrt)
-    exact, largest = dict(chosen.kept), 0.0
+    exact, largest = dict(chosen.reasons), 0.0
     if LOW_TYPES[precision].narrow_range and chosen.nodes:
         values = measure_largest(model, chosen.tensors | chosen.entering, feeds)
         high = find_overflowing(chosen, values)
         if high:
             chosen = choose_nodes(model, precision, {**keep, **high}, tensorrt=tensorrt)
-            exact |= chosen.kept
+            exact |= chosen.reasons
         low_tensors = chosen.tensors | chosen.entering
         largest = max((values[name] for name in low_tensors), default=0.0)
     if not chosen.nodes:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
 from nystra.export.attention.site import find_sites
-from nystra.export.execute import sized
+from nystra.export.execute import folding, sized
 from nystra.export.execute.parts import PartRunner, cut_into_parts
 from nystra.export.execute.sized import infer_sizes
 from nystra.export.load.onnx_file import load_onnx
@@ -94,7 +94,7 @@ def test_large_constants_are_computed_when_they_are_asked_for(
 def test_a_file_that_needs_too_much_memory_is_refused_before_it_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sized, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(folding, "MOST_BYTES", 1 << 20)
     path = window_attention(tmp_path / "theirs.onnx", shape=(1, 3, 512, 512))
     with pytest.raises(UnsupportedModelError, match=r"need at least .* GB at one time"):
         load_onnx(path, {})

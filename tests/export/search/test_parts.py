@@ -188,7 +188,7 @@ WINDOWS = Layout("windows", 8, 2, 4, 4, 16, 16, map=(1, 8, 16), window=(4, 4), k
 def test_windows_agree_but_for_the_map() -> None:
     other = replace(WINDOWS, map=(1, 16, 12))
     found = agreement(WINDOWS, other)
-    assert (found.reason, found.whole, found.same_tokens) == ("", False, True)
+    assert (found.reason, found.is_global, found.same_tokens) == ("", False, True)
     assert not found.changing
 
 
@@ -223,7 +223,7 @@ def test_tables_that_differ_between_sizes() -> None:
 def test_a_window_as_large_as_every_map_is_the_whole_map() -> None:
     first = replace(WINDOWS, kind="global", window=(8, 16), key_window=(8, 16))
     second = replace(first, map=(1, 4, 4), window=(4, 4), key_window=(4, 4))
-    assert agreement(first, second).whole
+    assert agreement(first, second).is_global
 
 
 def test_paths_that_are_there_twice_are_numbered() -> None:
